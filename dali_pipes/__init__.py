@@ -1,0 +1,26 @@
+"""Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
+
+from dali_pipes.batch import Batch
+from dali_pipes.config import DaliConfig, EvalTransform, SyntheticConfig, TorchConfig, TrainTransform
+from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
+from dali_pipes.loader import Loader, build_loader
+from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Plan, Shard
+
+__all__ = [
+    "BadSampleError",
+    "Batch",
+    "ConfigError",
+    "DaliConfig",
+    "DaliPipesError",
+    "EvalTransform",
+    "Loader",
+    "Manifest",
+    "ManifestError",
+    "Plan",
+    "Shard",
+    "SyntheticConfig",
+    "TorchConfig",
+    "TrainTransform",
+    "build_loader",
+]

@@ -1,0 +1,119 @@
+"""The CPU baseline: PyTorch's DataLoader carries out the plan with Pillow or torchvision in its worker processes."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, Sampler
+from torchvision.io import ImageReadMode, decode_image
+from torchvision.transforms.v2 import functional as F
+
+from dali_pipes.backends.pixels import normalizer
+from dali_pipes.backends.transfer import to_gpu
+from dali_pipes.batch import Batch
+from dali_pipes.config import TorchConfig, Transform
+from dali_pipes.cpus import available_cpus
+from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Rows
+
+Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class TorchBackend:
+    """Carries out a plan with a DataLoader; every worker makes whole batches.
+
+    Args:
+        device: where the batches arrive.
+    """
+
+    def __init__(self, manifest: Manifest, transform: Transform, config: TorchConfig, device: torch.device):
+        self._device = device
+        in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
+        self._finish = (lambda images: images) if in_worker else normalizer(transform)
+        workers = available_cpus() if config.num_workers is None else config.num_workers
+        self._rows = _RowSampler()
+        options = (
+            {
+                "prefetch_factor": config.prefetch_factor,
+                "persistent_workers": config.persistent_workers,
+                "multiprocessing_context": config.multiprocessing_context,
+            }
+            if workers
+            else {}
+        )
+        self._loader: DataLoader[Arrays] | None = DataLoader(
+            _Images(manifest, transform, config.decoder, in_worker),
+            sampler=self._rows,
+            batch_size=None,
+            num_workers=workers,
+            pin_memory=config.pin_memory and device.type == "cuda",
+            **options,
+        )
+
+    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+        if self._loader is None:
+            raise RuntimeError("the loader is closed")
+        self._rows.rows = rows
+        batches = (Batch(*arrays) for arrays in self._loader)
+        if self._device.type == "cuda":
+            return to_gpu(batches, self._device, self._finish)
+        return (Batch(self._finish(batch.images), batch.labels, batch.ids) for batch in batches)
+
+    def close(self) -> None:
+        self._loader = None
+
+
+class _RowSampler(Sampler[Rows]):
+    """Hands the plan's rows to the DataLoader in place of indices."""
+
+    def __init__(self) -> None:
+        self.rows: Iterator[Rows] = iter(())
+
+    def __iter__(self) -> Iterator[Rows]:
+        return self.rows
+
+
+class _Images(Dataset[Arrays]):
+    def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
+        self._manifest, self._size = manifest, transform.size
+        self._read = {"pil": _read_pil, "torchvision": _read_torchvision}[decoder]
+        self._finish = normalizer(transform) if normalize else None
+
+    def __getitem__(self, rows: Rows) -> Arrays:
+        images = np.empty((len(rows), self._size, self._size, 3), np.uint8)
+        geometry = rows.geometry
+        for at, sample_id in enumerate(rows.ids):
+            path = str(self._manifest.path(sample_id))
+            pixels = self._read(path, self._size, geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at])
+            images[at] = pixels[:, ::-1] if geometry.flip[at] else pixels
+        finished = torch.from_numpy(images).permute(0, 3, 1, 2)
+        if self._finish:
+            finished = self._finish(finished)
+        return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids)
+
+
+def _read_pil(path: str, size: int, source: np.ndarray, window: np.ndarray, resize: np.ndarray, crop: np.ndarray) -> np.ndarray:
+    """(size, size, 3) uint8."""
+    top, left, height, width = map(int, window)
+    with Image.open(path) as file:
+        _check_size(path, source, file.height, file.width)
+        image = file.crop((left, top, left + width, top + height))
+    if image.mode != "RGB":
+        image = image.convert("RGB")
+    image = image.resize((int(resize[1]), int(resize[0])), Image.Resampling.BILINEAR)
+    return np.asarray(image)[crop[0] : crop[0] + size, crop[1] : crop[1] + size]
+
+
+def _read_torchvision(path: str, size: int, source: np.ndarray, window: np.ndarray, resize: np.ndarray, crop: np.ndarray) -> np.ndarray:
+    """(size, size, 3) uint8."""
+    top, left, height, width = map(int, window)
+    image = decode_image(path, mode=ImageReadMode.RGB)
+    _check_size(path, source, image.shape[1], image.shape[2])
+    image = F.resize(image[:, top : top + height, left : left + width], [int(resize[0]), int(resize[1])], antialias=True)
+    return image.permute(1, 2, 0).numpy()[crop[0] : crop[0] + size, crop[1] : crop[1] + size]
+
+
+def _check_size(path: str, planned: np.ndarray, height: int, width: int) -> None:
+    if (height, width) != tuple(planned):
+        raise ValueError(f"{path}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was scanned; scan again")

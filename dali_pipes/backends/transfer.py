@@ -1,0 +1,40 @@
+"""From host memory to a GPU: the next batch is copied on a stream of its own while this one is used."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from dali_pipes.batch import Batch
+
+
+def to_gpu(batches: Iterator[Batch], device: torch.device, finish: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[Batch]:
+    """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
+
+    One batch is fetched ahead. An error while fetching it is raised only after the batch before it has been delivered.
+    """
+    copies = torch.cuda.Stream(device)
+
+    def start(batch: Batch) -> Batch:
+        with torch.cuda.stream(copies):
+            images, labels, ids = (
+                (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
+                for tensor in (batch.images, batch.labels, batch.ids)
+            )
+            return Batch(finish(images), labels, ids)
+
+    def hand_over(batch: Batch) -> Batch:
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(copies)
+        for tensor in (batch.images, batch.labels, batch.ids):
+            tensor.record_stream(current)
+        return batch
+
+    ahead = start(next(batches))
+    while True:
+        ready = hand_over(ahead)
+        try:
+            ahead = start(next(batches))
+        except Exception as error:
+            yield ready
+            raise error
+        yield ready

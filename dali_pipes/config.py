@@ -1,0 +1,327 @@
+"""Every option there is, with its default and its check; `register()` makes them known to Hydra as typed schemas."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.geometry import Geometry, random_resized_crop, resize_center_crop
+from dali_pipes.philox import Draws
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+def _one_of(option: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
+
+
+def _at_least(option: str, value: float | None, least: float) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{option} is {value}; it must be at least {least}")
+
+
+def _within(option: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{option} is {value}; it must lie between {low} and {high}")
+
+
+def _ordered_pair(option: str, pair: Sequence[float]) -> None:
+    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+        raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
+
+
+@dataclass(kw_only=True, slots=True)
+class Transform:
+    """What the pixels look like when they arrive; the base of both transforms.
+
+    Attributes:
+        size: height and width of the images, in pixels.
+        mean, std: per channel, of values in [0, 1]; not applied to uint8.
+        dtype: "fp32", "fp16", or "uint8" (0 … 255, not normalized).
+        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, size, size) in both.
+    """
+
+    size: int = 224
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    dtype: str = "fp32"
+    memory_format: str = "contiguous"
+
+    def __post_init__(self) -> None:
+        _at_least("transform.size", self.size, 1)
+        _one_of("transform.dtype", self.dtype, ("fp32", "fp16", "uint8"))
+        _one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
+        for option, value in (("mean", self.mean), ("std", self.std)):
+            if len(value) != 3:
+                raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
+        if min(self.std) <= 0:
+            raise ConfigError(f"transform.std is {list(self.std)}; it must be positive")
+
+    @property
+    def training(self) -> bool:
+        """Training shuffles and drops the last partial batch by default; evaluation does neither."""
+        raise NotImplementedError
+
+    @property
+    def crops(self) -> bool:
+        """Whether the output is cut out of the resized image."""
+        raise NotImplementedError
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainTransform(Transform):
+    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip.
+
+    Attributes:
+        scale: smallest and largest share of the image's area.
+        ratio: smallest and largest width / height of the crop.
+        flip: the probability of a left-right flip.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        Transform.__post_init__(self)
+        _ordered_pair("transform.scale", self.scale)
+        _ordered_pair("transform.ratio", self.ratio)
+        _within("transform.flip", self.flip, 0, 1)
+
+    @property
+    def training(self) -> bool:
+        return True
+
+    @property
+    def crops(self) -> bool:
+        return False
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return random_resized_crop(source, self.size, self.scale, self.ratio, self.flip, draws)
+
+
+@dataclass(kw_only=True, slots=True)
+class EvalTransform(Transform):
+    """The shorter side resized, then a central crop: torchvision's Resize(resize) and CenterCrop(size).
+
+    Attributes:
+        resize: length of the shorter side before the crop, in pixels.
+    """
+
+    resize: int = 256
+
+    def __post_init__(self) -> None:
+        Transform.__post_init__(self)
+        if self.resize < self.size:
+            raise ConfigError(f"transform.resize is {self.resize}, less than transform.size {self.size}; nothing could be cropped")
+
+    @property
+    def training(self) -> bool:
+        return False
+
+    @property
+    def crops(self) -> bool:
+        return True
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return resize_center_crop(source, self.resize, self.size)
+
+
+@dataclass(kw_only=True, slots=True)
+class DaliConfig:
+    """NVIDIA DALI. Options keep DALI's names.
+
+    Attributes:
+        device: "gpu" decodes with nvJPEG and transforms on the GPU, "cpu" does all on the CPU, "auto" takes the GPU if there is one.
+        num_threads: CPU threads; None: all that this process may use.
+        prefetch_queue_depth: batches in flight.
+        hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it together with num_threads.
+        decode: "region" decodes the planned window only, "whole" decodes the image and cuts the window out.
+        jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
+    """
+
+    device: str = "auto"
+    num_threads: int | None = None
+    prefetch_queue_depth: int = 2
+    hw_decoder_load: float = 0.65
+    decode: str = "region"
+    jpeg_fancy_upsampling: bool = True
+
+    def __post_init__(self) -> None:
+        _one_of("loader.device", self.device, ("auto", "gpu", "cpu"))
+        _one_of("loader.decode", self.decode, ("region", "whole"))
+        _at_least("loader.num_threads", self.num_threads, 1)
+        _at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
+        _within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class DaliNativeConfig(DaliConfig):
+    """DALI's own readers.file and image_random_crop, outside the plan: a yardstick for what planning costs, not for training."""
+
+
+@dataclass(kw_only=True, slots=True)
+class TorchConfig:
+    """PyTorch's DataLoader on the CPU. Options keep PyTorch's names.
+
+    Attributes:
+        decoder: "pil" (Pillow) or "torchvision" (its libjpeg binding).
+        num_workers: worker processes; None: as many as the cores that this process may use; 0: decode in this process.
+        pin_memory: copy batches to page-locked memory, if they go on to a GPU.
+        prefetch_factor: batches in flight per worker.
+        persistent_workers: keep the workers when an epoch is abandoned.
+        multiprocessing_context: "fork", "spawn" or "forkserver"; None: Python's default.
+        normalize_on: "worker" normalizes in the worker processes; "device" sends uint8 and normalizes where the batch arrives;
+            "auto" is "device" if that is a GPU.
+    """
+
+    decoder: str = "pil"
+    num_workers: int | None = None
+    pin_memory: bool = True
+    prefetch_factor: int = 2
+    persistent_workers: bool = True
+    multiprocessing_context: str | None = None
+    normalize_on: str = "auto"
+
+    def __post_init__(self) -> None:
+        _one_of("loader.decoder", self.decoder, ("pil", "torchvision"))
+        _one_of("loader.normalize_on", self.normalize_on, ("auto", "worker", "device"))
+        if self.multiprocessing_context is not None:
+            _one_of("loader.multiprocessing_context", self.multiprocessing_context, ("fork", "spawn", "forkserver"))
+        _at_least("loader.num_workers", self.num_workers, 0)
+        _at_least("loader.prefetch_factor", self.prefetch_factor, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class SyntheticConfig:
+    """Constant images that lie on the device already, with the plan's ids and labels: the ceiling no loader can exceed."""
+
+
+LoaderConfig = DaliConfig | TorchConfig | SyntheticConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class DataConfig:
+    """Where the images are.
+
+    Attributes:
+        root: folder that holds train/ and val/.
+        train, val: a folder with a subfolder for each class, a CSV or Parquet table of path and label, or a saved manifest.
+        cache_dir: where scans are remembered; None: nowhere.
+    """
+
+    root: str | None = None
+    train: str | None = None
+    val: str | None = None
+    cache_dir: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class ScanConfig:
+    """scripts/scan.py.
+
+    Attributes:
+        split: "train" or "val".
+        out: Parquet file for the manifest; None: only the summary.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    split: str = "train"
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("split", self.split, ("train", "val"))
+
+
+@dataclass(kw_only=True, slots=True)
+class LoadConfig:
+    """scripts/load.py: one pass through a loader, to see what it yields.
+
+    Attributes:
+        split: "train" or "val".
+        batches: how many; None: a whole epoch.
+        out: folder for the picture of the first batch.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    transform: Any = None
+    loader: Any = None
+    split: str = "train"
+    batch_size: int = 64
+    seed: int = 0
+    batches: int | None = None
+    out: str = "runs/load"
+
+    def __post_init__(self) -> None:
+        _one_of("split", self.split, ("train", "val"))
+        _at_least("batch_size", self.batch_size, 1)
+        _at_least("batches", self.batches, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class BenchmarkConfig:
+    """scripts/benchmark.py.
+
+    Attributes:
+        arms: names of the loaders to compare, out of those under `loaders`; the first is what the others are compared with.
+        loaders: a loader config for each name.
+        seconds, min_batches: how long each arm is measured at least, after the warm-up.
+        warmup_batches: batches thrown away before that.
+        agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed.
+        out: folder for the report; a subfolder is made for each run.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    transform: Any = None
+    loaders: dict[str, Any] = field(default_factory=dict)
+    arms: list[str] = field(default_factory=lambda: ["torch", "dali"])
+    batch_size: int = 64
+    seed: int = 0
+    seconds: float = 6.0
+    min_batches: int = 8
+    warmup_batches: int = 8
+    agreement_images: int = 128
+    out: str = "runs/benchmark"
+
+    def __post_init__(self) -> None:
+        _at_least("batch_size", self.batch_size, 1)
+        _at_least("seconds", self.seconds, 0)
+        _at_least("min_batches", self.min_batches, 1)
+        _at_least("warmup_batches", self.warmup_batches, 1)
+        _at_least("agreement_images", self.agreement_images, 1)
+        if not self.arms or len(set(self.arms)) < len(self.arms):
+            raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
+        for arm in self.arms:
+            _one_of("an arm", arm, tuple(self.loaders))
+
+
+def register() -> None:
+    """Puts the schemas into Hydra's ConfigStore, and the resolver `repo:` for paths inside the checkout."""
+    from pathlib import Path
+
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("repo", lambda path: str(Path(__file__).parents[1] / path), replace=True)
+    store = ConfigStore.instance()
+    for name, node in (("scan", ScanConfig), ("load", LoadConfig), ("benchmark", BenchmarkConfig)):
+        store.store(name=f"{name}_schema", node=node)
+    store.store(group="data", name="schema", node=DataConfig)
+    for group, name, node in (
+        ("transform", "train", TrainTransform),
+        ("transform", "eval", EvalTransform),
+        ("loader", "dali", DaliConfig),
+        ("loader", "dali_native", DaliNativeConfig),
+        ("loader", "torch", TorchConfig),
+        ("loader", "synthetic", SyntheticConfig),
+    ):
+        store.store(group=group, name=f"{name}_schema", node=node)

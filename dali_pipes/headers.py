@@ -1,0 +1,83 @@
+"""What an image file says of itself before any pixel is decoded."""
+
+import os
+import warnings
+from typing import BinaryIO, NamedTuple
+
+from PIL import Image, JpegImagePlugin
+
+EXIF_ORIENTATION = 0x0112
+FORMATS = {"JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM"}  # those that every backend decodes
+MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
+
+Image.init()
+
+
+class Header(NamedTuple):
+    """One file. On a problem everything but `problem` may be zero or empty.
+
+    height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1 if there is none;
+    format is Pillow's name ("JPEG", "PNG", …); problem is None for a usable file.
+    """
+
+    bytes: int
+    mtime_ns: int
+    height: int
+    width: int
+    orientation: int
+    format: str
+    problem: str | None
+
+
+def read_header(path: str | bytes) -> Header:
+    """Reads the header of one file. Never raises on account of the file: what is wrong stands in `problem`."""
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        return Header(0, 0, 0, 0, 1, "", _os_problem(error))
+    if not stat.st_size:
+        return Header(0, stat.st_mtime_ns, 0, 0, 1, "", "empty file")
+    width, height, orientation, format = 0, 0, 1, ""
+    try:
+        with open(path, "rb") as file:
+            width, height, orientation, format = _parse(file)
+        problem = _unusable(height, width, format)
+    except OSError as error:
+        problem = "not an image, or its header is broken" if error.errno is None else _os_problem(error)
+    except Image.DecompressionBombError:
+        problem = f"more than {MAX_PIXELS:,} pixels"
+    except Exception as error:  # Pillow's plugins raise almost anything on broken headers
+        problem = f"broken header ({type(error).__name__}: {error})"
+    return Header(stat.st_size, stat.st_mtime_ns, height, width, orientation, format, problem)
+
+
+def _parse(file: BinaryIO) -> tuple[int, int, int, str]:
+    magic = file.read(3)
+    file.seek(0)
+    if magic == b"\xff\xd8\xff":  # naming the plugin saves Pillow's search through all of them, a third of the time
+        image: Image.Image = JpegImagePlugin.JpegImageFile(file)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Pillow only warns of, `_unusable` refuses
+            image = Image.open(file)
+    orientation = 1
+    if "exif" in image.info:
+        try:
+            orientation = image.getexif().get(EXIF_ORIENTATION, 1)
+        except Exception:  # corrupt EXIF does not make the pixels unusable
+            orientation = 1
+    return *image.size, orientation if orientation in range(1, 9) else 1, image.format or ""
+
+
+def _unusable(height: int, width: int, format: str) -> str | None:
+    if format not in FORMATS:
+        return f"{format or 'unknown'} format; convert it to one of {', '.join(sorted(FORMATS))}"
+    if height < 1 or width < 1:
+        return f"an image of {width} × {height} pixels"
+    if height * width > MAX_PIXELS:
+        return f"{width} × {height}: more than {MAX_PIXELS:,} pixels"
+    return None
+
+
+def _os_problem(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

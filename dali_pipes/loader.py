@@ -1,0 +1,242 @@
+"""build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from dali_pipes.batch import Backend, Batch
+from dali_pipes.blame import find_bad
+from dali_pipes.config import DaliConfig, DaliNativeConfig, LoaderConfig, SyntheticConfig, TorchConfig, Transform
+from dali_pipes.errors import BadSampleError, ConfigError
+from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Plan, Rows, Shard
+
+log = logging.getLogger(__name__)
+
+
+def build_loader(
+    manifest: Manifest,
+    config: LoaderConfig,
+    *,
+    transform: Transform,
+    batch_size: int,
+    seed: int = 0,
+    shard: Shard | None = None,
+    shuffle: bool | None = None,
+    last_batch: str | None = None,
+    on_bad_sample: str = "raise",
+    max_bad_fraction: float = 0.01,
+    device: str | torch.device = "auto",
+) -> "Loader":
+    """A loader of `manifest`, by whichever backend `config` belongs to. Everything else means the same for all of them.
+
+    Args:
+        batch_size: images per batch and shard.
+        shard: this process's part; by default all. `Shard.from_env()` reads it from torchrun or SLURM.
+        shuffle: a new order each epoch; by default for training transforms only.
+        last_batch: "drop", "partial" or "pad"; by default "drop" for training transforms, else "partial".
+        on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute" delivers another image of the
+            same batch in its place and lists it in `bad_samples`.
+        max_bad_fraction: with "substitute", the share of the manifest's images that may be bad before the loader stops.
+        device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if there is one.
+
+    Raises:
+        ConfigError: options that cannot work, or a GPU asked for where there is none.
+    """
+    if on_bad_sample not in ("raise", "substitute"):
+        raise ConfigError(f"on_bad_sample is {on_bad_sample!r}; choose raise or substitute")
+    plan = Plan(
+        manifest,
+        transform,
+        batch_size,
+        seed=seed,
+        shuffle=transform.training if shuffle is None else shuffle,
+        shard=shard or Shard(),
+        last_batch=last_batch or ("drop" if transform.training else "partial"),
+    )
+    backend = _build_backend(plan, transform, config, _target(device, config))
+    return Loader(plan, transform, backend, on_bad_sample, max_bad_fraction)
+
+
+def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
+    available = torch.cuda.is_available()
+    asked = getattr(config, "device", "auto") == "gpu" or torch.device("cpu" if device == "auto" else device).type == "cuda"
+    if asked and not available:
+        what = "loader.device=gpu" if getattr(config, "device", "auto") == "gpu" else f"device={device}"
+        raise ConfigError(f"{what}, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch, or check the driver (nvidia-smi)")
+    if device != "auto":
+        return torch.device(device)
+    return torch.device("cuda", torch.cuda.current_device()) if available else torch.device("cpu")
+
+
+def _build_backend(plan: Plan, transform: Transform, config: LoaderConfig, target: torch.device) -> Backend:
+    match config:
+        case DaliNativeConfig():
+            from dali_pipes.backends.dali_native import DaliNativeBackend
+
+            return DaliNativeBackend(plan.manifest, transform, config, plan.batch_size, target)
+        case DaliConfig():
+            from dali_pipes.backends.dali import DaliBackend
+
+            return DaliBackend(plan.manifest, transform, config, plan.batch_size, target)
+        case TorchConfig():
+            from dali_pipes.backends.torch import TorchBackend
+
+            return TorchBackend(plan.manifest, transform, config, target)
+        case SyntheticConfig():
+            from dali_pipes.backends.synthetic import SyntheticBackend
+
+            return SyntheticBackend(transform, plan.batch_size, target)
+    raise ConfigError(f"{type(config).__name__} is no loader config; use DaliConfig, TorchConfig or SyntheticConfig")
+
+
+class Loader:
+    """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early abandons the epoch.
+
+    Attributes:
+        plan: what is loaded, and in which order.
+        bad_samples: (id, path, reason) of the images that failed so far.
+    """
+
+    def __init__(self, plan: Plan, transform: Transform, backend: Backend, on_bad_sample: str, max_bad_fraction: float):
+        self.plan = plan
+        self.bad_samples: list[tuple[int, str, str]] = []
+        self._transform, self._backend = transform, backend
+        self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
+        self._epoch = self._step = 0  # of the next batch to deliver
+        self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
+        self._stream: Iterator[Batch] | None = None
+        self._iteration = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to, from 0."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Batches of one epoch on this shard."""
+        return len(self.plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._abandoned:
+            self._move_to(self._epoch + 1, 0)
+            self._stream = None
+        self._iteration += 1
+        return self._one_epoch(self._iteration)
+
+    def _one_epoch(self, iteration: int) -> Iterator[Batch]:
+        for step in range(self._step, len(self.plan)):
+            if iteration != self._iteration:
+                raise RuntimeError("this epoch was abandoned when iter() was called again; a loader delivers one epoch at a time")
+            batch = self._next_batch()
+            last = step + 1 == len(self.plan)
+            self._move_to(self._epoch + last, 0 if last else step + 1)
+            self._abandoned = not last
+            yield batch
+
+    def _move_to(self, epoch: int, step: int) -> None:
+        self._epoch, self._step, self._abandoned = epoch, step, False
+
+    def _next_batch(self) -> Batch:
+        while True:
+            try:
+                if self._stream is None:
+                    self._stream = self._backend.stream(self._rows())
+                return next(self._stream)
+            except Exception as error:
+                self._stream = None
+                self._blame(error)
+
+    def _rows(self) -> Iterator[Rows]:
+        """The plan from the next batch on, with good samples in the place of the bad ones known so far."""
+        bad = np.array([sample_id for sample_id, _, _ in self.bad_samples], np.int64)
+        for rows in self.plan.walk(self._epoch, self._step):
+            yield _without(rows, bad) if self._substitute and len(bad) else rows
+
+    def _blame(self, error: Exception) -> None:
+        """Records the bad samples behind a failed batch, or raises if that is the policy or there are none."""
+        rows = next(self._rows())
+        where = f"epoch {rows.epoch}, step {rows.step}"
+        found = [
+            (sample_id, str(self.plan.manifest.path(sample_id)), why)
+            for sample_id, why in find_bad(self.plan.manifest, np.unique(rows.ids)).items()
+        ]
+        if not found:
+            error.add_note(f"{where}: the batch failed, though each of its {len(rows)} files can be decoded on its own")
+            raise error
+        self.bad_samples += found
+        for _, path, why in found:
+            log.warning("%s: %s", path, why)
+        named = "\n".join(f"  {path}: {why}" for _, path, why in found)
+        if not self._substitute:
+            raise BadSampleError(
+                f"{where}: {len(found)} of {len(rows)} images cannot be loaded:\n{named}\n"
+                "Mend or remove them and scan again, or go on without them with on_bad_sample='substitute'",
+                found,
+            ) from error
+        if len(self.bad_samples) > self._max_bad:
+            raise BadSampleError(
+                f"{where}: {len(self.bad_samples)} of {len(self.plan.manifest)} images are bad so far, more than max_bad_fraction "
+                f"allows ({self._max_bad:g}); the last ones:\n{named}",
+                self.bad_samples,
+            ) from error
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next batch stands: epoch, samples delivered in it over all shards, and what must not change until then."""
+        samples = min(self._step * self.plan.global_batch_size, self.plan.epoch_samples)
+        return {"epoch": self._epoch, "samples": samples, "fingerprint": self._fingerprint()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where `state_dict` was called, on any backend and any number of shards with the same global batch size.
+
+        Raises:
+            ConfigError: something that decides the order or the pixels has changed since; the text names it.
+        """
+        now = self._fingerprint()
+        changed = [f"{name} ({state['fingerprint'].get(name)} → {now[name]})" for name in now if state["fingerprint"].get(name) != now[name]]
+        if changed:
+            raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
+        self._move_to(state["epoch"], state["samples"] // self.plan.global_batch_size)
+        self._stream = None
+        self._iteration += 1
+
+    def _fingerprint(self) -> dict[str, Any]:
+        plan = self.plan
+        transform = {name: list(value) if isinstance(value, (list, tuple)) else value for name, value in asdict(self._transform).items()}
+        return {
+            "manifest": plan.manifest.fingerprint,
+            "seed": plan.seed,
+            "shuffle": plan.shuffle,
+            "last_batch": plan.last_batch,
+            "global_batch_size": plan.global_batch_size,
+            "transform": {"kind": type(self._transform).__name__, **transform},
+        }
+
+    def close(self) -> None:
+        """Ends the backend's threads and processes. The loader cannot be used afterwards."""
+        self._stream = None
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _without(rows: Rows, bad: np.ndarray) -> Rows:
+    """Each bad sample replaced by the next good one of the batch, the first following the last."""
+    is_bad = np.isin(rows.ids, bad)
+    if not is_bad.any():
+        return rows
+    good = np.flatnonzero(~is_bad)
+    if not len(good):
+        raise BadSampleError(f"epoch {rows.epoch}, step {rows.step}: all {len(rows)} images of the batch are bad; scan again", [])
+    places = np.arange(len(rows))
+    places[is_bad] = good[np.searchsorted(good, places[is_bad]) % len(good)]
+    return rows.take(places)

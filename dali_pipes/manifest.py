@@ -1,0 +1,320 @@
+"""Which images there are: one row per file, with what a loader must know before it decodes anything."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ManifestError
+from dali_pipes.headers import Header, read_header
+from dali_pipes.progress import track
+
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+SCHEMA = pa.schema(
+    {
+        "path": pa.binary(),  # relative to the root, as the file system has it
+        "label": pa.int32(),
+        "bytes": pa.int64(),
+        "mtime_ns": pa.int64(),
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "orientation": pa.int8(),
+        "format": pa.string(),
+        "problem": pa.string(),  # null for a usable file
+    }
+)
+_METADATA_KEY = b"dali_pipes"
+_CHUNK = 256  # files per task of the pool
+
+
+class Manifest:
+    """The images of one data set, in the order of torchvision's ImageFolder.
+
+    Sample ids number the usable files from 0; a file with a problem has none and is never loaded.
+
+    Attributes:
+        root: folder that the paths are relative to.
+        classes: class names; a label is a place in this list.
+        table: every file, usable or not, with the columns of `SCHEMA`.
+    """
+
+    def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
+        self.root, self.classes, self.table = Path(root), classes, table.combine_chunks()
+        _check(self)
+
+    @classmethod
+    def scan(
+        cls, root: str | Path, *, cache: str | Path | None = None, workers: int | None = None, progress: bool = True
+    ) -> Self:
+        """Reads the headers of all images under `root`, one folder a class, subfolders included.
+
+        Args:
+            cache: a Parquet file; files that are unchanged since it was written (size and modification time) are not read
+                again, and the result is saved there.
+            workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
+            progress: show a progress bar on stderr.
+
+        Raises:
+            ManifestError: no such folder, no class folders in it, or no image in them.
+        """
+        root = Path(os.path.abspath(root))
+        classes, paths, labels = _list_image_folder(root)
+        known = cls.load(cache).table if cache and Path(cache).exists() else None
+        manifest = cls(root, classes, _read_headers(root, paths, labels, known, workers, progress))
+        if cache:
+            manifest.save(cache)
+        return manifest
+
+    @classmethod
+    def from_table(
+        cls, file: str | Path, *, root: str | Path | None = None, workers: int | None = None, progress: bool = True
+    ) -> Self:
+        """Reads the headers of the images that a CSV or Parquet file lists in its columns `path` and `label`.
+
+        Args:
+            root: folder that relative paths start from; by default the one the table lies in.
+
+        A label is a class number from 0, or a class name; names are numbered in sorted order.
+        """
+        file = Path(os.path.abspath(file))
+        if not file.is_file():
+            raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns path and label")
+        try:
+            table = pq.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
+            paths, names = table["path"].to_pylist(), table["label"]
+        except (pa.ArrowException, KeyError, OSError) as error:
+            raise ManifestError(f"{file}: not a table with the columns path and label ({error})") from None
+        if not paths or None in paths or names.null_count:
+            raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
+        if pa.types.is_integer(names.type):
+            labels = names.to_pylist()
+            if min(labels) < 0:
+                raise ManifestError(f"{file}: label {min(labels)} is negative; number the classes from 0")
+            classes = [str(label) for label in range(max(labels) + 1)]
+        else:
+            classes = sorted(set(names.cast(pa.string()).to_pylist()))
+            numbers = {name: number for number, name in enumerate(classes)}
+            labels = [numbers[name] for name in names.cast(pa.string()).to_pylist()]
+        root = Path(os.path.abspath(root or file.parent))
+        encoded = [os.fsencode(path) for path in paths]
+        return cls(root, classes, _read_headers(root, encoded, labels, None, workers, progress))
+
+    @classmethod
+    def load(cls, file: str | Path) -> Self:
+        """Reads a manifest that `save` wrote. The file is data: nothing in it is ever executed.
+
+        Raises:
+            ManifestError: the file is missing, damaged, or not a manifest.
+        """
+        try:
+            table = pq.read_table(file)
+            head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
+            root, classes = head["root"], head["classes"]
+            table = table.select(SCHEMA.names).cast(SCHEMA)
+        except FileNotFoundError:
+            raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None
+        except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None
+        return cls(root, classes, table)
+
+    @classmethod
+    def open(cls, source: str | Path, *, cache_dir: str | Path | None = None, progress: bool = True) -> Self:
+        """A manifest from whatever names images: a folder to scan, a saved manifest, or a table of path and label.
+
+        Args:
+            cache_dir: folder that remembers scans of folders, one file for each root.
+        """
+        source = Path(source)
+        if source.is_file() or source.suffix in (".parquet", ".csv"):
+            if source.suffix == ".parquet" and _is_saved_manifest(source):
+                return cls.load(source)
+            return cls.from_table(source, progress=progress)
+        cache = None
+        if cache_dir:
+            key = hashlib.sha256(os.fsencode(os.path.abspath(source))).hexdigest()[:16]
+            cache = Path(cache_dir, f"{source.name or 'root'}-{key}.parquet")
+        return cls.scan(source, cache=cache, progress=progress)
+
+    def save(self, file: str | Path) -> None:
+        """Writes the manifest as Parquet, whole or not at all."""
+        file = Path(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        head = json.dumps({"root": str(self.root), "classes": self.classes})
+        partial = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            pq.write_table(self.table.replace_schema_metadata({_METADATA_KEY: head}), partial, compression="zstd")
+            os.replace(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def __len__(self) -> int:
+        return len(self._usable)
+
+    def __repr__(self) -> str:
+        return f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} classes, {len(self.problems):,} problems)"
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """(n,) class numbers by sample id."""
+        return self._column("label")
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """(n, 2) heights and widths by sample id, in pixels as stored."""
+        return np.stack([self._column("height"), self._column("width")], axis=1)
+
+    @cached_property
+    def problems(self) -> list[tuple[str, str]]:
+        """(path, problem) of every file that is not used."""
+        bad = self.table.filter(pc.is_valid(self.table["problem"]))
+        return [(os.fsdecode(path), why) for path, why in zip(bad["path"].to_pylist(), bad["problem"].to_pylist(), strict=True)]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over path, label, height and width of the usable files; the same wherever the root lies."""
+        digest = hashlib.sha256(json.dumps(self.classes).encode())
+        for array in (self._paths.offsets, self._paths.data, self.labels, self.sizes):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    def path(self, sample_id: int) -> Path:
+        """The file of one sample."""
+        start, end = self._paths.offsets[sample_id : sample_id + 2]
+        return self.root / os.fsdecode(self._paths.data[start:end].tobytes())
+
+    def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes."""
+        return self._paths.matrix(ids)
+
+    @cached_property
+    def _usable(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.table["problem"].is_null().to_numpy())
+
+    @cached_property
+    def _paths(self) -> "_Paths":
+        return _Paths(self.root, self.table["path"].take(pa.array(self._usable)))
+
+    def _column(self, name: str) -> NDArray[np.int64]:
+        return self.table[name].to_numpy()[self._usable].astype(np.int64)
+
+
+class _Paths:
+    """Millions of paths in two arrays, so that forked workers share them and a batch is cut out without a Python loop."""
+
+    def __init__(self, root: Path, paths: pa.ChunkedArray):
+        column = pa.concat_arrays(paths.cast(pa.large_binary()).chunks)
+        _, offsets, data = column.buffers()
+        self.offsets = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+        self.data = np.frombuffer(data or b"", np.uint8)
+        self._prefix = np.frombuffer(os.path.join(os.fsencode(root), b""), np.uint8)
+
+    def matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
+        start = self.offsets[ids]
+        length = self.offsets[ids + 1] - start
+        column = np.arange(length.max())
+        rows = self.data.take(start[:, None] + column, mode="clip")
+        rows *= column < length[:, None]
+        matrix = np.empty((len(ids), len(self._prefix) + rows.shape[1]), np.uint8)
+        matrix[:, : len(self._prefix)] = self._prefix
+        matrix[:, len(self._prefix) :] = rows
+        return matrix
+
+
+def _list_image_folder(root: Path) -> tuple[list[str], list[bytes], list[int]]:
+    """Class names, relative paths and labels in the order of torchvision's ImageFolder."""
+    if not root.is_dir():
+        raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    if not classes:
+        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a subfolder of their own")
+    paths, labels = [], []
+    for label, name in enumerate(classes):
+        for folder, _, files in sorted(os.walk(root / name, followlinks=True)):
+            relative = os.path.relpath(folder, root)
+            chosen = sorted(file for file in files if file.lower().endswith(IMAGE_EXTENSIONS))
+            paths += [os.fsencode(os.path.join(relative, file)) for file in chosen]
+            labels += [label] * len(chosen)
+    if not paths:
+        raise ManifestError(f"{root}: its {len(classes)} class folders hold no image ({', '.join(IMAGE_EXTENSIONS)})")
+    return classes, paths, labels
+
+
+def _read_headers(
+    root: Path, paths: list[bytes], labels: list[int], known: pa.Table | None, workers: int | None, progress: bool
+) -> pa.Table:
+    base = os.fsencode(root)
+    headers = _unchanged(base, paths, known) if known is not None else [None] * len(paths)
+    missing = [at for at, header in enumerate(headers) if header is None]
+    files = [os.path.join(base, paths[at]) for at in missing]
+    for at, header in zip(missing, track(_map(files, workers), "reading headers", len(files), progress), strict=True):
+        headers[at] = header
+    columns = zip(*(header for header in headers if header), strict=True)
+    return pa.table([paths, labels, *map(list, columns)], schema=SCHEMA)
+
+
+def _map(files: list[bytes], workers: int | None):
+    """Headers in the order of the files. Processes, since threads would queue for the interpreter lock."""
+    if len(files) <= 4 * _CHUNK:
+        yield from map(read_header, files)
+        return
+    workers = workers or 2 * len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        yield from pool.map(read_header, files, chunksize=_CHUNK)
+
+
+def _unchanged(base: bytes, paths: list[bytes], known: pa.Table) -> list[Header | None]:
+    """The known header of every file whose size and modification time are still the same, else None."""
+    good = known.filter(known["problem"].is_null())
+    rows = {path: at for at, path in enumerate(good["path"].to_pylist())}
+    columns = [good[name].to_pylist() for name in Header._fields]
+    headers: list[Header | None] = []
+    for path in paths:
+        at = rows.get(path)
+        header = None if at is None else Header(*(column[at] for column in columns))
+        if header:
+            try:
+                stat = os.stat(os.path.join(base, path))
+            except OSError:
+                header = None
+            else:
+                header = header if (stat.st_size, stat.st_mtime_ns) == (header.bytes, header.mtime_ns) else None
+        headers.append(header)
+    return headers
+
+
+def _is_saved_manifest(file: Path) -> bool:
+    try:
+        return _METADATA_KEY in (pq.read_schema(file).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _check(manifest: Manifest) -> None:
+    """What a loader relies on, whoever wrote the table."""
+    if not isinstance(manifest.classes, list) or not all(isinstance(name, str) for name in manifest.classes):
+        raise ManifestError(f"{manifest.root}: the manifest's class names are not a list of strings; scan the images again")
+    table = manifest.table
+    nulls = [name for name in SCHEMA.names if name != "problem" and table[name].null_count]
+    if nulls:
+        raise ManifestError(f"{manifest.root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
+    labels = manifest.labels
+    if len(labels) and not (0 <= labels.min() and labels.max() < len(manifest.classes)):
+        raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
+    if len(labels) and manifest.sizes.min() < 1:
+        raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")
+    if len(labels) and pc.any(pc.match_substring(table["path"], b"\0")).as_py():
+        raise ManifestError(f"{manifest.root}: the manifest has a path with a NUL byte; scan the images again")

@@ -1,0 +1,152 @@
+"""Which sample, in which batch, with which crop and which flip: a pure function of (seed, epoch, step, shard)."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.geometry import Geometry
+from dali_pipes.manifest import Manifest
+from dali_pipes.philox import Draws
+
+
+class PlannedTransform(Protocol):
+    """What the plan asks of a transform."""
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """This process's part of every global batch.
+
+    Attributes:
+        index: from 0 to count - 1.
+        count: how many processes share the data.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ConfigError(f"shard {self.index} of {self.count} does not exist; the index runs from 0 to count - 1")
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """Rank and world size from torchrun (RANK, WORLD_SIZE) or SLURM (SLURM_PROCID, SLURM_NTASKS); alone if neither is set."""
+        for index, count in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+            if index in os.environ and count in os.environ:
+                return cls(int(os.environ[index]), int(os.environ[count]))
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one shard does in one step: N samples and the geometry of each.
+
+    Attributes:
+        ids, labels: (N,) int64.
+        geometry: windows, sizes, crops and flips.
+    """
+
+    epoch: int
+    step: int
+    ids: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    geometry: Geometry
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, places: NDArray[np.int64]) -> Self:
+        """The same step with other rows of it: place i becomes what stood at `places[i]`."""
+        return replace(self, ids=self.ids[places], labels=self.labels[places], geometry=self.geometry.take(places))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows of every step of every epoch.
+
+    A global step takes the next `batch_size * shard.count` ids of the epoch's order, and shard r its r-th slice, so the global
+    batches do not depend on the number of shards as long as their size is the same.
+
+    Attributes:
+        batch_size: samples a shard takes per step.
+        last_batch: what happens to the samples that do not fill a global batch: "partial" delivers them, spread evenly over the
+            shards; "drop" leaves them out; "pad" fills up from the start of the epoch's order.
+    """
+
+    manifest: Manifest
+    transform: PlannedTransform
+    batch_size: int
+    seed: int = 0
+    shuffle: bool = True
+    shard: Shard = Shard()
+    last_batch: str = "drop"
+
+    def __post_init__(self) -> None:
+        n, block = len(self.manifest), self.global_batch_size
+        if not n:
+            raise ConfigError(f"{self.manifest.root}: no usable image; scripts/scan.py lists what is wrong")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
+        if self.last_batch not in ("partial", "drop", "pad"):
+            raise ConfigError(f"last_batch is {self.last_batch!r}; choose one of partial, drop, pad")
+        if self.last_batch == "drop" and n < block:
+            raise ConfigError(
+                f"{self.manifest.root}: {n} images do not fill one global batch of {block} ({self.batch_size} × {self.shard.count} "
+                "shards), and last_batch='drop' drops partial ones; use a smaller batch_size, or last_batch='partial' or 'pad'"
+            )
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.batch_size * self.shard.count
+
+    @property
+    def epoch_samples(self) -> int:
+        """Samples of one epoch over all shards, those repeated by "pad" included."""
+        n, block = len(self.manifest), self.global_batch_size
+        return {"partial": n, "drop": n // block * block, "pad": -(-n // block) * block}[self.last_batch]
+
+    def __len__(self) -> int:
+        """Steps of one epoch in which this shard has a sample."""
+        full, rest = divmod(self.epoch_samples, self.global_batch_size)
+        return full + (rest * (self.shard.index + 1) // self.shard.count > rest * self.shard.index // self.shard.count)
+
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """All ids of one epoch, over all shards, in the order in which they are delivered."""
+        return _order(len(self.manifest), self.seed, epoch) if self.shuffle else np.arange(len(self.manifest))
+
+    def rows(self, epoch: int, step: int) -> Rows:
+        """One step of this shard."""
+        start = step * self.global_batch_size
+        size = min(self.global_batch_size, self.epoch_samples - start)
+        index, count = self.shard.index, self.shard.count
+        places = np.arange(start + size * index // count, start + size * (index + 1) // count) % len(self.manifest)
+        ids = self.order(epoch)[places] if self.shuffle else places
+        geometry = self.transform.geometry(self.manifest.sizes[ids], Draws(self.seed, epoch, ids))
+        return Rows(epoch, step, ids, self.manifest.labels[ids], geometry)
+
+    def walk(self, epoch: int = 0, step: int = 0) -> Iterator[Rows]:
+        """Endless rows from one step on, across epochs."""
+        while True:
+            for at in range(step, len(self)):
+                yield self.rows(epoch, at)
+            epoch, step = epoch + 1, 0
+
+
+@lru_cache(maxsize=4)
+def _order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """A uniformly random permutation: the order of n keys from NumPy's Philox, whose raw stream is fixed for all versions."""
+    keys = np.random.Philox(key=seed | epoch << 64).random_raw(n)
+    order = np.argsort(keys, kind="stable")
+    order.flags.writeable = False
+    return order

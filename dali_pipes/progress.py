@@ -1,0 +1,20 @@
+"""One kind of progress bar for everything that takes long. On stderr, so that stdout stays readable by programs."""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+
+
+def track(items: Iterable[T], description: str, total: int, show: bool = True) -> Iterator[T]:
+    """Yields the items and shows how many of `total` have passed; silent where stderr is not a terminal."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
+        task = progress.add_task(description, total=total)
+        for item in items:
+            yield item
+            progress.advance(task)

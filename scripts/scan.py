@@ -1,0 +1,11 @@
+"""Reads the headers of all images, prints a summary, and lists what is wrong.
+
+python scripts/scan.py data.train=/my/images out=train.parquet
+"""
+
+from _hydra import run
+
+from dali_pipes.jobs import scan
+
+if __name__ == "__main__":
+    run("scan", scan)
