@@ -27,8 +27,8 @@ class Batch:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        images = self.images
-        return f"Batch(images={tuple(images.shape)} {str(images.dtype).removeprefix('torch.')} on {images.device}, labels and ids ({len(self)},))"
+        shape, dtype = tuple(self.images.shape), str(self.images.dtype).removeprefix("torch.")
+        return f"Batch(images={shape} {dtype} on {self.images.device}, labels and ids ({len(self)},))"
 
 
 class Backend(Protocol):

@@ -141,7 +141,7 @@ class DaliConfig:
     """NVIDIA DALI. Options keep DALI's names.
 
     Attributes:
-        device: "gpu" decodes with nvJPEG and transforms on the GPU, "cpu" does all on the CPU, "auto" takes the GPU if there is one.
+        device: "gpu" decodes with nvJPEG and transforms on the GPU, "cpu" does all on the CPU, "auto" takes a GPU if there is one.
         num_threads: CPU threads; None: all that this process may use.
         prefetch_queue_depth: batches in flight.
         hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it together with num_threads.
@@ -215,7 +215,8 @@ class DataConfig:
 
     Attributes:
         root: folder that holds train/ and val/.
-        train, val: a folder with a subfolder for each class, a CSV or Parquet table of path and label, or a saved manifest.
+        train, val: a folder with a subfolder for each class, a CSV or Parquet table of path and label, or a saved manifest;
+            None: the folder of that name in `root`.
         cache_dir: where scans are remembered; None: nowhere.
     """
 
@@ -223,6 +224,13 @@ class DataConfig:
     train: str | None = None
     val: str | None = None
     cache_dir: str | None = None
+
+    def source(self, split: str) -> str:
+        """What names the images of "train" or "val"."""
+        source = self.train if split == "train" else self.val
+        if source is None and self.root is None:
+            raise ConfigError(f"no images given; set data.{split}=DIR, a folder with a subfolder of images for each class")
+        return source or f"{self.root}/{split}"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -243,13 +251,13 @@ class ScanConfig:
 
 
 @dataclass(kw_only=True, slots=True)
-class LoadConfig:
-    """scripts/load.py: one pass through a loader, to see what it yields.
+class PreviewConfig:
+    """scripts/preview.py: batches of one loader, to see what it yields.
 
     Attributes:
         split: "train" or "val".
         batches: how many; None: a whole epoch.
-        out: folder for the picture of the first batch.
+        out: folder for the picture of the first images.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -259,7 +267,7 @@ class LoadConfig:
     batch_size: int = 64
     seed: int = 0
     batches: int | None = None
-    out: str = "runs/load"
+    out: str = "runs/preview"
 
     def __post_init__(self) -> None:
         _one_of("split", self.split, ("train", "val"))
@@ -276,7 +284,9 @@ class BenchmarkConfig:
         loaders: a loader config for each name.
         seconds, min_batches: how long each arm is measured at least, after the warm-up.
         warmup_batches: batches thrown away before that.
+        images: how many of the data set's images are used at most; all of them are read into the page cache first.
         agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed.
+        max_mean_difference, max_p99_difference: the largest mean and 99th percentile of that |difference|, in steps of 1/255.
         out: folder for the report; a subfolder is made for each run.
     """
 
@@ -289,7 +299,10 @@ class BenchmarkConfig:
     seconds: float = 6.0
     min_batches: int = 8
     warmup_batches: int = 8
+    images: int = 20_000
     agreement_images: int = 128
+    max_mean_difference: float = 0.25
+    max_p99_difference: float = 2.0
     out: str = "runs/benchmark"
 
     def __post_init__(self) -> None:
@@ -297,6 +310,7 @@ class BenchmarkConfig:
         _at_least("seconds", self.seconds, 0)
         _at_least("min_batches", self.min_batches, 1)
         _at_least("warmup_batches", self.warmup_batches, 1)
+        _at_least("images", self.images, 1)
         _at_least("agreement_images", self.agreement_images, 1)
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
@@ -313,8 +327,9 @@ def register() -> None:
 
     OmegaConf.register_new_resolver("repo", lambda path: str(Path(__file__).parents[1] / path), replace=True)
     store = ConfigStore.instance()
-    for name, node in (("scan", ScanConfig), ("load", LoadConfig), ("benchmark", BenchmarkConfig)):
-        store.store(name=f"{name}_schema", node=node)
+    store.store(name="scan_schema", node=ScanConfig)
+    store.store(name="preview_schema", node=PreviewConfig)
+    store.store(name="benchmark_schema", node=BenchmarkConfig)
     store.store(group="data", name="schema", node=DataConfig)
     for group, name, node in (
         ("transform", "train", TrainTransform),

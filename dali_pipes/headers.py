@@ -6,6 +6,8 @@ from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
+StrOrBytesPath = str | bytes | os.PathLike[str]
+
 EXIF_ORIENTATION = 0x0112
 FORMATS = {"JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM"}  # those that every backend decodes
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
@@ -29,7 +31,7 @@ class Header(NamedTuple):
     problem: str | None
 
 
-def read_header(path: str | bytes) -> Header:
+def read_header(path: StrOrBytesPath) -> Header:
     """Reads the header of one file. Never raises on account of the file: what is wrong stands in `problem`."""
     try:
         stat = os.stat(path)

@@ -68,7 +68,9 @@ def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
     asked = getattr(config, "device", "auto") == "gpu" or torch.device("cpu" if device == "auto" else device).type == "cuda"
     if asked and not available:
         what = "loader.device=gpu" if getattr(config, "device", "auto") == "gpu" else f"device={device}"
-        raise ConfigError(f"{what}, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch, or check the driver (nvidia-smi)")
+        raise ConfigError(
+            f"{what}, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch, or check the driver (nvidia-smi)"
+        )
     if device != "auto":
         return torch.device(device)
     return torch.device("cuda", torch.cuda.current_device()) if available else torch.device("cpu")
@@ -198,7 +200,11 @@ class Loader:
             ConfigError: something that decides the order or the pixels has changed since; the text names it.
         """
         now = self._fingerprint()
-        changed = [f"{name} ({state['fingerprint'].get(name)} → {now[name]})" for name in now if state["fingerprint"].get(name) != now[name]]
+        changed = [
+            f"{name} ({state['fingerprint'].get(name)} → {now[name]})"
+            for name in now
+            if state["fingerprint"].get(name) != now[name]
+        ]
         if changed:
             raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
         self._move_to(state["epoch"], state["samples"] // self.plan.global_batch_size)
@@ -207,7 +213,9 @@ class Loader:
 
     def _fingerprint(self) -> dict[str, Any]:
         plan = self.plan
-        transform = {name: list(value) if isinstance(value, (list, tuple)) else value for name, value in asdict(self._transform).items()}
+        transform = {
+            name: list(value) if isinstance(value, (list, tuple)) else value for name, value in asdict(self._transform).items()
+        }
         return {
             "manifest": plan.manifest.fingerprint,
             "seed": plan.seed,

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -12,16 +10,12 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dali_pipes.errors import ManifestError
-from dali_pipes.headers import Header, read_header
-from dali_pipes.progress import track
-
-# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
-IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+from dali_pipes.headers import Header
+from dali_pipes.sources import list_image_folder, list_table, read_headers
 
 SCHEMA = pa.schema(
     {
@@ -37,7 +31,6 @@ SCHEMA = pa.schema(
     }
 )
 _METADATA_KEY = b"dali_pipes"
-_CHUNK = 256  # files per task of the pool
 
 
 class Manifest:
@@ -56,9 +49,7 @@ class Manifest:
         _check(self)
 
     @classmethod
-    def scan(
-        cls, root: str | Path, *, cache: str | Path | None = None, workers: int | None = None, progress: bool = True
-    ) -> Self:
+    def scan(cls, root: str | Path, *, cache: str | Path | None = None, workers: int | None = None, progress: bool = True) -> Self:
         """Reads the headers of all images under `root`, one folder a class, subfolders included.
 
         Args:
@@ -71,9 +62,9 @@ class Manifest:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
         root = Path(os.path.abspath(root))
-        classes, paths, labels = _list_image_folder(root)
-        known = cls.load(cache).table if cache and Path(cache).exists() else None
-        manifest = cls(root, classes, _read_headers(root, paths, labels, known, workers, progress))
+        classes, paths, labels = list_image_folder(root)
+        known = _remembered(Path(cache)) if cache else None
+        manifest = cls(root, classes, _table(paths, labels, read_headers(root, paths, known, workers, progress)))
         if cache:
             manifest.save(cache)
         return manifest
@@ -90,27 +81,9 @@ class Manifest:
         A label is a class number from 0, or a class name; names are numbered in sorted order.
         """
         file = Path(os.path.abspath(file))
-        if not file.is_file():
-            raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns path and label")
-        try:
-            table = pq.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
-            paths, names = table["path"].to_pylist(), table["label"]
-        except (pa.ArrowException, KeyError, OSError) as error:
-            raise ManifestError(f"{file}: not a table with the columns path and label ({error})") from None
-        if not paths or None in paths or names.null_count:
-            raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
-        if pa.types.is_integer(names.type):
-            labels = names.to_pylist()
-            if min(labels) < 0:
-                raise ManifestError(f"{file}: label {min(labels)} is negative; number the classes from 0")
-            classes = [str(label) for label in range(max(labels) + 1)]
-        else:
-            classes = sorted(set(names.cast(pa.string()).to_pylist()))
-            numbers = {name: number for number, name in enumerate(classes)}
-            labels = [numbers[name] for name in names.cast(pa.string()).to_pylist()]
+        classes, paths, labels = list_table(file)
         root = Path(os.path.abspath(root or file.parent))
-        encoded = [os.fsencode(path) for path in paths]
-        return cls(root, classes, _read_headers(root, encoded, labels, None, workers, progress))
+        return cls(root, classes, _table(paths, labels, read_headers(root, paths, None, workers, progress)))
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -157,7 +130,7 @@ class Manifest:
         partial = file.with_name(f".{file.name}.{os.getpid()}")
         try:
             pq.write_table(self.table.replace_schema_metadata({_METADATA_KEY: head}), partial, compression="zstd")
-            os.replace(partial, file)
+            partial.replace(file)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -200,6 +173,10 @@ class Manifest:
         """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes."""
         return self._paths.matrix(ids)
 
+    def subset(self, ids: NDArray[np.int64]) -> Self:
+        """A manifest of these samples only, numbered anew in the given order."""
+        return type(self)(self.root, self.classes, self.table.take(pa.array(self._usable[ids])))
+
     @cached_property
     def _usable(self) -> NDArray[np.int64]:
         return np.flatnonzero(self.table["problem"].is_null().to_numpy())
@@ -207,6 +184,11 @@ class Manifest:
     @cached_property
     def _paths(self) -> "_Paths":
         return _Paths(self.root, self.table["path"].take(pa.array(self._usable)))
+
+    def _headers(self) -> dict[bytes, Header]:
+        good = self.table.filter(self.table["problem"].is_null())
+        columns = zip(*(good[name].to_pylist() for name in Header._fields), strict=True)
+        return dict(zip(good["path"].to_pylist(), map(Header._make, columns), strict=True))
 
     def _column(self, name: str) -> NDArray[np.int64]:
         return self.table[name].to_numpy()[self._usable].astype(np.int64)
@@ -234,66 +216,16 @@ class _Paths:
         return matrix
 
 
-def _list_image_folder(root: Path) -> tuple[list[str], list[bytes], list[int]]:
-    """Class names, relative paths and labels in the order of torchvision's ImageFolder."""
-    if not root.is_dir():
-        raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    if not classes:
-        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a subfolder of their own")
-    paths, labels = [], []
-    for label, name in enumerate(classes):
-        for folder, _, files in sorted(os.walk(root / name, followlinks=True)):
-            relative = os.path.relpath(folder, root)
-            chosen = sorted(file for file in files if file.lower().endswith(IMAGE_EXTENSIONS))
-            paths += [os.fsencode(os.path.join(relative, file)) for file in chosen]
-            labels += [label] * len(chosen)
-    if not paths:
-        raise ManifestError(f"{root}: its {len(classes)} class folders hold no image ({', '.join(IMAGE_EXTENSIONS)})")
-    return classes, paths, labels
+def _remembered(cache: Path) -> dict[bytes, Header] | None:
+    """The headers of an earlier scan; a cache that is missing or damaged is as good as none, and will be written anew."""
+    try:
+        return Manifest.load(cache)._headers()
+    except ManifestError:
+        return None
 
 
-def _read_headers(
-    root: Path, paths: list[bytes], labels: list[int], known: pa.Table | None, workers: int | None, progress: bool
-) -> pa.Table:
-    base = os.fsencode(root)
-    headers = _unchanged(base, paths, known) if known is not None else [None] * len(paths)
-    missing = [at for at, header in enumerate(headers) if header is None]
-    files = [os.path.join(base, paths[at]) for at in missing]
-    for at, header in zip(missing, track(_map(files, workers), "reading headers", len(files), progress), strict=True):
-        headers[at] = header
-    columns = zip(*(header for header in headers if header), strict=True)
-    return pa.table([paths, labels, *map(list, columns)], schema=SCHEMA)
-
-
-def _map(files: list[bytes], workers: int | None):
-    """Headers in the order of the files. Processes, since threads would queue for the interpreter lock."""
-    if len(files) <= 4 * _CHUNK:
-        yield from map(read_header, files)
-        return
-    workers = workers or 2 * len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        yield from pool.map(read_header, files, chunksize=_CHUNK)
-
-
-def _unchanged(base: bytes, paths: list[bytes], known: pa.Table) -> list[Header | None]:
-    """The known header of every file whose size and modification time are still the same, else None."""
-    good = known.filter(known["problem"].is_null())
-    rows = {path: at for at, path in enumerate(good["path"].to_pylist())}
-    columns = [good[name].to_pylist() for name in Header._fields]
-    headers: list[Header | None] = []
-    for path in paths:
-        at = rows.get(path)
-        header = None if at is None else Header(*(column[at] for column in columns))
-        if header:
-            try:
-                stat = os.stat(os.path.join(base, path))
-            except OSError:
-                header = None
-            else:
-                header = header if (stat.st_size, stat.st_mtime_ns) == (header.bytes, header.mtime_ns) else None
-        headers.append(header)
-    return headers
+def _table(paths: list[bytes], labels: list[int], headers: list[Header]) -> pa.Table:
+    return pa.table([paths, labels, *map(list, zip(*headers, strict=True))], schema=SCHEMA)
 
 
 def _is_saved_manifest(file: Path) -> bool:
@@ -312,7 +244,7 @@ def _check(manifest: Manifest) -> None:
     if nulls:
         raise ManifestError(f"{manifest.root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
     labels = manifest.labels
-    if len(labels) and not (0 <= labels.min() and labels.max() < len(manifest.classes)):
+    if len(labels) and not (labels.min() >= 0 and labels.max() < len(manifest.classes)):
         raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
     if len(labels) and manifest.sizes.min() < 1:
         raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")

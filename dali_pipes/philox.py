@@ -47,4 +47,4 @@ class Draws:
             float64 of shape (4, N), or (4, N, D) for D draws.
         """
         ids = self._ids[subset].reshape(-1, *[1] * np.ndim(draw))
-        return philox4x32((ids, self._epoch, draw, 0), self._key) * 2.0**-32
+        return philox4x32((ids, self._epoch, draw, 0), self._key) * np.float64(2.0**-32)

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -12,6 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dali_pipes.config import register
 from dali_pipes.errors import DaliPipesError
+
+CONF = str(Path(__file__).resolve().parents[1] / "conf")
 
 
 def run(config_name: str, job: Callable[[Any], None]) -> None:
@@ -26,7 +29,7 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
     register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     try:
-        hydra.main(version_base="1.3", config_path="../conf", config_name=config_name)(task)()
+        hydra.main(version_base="1.3", config_path=CONF, config_name=config_name)(task)()
     except (HydraException, OmegaConfBaseException) as error:
         stop(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
 
@@ -34,7 +37,11 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
 def stop(error: BaseException) -> None:
     """Prints what is wrong and ends with status 2."""
     lines = str(error).splitlines()
-    told = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("full_key", "object_type", "reference_type"))]
+    told = [
+        line.strip()
+        for line in lines
+        if line.strip() and not line.strip().startswith(("full_key", "object_type", "reference_type"))
+    ]
     keep = lines if isinstance(error, DaliPipesError) else told[:1]
     keys = "".join(f" ({line.strip()})" for line in lines if line.strip().startswith("full_key"))
     hint = "" if isinstance(error, DaliPipesError) else f"{keys}; --cfg job prints every option"

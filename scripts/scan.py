@@ -5,7 +5,7 @@ python scripts/scan.py data.train=/my/images out=train.parquet
 
 from _hydra import run
 
-from dali_pipes.jobs import scan
+from dali_pipes.scan import scan
 
 if __name__ == "__main__":
     run("scan", scan)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from nvidia.dali import Pipeline, fn, pipeline_def, types
+from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from dali_pipes.backends.dali_graph import PlanInputs, image_graph
@@ -65,7 +66,7 @@ def to_batch(output: dict[str, torch.Tensor], transform: Transform) -> Batch:
 
 
 @pipeline_def
-def _planned_pipeline(manifest: Manifest, transform: Transform, config: DaliConfig, rows: Iterator[Rows]):
+def _planned_pipeline(manifest: Manifest, transform: Transform, config: DaliConfig, rows: Iterator[Rows]) -> tuple[DataNode, ...]:
     pipeline = Pipeline.current()
     device = "cpu" if pipeline.device_id is None else "gpu"
     names = ["path", "anchor", "shape", "flip", *(["resize", "crop"] if transform.crops else [])]

@@ -1,6 +1,7 @@
 """The image graph: encoded bytes to finished pixels, as a plain function of the plan's inputs and the device."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
@@ -8,7 +9,7 @@ from nvidia.dali.data_node import DataNode
 from dali_pipes.config import DaliConfig, Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
-_WINDOW = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
+_WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,17 @@ def image_graph(inputs: PlanInputs, transform: Transform, config: DaliConfig, de
     output = (transform.size, transform.size)
     image = fn.resize(image, size=output if inputs.resize is None else inputs.resize, antialias=True)
     if inputs.crop is not None:
-        image = fn.slice(image, inputs.crop, output, axes=[0, 1])
+        image = fn.slice(image, start=inputs.crop, shape=output, axes=[0, 1])
     return normalize(image, inputs.flip, transform, device)
 
 
-def decoder_options(config: DaliConfig, device: str) -> dict[str, object]:
+def decoder_options(config: DaliConfig, device: str) -> dict[str, Any]:
     """Options of every JPEG decoder. The orientation in EXIF is left alone, as torchvision's ImageFolder does."""
-    options = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False, "device": "mixed" if device == "gpu" else "cpu"}
-    if device == "gpu":
-        options |= {"hw_decoder_load": config.hw_decoder_load, "jpeg_fancy_upsampling": config.jpeg_fancy_upsampling}
-    return options
+    options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
+    if device == "cpu":
+        return options | {"device": "cpu"}
+    tuned = {"hw_decoder_load": config.hw_decoder_load, "jpeg_fancy_upsampling": config.jpeg_fancy_upsampling}
+    return options | {"device": "mixed"} | tuned
 
 
 def normalize(image: DataNode, flip: DataNode, transform: Transform, device: str) -> DataNode:

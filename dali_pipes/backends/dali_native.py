@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
+from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from dali_pipes.backends.dali import to_batch
@@ -48,7 +49,7 @@ class DaliNativeBackend:
 
 
 @pipeline_def
-def _native_pipeline(manifest: Manifest, transform: TrainTransform, config: DaliNativeConfig):
+def _native_pipeline(manifest: Manifest, transform: TrainTransform, config: DaliNativeConfig) -> tuple[DataNode, DataNode]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
     files = [str(manifest.path(sample_id)) for sample_id in range(len(manifest))]
     encoded, ids = fn.readers.file(files=files, labels=list(range(len(files))), random_shuffle=True, read_ahead=True, name="reader")

@@ -1,13 +1,11 @@
 """The CPU baseline: PyTorch's DataLoader carries out the plan with Pillow or torchvision in its worker processes."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
-from torchvision.io import ImageReadMode, decode_image
-from torchvision.transforms.v2 import functional as F
 
 from dali_pipes.backends.pixels import normalizer
 from dali_pipes.backends.transfer import to_gpu
@@ -33,7 +31,7 @@ class TorchBackend:
         self._finish = (lambda images: images) if in_worker else normalizer(transform)
         workers = available_cpus() if config.num_workers is None else config.num_workers
         self._rows = _RowSampler()
-        options = (
+        options: dict[str, Any] = (
             {
                 "prefetch_factor": config.prefetch_factor,
                 "persistent_workers": config.persistent_workers,
@@ -77,7 +75,7 @@ class _RowSampler(Sampler[Rows]):
 class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._size = manifest, transform.size
-        self._read = {"pil": _read_pil, "torchvision": _read_torchvision}[decoder]
+        self._read = _reader(decoder)
         self._finish = normalizer(transform) if normalize else None
 
     def __getitem__(self, rows: Rows) -> Arrays:
@@ -93,27 +91,17 @@ class _Images(Dataset[Arrays]):
         return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids)
 
 
-def _read_pil(path: str, size: int, source: np.ndarray, window: np.ndarray, resize: np.ndarray, crop: np.ndarray) -> np.ndarray:
-    """(size, size, 3) uint8."""
-    top, left, height, width = map(int, window)
-    with Image.open(path) as file:
-        _check_size(path, source, file.height, file.width)
-        image = file.crop((left, top, left + width, top + height))
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-    image = image.resize((int(resize[1]), int(resize[0])), Image.Resampling.BILINEAR)
-    return np.asarray(image)[crop[0] : crop[0] + size, crop[1] : crop[1] + size]
+def _reader(decoder: str) -> Callable[..., np.ndarray]:
+    """Imported only when asked for: torchvision takes longer to import than PyTorch."""
+    match decoder:
+        case "torchvision":
+            from dali_pipes.backends.read_torchvision import read
+        case _:
+            from dali_pipes.backends.read_pil import read
+    return read
 
 
-def _read_torchvision(path: str, size: int, source: np.ndarray, window: np.ndarray, resize: np.ndarray, crop: np.ndarray) -> np.ndarray:
-    """(size, size, 3) uint8."""
-    top, left, height, width = map(int, window)
-    image = decode_image(path, mode=ImageReadMode.RGB)
-    _check_size(path, source, image.shape[1], image.shape[2])
-    image = F.resize(image[:, top : top + height, left : left + width], [int(resize[0]), int(resize[1])], antialias=True)
-    return image.permute(1, 2, 0).numpy()[crop[0] : crop[0] + size, crop[1] : crop[1] + size]
-
-
-def _check_size(path: str, planned: np.ndarray, height: int, width: int) -> None:
+def check_size(path: str, planned: np.ndarray, height: int, width: int) -> None:
+    """A file that was replaced since the scan would be cropped in the wrong place."""
     if (height, width) != tuple(planned):
         raise ValueError(f"{path}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was scanned; scan again")

@@ -12,7 +12,7 @@ def to_gpu(batches: Iterator[Batch], device: torch.device, finish: Callable[[tor
 
     One batch is fetched ahead. An error while fetching it is raised only after the batch before it has been delivered.
     """
-    copies = torch.cuda.Stream(device)
+    copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def start(batch: Batch) -> Batch:
         with torch.cuda.stream(copies):

@@ -1,0 +1,19 @@
+"""One planned image with Pillow."""
+
+import numpy as np
+from PIL import Image
+
+from dali_pipes.backends.torch import check_size
+from dali_pipes.geometry import Int
+
+
+def read(path: str, size: int, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
+    """(size, size, 3) uint8."""
+    top, left, height, width = map(int, window)
+    with Image.open(path) as file:
+        check_size(path, source, file.height, file.width)
+        image = file.crop((left, top, left + width, top + height))
+    if image.mode != "RGB":
+        image = image.convert("RGB")
+    image = image.resize((int(resize[1]), int(resize[0])), Image.Resampling.BILINEAR)
+    return np.asarray(image)[crop[0] : crop[0] + size, crop[1] : crop[1] + size]

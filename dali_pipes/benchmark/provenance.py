@@ -1,0 +1,67 @@
+"""Where a number comes from: machine, versions, data, and the code that was run."""
+
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from dali_pipes.cpus import available_cpus
+from dali_pipes.manifest import Manifest
+
+PACKAGES = ["dali_pipes", "nvidia-dali-cuda120", "torch", "torchvision", "numpy", "pillow"]
+
+
+def provenance(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "hardware": {
+            "cpu": _cpu_model(),
+            "cpus_used": available_cpus(),
+            "cpus_total": os.cpu_count(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "data": {
+            "fingerprint": manifest.fingerprint,
+            "images": len(manifest),
+            "mean_kib": round(float(manifest.table["bytes"].to_numpy().mean()) / 1024, 1),
+            "median_size": np.median(manifest.sizes, axis=0).tolist(),
+        },
+        "commit": _commit(),
+        "arguments": sys.argv[1:],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _commit() -> str | None:
+    """The commit of the checkout, with "+" if anything in it has been changed since."""
+    folder = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+        status = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+" if status.strip() else "")

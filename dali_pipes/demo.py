@@ -1,0 +1,117 @@
+"""Procedural photographs-by-statistics: JPEGs of ImageNet's sizes and compression whose class a small network can learn.
+
+Each class is a pattern that fills the image, so that a random crop shows it too, in random colors and scale, over noise whose
+spectrum falls as 1/f, as that of natural images does (Field 1987, doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
+"""
+
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dali_pipes.errors import ManifestError
+from dali_pipes.progress import track
+
+Field = NDArray[np.float32]
+
+# Each takes the place within one tile, u and v in [-1, 1), and returns values in [0, 1].
+PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
+    "checkers": lambda u, v: (u * v > 0).astype(np.float32),
+    "columns": lambda u, v: (np.abs(u) < 0.5).astype(np.float32),
+    "crosses": lambda u, v: ((np.abs(u) < 0.25) | (np.abs(v) < 0.25)).astype(np.float32),
+    "diamonds": lambda u, v: (np.abs(u) + np.abs(v) < 0.8).astype(np.float32),
+    "discs": lambda u, v: (np.hypot(u, v) < 0.7).astype(np.float32),
+    "frames": lambda u, v: (np.abs(np.maximum(np.abs(u), np.abs(v)) - 0.6) < 0.15).astype(np.float32),
+    "rings": lambda u, v: (np.abs(np.hypot(u, v) - 0.6) < 0.15).astype(np.float32),
+    "rows": lambda u, v: (np.abs(v) < 0.5).astype(np.float32),
+    "stars": lambda u, v: (np.sqrt(np.abs(u)) + np.sqrt(np.abs(v)) < 0.95).astype(np.float32),
+    "triangles": lambda u, v: ((v > -0.7) & (np.abs(u) < (0.7 - v) / 2)).astype(np.float32),
+}
+
+
+def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int = 0) -> Path:
+    """Writes `out`/train and `out`/val, 10 class folders each, on all cores; does nothing if they are there already.
+
+    Args:
+        train, val: number of images, spread evenly over the classes.
+
+    Two calls with the same arguments write the same bytes.
+
+    Raises:
+        ManifestError: `out` holds a train or val folder that this function did not make.
+    """
+    out = Path(out)
+    mark, complete = out / ".demo-set", f"train={train} val={val} seed={seed}"
+    if mark.exists() and mark.read_text() == complete:
+        return out
+    for split in ("train", "val"):
+        if (out / split).exists() and not mark.exists():
+            raise ManifestError(f"{out / split} exists and is not a demo set; choose another folder, nothing was changed")
+        shutil.rmtree(out / split, ignore_errors=True)
+        for name in PATTERNS:
+            (out / split / name).mkdir(parents=True)
+    mark.write_text("unfinished")
+    tasks = [("train", number) for number in range(train)] + [("val", number) for number in range(val)]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")) as pool:
+        for _ in track(pool.map(partial(_write, out, seed), tasks, chunksize=8), "making demo images", len(tasks)):
+            pass
+    mark.write_text(complete)
+    return out
+
+
+def _write(out: Path, seed: int, task: tuple[str, int]) -> None:
+    split, number = task
+    rng = np.random.default_rng([seed, split == "val", number])
+    name = sorted(PATTERNS)[number % len(PATTERNS)]
+    image = Image.fromarray(draw_image(name, rng))
+    kind = rng.random()
+    options: dict[str, Any] = {"quality": int(rng.integers(80, 96)), "subsampling": "4:2:0" if rng.random() < 0.85 else "4:4:4"}
+    if kind < 0.02:
+        image = image.convert("L")
+        del options["subsampling"]
+    elif kind < 0.04:
+        options["progressive"] = True
+    elif kind < 0.06:
+        exif = Image.Exif()
+        exif[0x0112] = int(rng.integers(2, 9))
+        options["exif"] = exif
+    image.save(out / split / name / f"{name}_{number:05d}.jpg", **options)
+
+
+def draw_image(name: str, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """(H, W, 3) of one class."""
+    height, width = _size(rng)
+    tile = rng.uniform(40, 110)
+    angle = rng.uniform(-0.12, 0.12)
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    u = (x * np.cos(angle) - y * np.sin(angle)) / tile + rng.random()
+    v = (x * np.sin(angle) + y * np.cos(angle)) / tile + rng.random()
+    pattern = PATTERNS[name](2 * (u % 1) - 1, 2 * (v % 1) - 1)[..., None]
+    dark, light = rng.uniform(20, 130, 3), rng.uniform(110, 235, 3)
+    image = dark + (light - dark) * pattern
+    image = image + _one_over_f(height, width, rng) * rng.uniform(15, 40) + rng.normal(0, rng.uniform(2, 20), (height, width, 3))
+    return image.clip(0, 255).astype(np.uint8)
+
+
+def _size(rng: np.random.Generator) -> tuple[int, int]:
+    """Height and width: most have a longer side of 500, as in ImageNet, and some are larger or smaller."""
+    long = 500 if rng.random() < 0.75 else int(np.clip(rng.lognormal(np.log(500), 0.45), 130, 1600))
+    short = int(long * rng.choice([0.667, 0.75, rng.uniform(0.5, 1)], p=[0.35, 0.4, 0.25]))
+    return (short, long) if rng.random() < 0.72 else (long, short)
+
+
+def _one_over_f(height: int, width: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """(height, width, 3) noise of unit variance, mostly gray."""
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    frequency[0, 0] = np.inf
+    layers = [np.fft.irfft2(np.fft.rfft2(rng.normal(size=(height, width))) / frequency, (height, width)) for _ in range(2)]
+    gray, tint = (layer / layer.std() for layer in layers)
+    return gray[..., None] + 0.3 * tint[..., None] * rng.uniform(-1, 1, 3)

@@ -1,0 +1,55 @@
+"""What a loader yields, for people to look at."""
+
+import hashlib
+import itertools
+import time
+from pathlib import Path
+
+import torch
+from PIL import Image
+from rich.console import Console
+
+from dali_pipes.batch import Batch
+from dali_pipes.benchmark.agreement import to_steps
+from dali_pipes.config import PreviewConfig, Transform
+from dali_pipes.loader import build_loader
+from dali_pipes.manifest import Manifest
+from dali_pipes.progress import track
+
+SHOWN, COLUMNS, GAP = 24, 6, 4
+
+
+def preview(config: PreviewConfig) -> None:
+    """Loads some batches, prints what they are, and saves a picture of the first images.
+
+    The digest is a hash of the sample ids in order: it is the same for every loader that carries out the same plan.
+    """
+    console = Console(soft_wrap=True)
+    manifest = Manifest.open(config.data.source(config.split), cache_dir=config.data.cache_dir)
+    with build_loader(
+        manifest, config.loader, transform=config.transform, batch_size=config.batch_size, seed=config.seed, last_batch="partial"
+    ) as loader:
+        total = min(config.batches or len(loader), len(loader))
+        digest, images, start = hashlib.sha256(), 0, time.perf_counter()
+        for number, batch in enumerate(track(itertools.islice(loader, total), "loading", total)):
+            if number == 0:
+                console.print(f"first batch: {batch}", highlight=False)
+                picture = _save(batch, config.transform, Path(config.out))
+            digest.update(batch.ids.cpu().numpy().tobytes())
+            images += len(batch)
+        seconds = time.perf_counter() - start
+    console.print(f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} images/s with start-up")
+    console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
+    console.print(f"picture: {picture}")
+
+
+def _save(batch: Batch, transform: Transform, folder: Path) -> Path:
+    pixels = to_steps(batch.images[:SHOWN].cpu(), transform).round().clamp(0, 255).to(torch.uint8)
+    folder.mkdir(parents=True, exist_ok=True)
+    size, rows = transform.size, -(-len(pixels) // COLUMNS)
+    picture = Image.new("RGB", (COLUMNS * (size + GAP) - GAP, rows * (size + GAP) - GAP), "white")
+    for at, image in enumerate(pixels.permute(0, 2, 3, 1).contiguous().numpy()):
+        picture.paste(Image.fromarray(image), (at % COLUMNS * (size + GAP), at // COLUMNS * (size + GAP)))
+    file = folder / "batch.png"
+    picture.save(file)
+    return file

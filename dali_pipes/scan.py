@@ -1,0 +1,40 @@
+"""What a scan found, for people: the summary, and every file that will not be used."""
+
+from collections import Counter
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dali_pipes.config import ScanConfig
+from dali_pipes.manifest import Manifest
+
+
+def scan(config: ScanConfig) -> None:
+    """Scans one split, prints what is there and what is wrong, and saves the manifest if asked to."""
+    console = Console(soft_wrap=True)
+    manifest = Manifest.open(config.data.source(config.split), cache_dir=config.data.cache_dir)
+    console.print(_summary(manifest))
+    for path, problem in manifest.problems:
+        console.print(f"{escape(path)}: {escape(problem)}", highlight=False)
+    if config.out:
+        manifest.save(config.out)
+        console.print(f"Manifest: {config.out}")
+
+
+def _summary(manifest: Manifest) -> Table:
+    table = Table(title=escape(str(manifest.root)), show_header=False)
+    usable = manifest.table.filter(manifest.table["problem"].is_null())
+    empty = len(manifest.classes) - len(np.unique(manifest.labels))
+    table.add_row("images", f"{len(manifest):,}")
+    table.add_row("classes", f"{len(manifest.classes):,}" + (f" ({empty:,} without a usable image)" if empty else ""))
+    table.add_row("not used", f"{len(manifest.problems):,}")
+    if len(manifest):
+        table.add_row("size", f"{usable['bytes'].to_numpy().sum() / 1e9:,.2f} GB")
+        height, width = np.median(manifest.sizes, axis=0)
+        table.add_row("median height × width", f"{height:.0f} × {width:.0f}")
+        formats = Counter(usable["format"].to_pylist())
+        table.add_row("formats", ", ".join(f"{name} {count:,}" for name, count in formats.most_common()))
+        table.add_row("rotated by EXIF (ignored)", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}")
+    return table

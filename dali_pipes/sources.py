@@ -1,0 +1,96 @@
+"""Where a manifest's rows come from: a tree of class folders or a table, and the headers of the files in it."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from dali_pipes.errors import ManifestError
+from dali_pipes.headers import Header, read_header
+from dali_pipes.progress import track
+
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+_CHUNK = 256  # files per task of the pool
+
+Listing = tuple[list[str], list[bytes], list[int]]  # class names; path and label of each file
+
+
+def list_image_folder(root: Path) -> Listing:
+    """Class names, relative paths and labels in the order of torchvision's ImageFolder."""
+    if not root.is_dir():
+        raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    if not classes:
+        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a subfolder of their own")
+    paths, labels = [], []
+    for label, name in enumerate(classes):
+        for folder, _, files in sorted(os.walk(root / name, followlinks=True)):
+            relative = os.path.relpath(folder, root)
+            chosen = sorted(file for file in files if file.lower().endswith(IMAGE_EXTENSIONS))
+            paths += [os.fsencode(os.path.join(relative, file)) for file in chosen]
+            labels += [label] * len(chosen)
+    if not paths:
+        raise ManifestError(f"{root}: its {len(classes)} class folders hold no image ({', '.join(IMAGE_EXTENSIONS)})")
+    return classes, paths, labels
+
+
+def list_table(file: Path) -> Listing:
+    """Class names, paths and labels out of the columns `path` and `label` of a CSV or Parquet file."""
+    if not file.is_file():
+        raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns path and label")
+    try:
+        table = pq.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
+        paths, names = table["path"].to_pylist(), table["label"]
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise ManifestError(f"{file}: not a table with the columns path and label ({error})") from None
+    if not paths or None in paths or names.null_count:
+        raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
+    if pa.types.is_integer(names.type):
+        labels = names.to_pylist()
+        if min(labels) < 0:
+            raise ManifestError(f"{file}: label {min(labels)} is negative; number the classes from 0")
+        classes = [str(label) for label in range(max(labels) + 1)]
+    else:
+        classes = sorted(set(names.cast(pa.string()).to_pylist()))
+        numbers = {name: number for number, name in enumerate(classes)}
+        labels = [numbers[name] for name in names.cast(pa.string()).to_pylist()]
+    return classes, [os.fsencode(path) for path in paths], labels
+
+
+def read_headers(
+    root: Path, paths: list[bytes], known: dict[bytes, Header] | None, workers: int | None, progress: bool
+) -> list[Header]:
+    """The header of every file. One that is `known` and has the same size and modification time is not read again."""
+    base = os.fsencode(root)
+    files = [os.path.join(base, path) for path in paths]
+    headers = {path: known[path] for path, file in zip(paths, files, strict=True) if known and _unchanged(file, known.get(path))}
+    missing = [(path, file) for path, file in zip(paths, files, strict=True) if path not in headers]
+    read = track(_map([file for _, file in missing], workers), "reading headers", len(missing), progress)
+    headers.update(zip((path for path, _ in missing), read, strict=True))
+    return [headers[path] for path in paths]
+
+
+def _unchanged(file: bytes, header: Header | None) -> bool:
+    if header is None:
+        return False
+    try:
+        stat = os.stat(file)
+    except OSError:
+        return False
+    return (stat.st_size, stat.st_mtime_ns) == (header.bytes, header.mtime_ns)
+
+
+def _map(files: list[bytes], workers: int | None) -> Iterator[Header]:
+    """Headers in the order of the files. Processes, since threads would queue for the interpreter lock."""
+    if len(files) <= 4 * _CHUNK:
+        yield from map(read_header, files)
+        return
+    workers = workers or 2 * len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        yield from pool.map(read_header, files, chunksize=_CHUNK)

@@ -1,0 +1,12 @@
+"""Shows what a loader yields: shapes, speed, a digest of the sample order, and a picture of the first images.
+
+python scripts/preview.py loader=dali data.train=/my/images
+python scripts/preview.py loader=torch data.train=/my/images     # the same samples, the same crops
+"""
+
+from _hydra import run
+
+from dali_pipes.preview import preview
+
+if __name__ == "__main__":
+    run("preview", preview)

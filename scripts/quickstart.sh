@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# From nothing to a measured comparison: makes a demo set of JPEGs and times DALI against the CPU DataLoader on it.
+#   bash scripts/quickstart.sh                          the demo set
+#   bash scripts/quickstart.sh data.train=/my/images    your own folder, one subfolder for each class
+# Further arguments go to scripts/benchmark.py: arms=[torch,dali], batch_size=128, …
+set -euo pipefail
+here=$PWD
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+root=$PWD
+setup base
+case " $* " in
+  *" data."*) data=() ;;
+  *)
+    data=(data=demo)
+    .venv/bin/python scripts/make_demo_data.py >/dev/null
+    ;;
+esac
+cd "$here"
+exec "$root/.venv/bin/python" "$root/scripts/benchmark.py" "${data[@]}" seconds=3 "out=$root/runs/quickstart" "$@" >/dev/null

@@ -1,0 +1,52 @@
+"""Images to test on, and what becomes of tests that need a GPU."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import dali_pipes as dp
+from dali_pipes.demo import PATTERNS, draw_image
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available() or os.environ.get("FAIL_WITHOUT_CUDA") == "1":
+        return
+    for item in items:
+        if item.get_closest_marker("needs_cuda"):
+            item.add_marker(pytest.mark.skip(reason="no GPU here (FAIL_WITHOUT_CUDA=1 makes this a failure)"))
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory) -> Path:
+    """37 JPEGs in 5 classes: photographs-by-statistics of all sizes, some gray, progressive, 4:4:4, very small or very long."""
+    root = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(1)
+    for number in range(37):
+        name = sorted(PATTERNS)[number % 5]
+        image = Image.fromarray(draw_image(name, rng))
+        if number % 9 == 1:
+            image = image.convert("L")
+        if number % 9 == 2:
+            image = image.resize((int(rng.integers(20, 90)), int(rng.integers(20, 90))))
+        if number % 9 == 3:
+            image = image.resize((600, 60) if number % 2 else (60, 600))
+        folder = root / name / ("nested" if number % 4 == 0 else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        image.save(folder / f"{number:03d}.jpg", quality=92, subsampling=number % 3, progressive=number % 9 == 4)
+    return root
+
+
+@pytest.fixture(scope="session")
+def manifest(image_folder) -> dp.Manifest:
+    return dp.Manifest.scan(image_folder, progress=False)
+
+
+@pytest.fixture(scope="session")
+def real_manifest(manifest) -> dp.Manifest:
+    """The folder that DALI_PIPES_IMAGES names, or else the images made above."""
+    named = os.environ.get("DALI_PIPES_IMAGES")
+    return dp.Manifest.scan(named, progress=False) if named else manifest

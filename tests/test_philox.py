@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from dali_pipes.philox import Draws, philox4x32
+
+# Random123's known answers (kat_vectors, philox 4x32 10)
+KNOWN = [
+    ((0, 0, 0, 0), 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, 2**64 - 1, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        0xA4093822 | 0x299F31D0 << 32,
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
+def test_known_answers(counter, key, expected):
+    assert tuple(map(int, philox4x32(counter, key))) == expected
+
+
+def test_counters_broadcast_like_arrays():
+    ids, draws = np.arange(5)[:, None], np.arange(3)
+    together = philox4x32((ids, 7, draws, 0), 9)
+    assert together.shape == (4, 5, 3)
+    assert together[:, 4, 2].tolist() == philox4x32((4, 7, 2, 0), 9).tolist()
+
+
+def test_a_draw_depends_on_its_key_alone():
+    ids = np.array([3, 999_999, 12])
+    all_of_them = Draws(5, 2, ids).uniform(np.arange(4))
+    assert np.array_equal(Draws(5, 2, ids[1:2]).uniform(2)[:, 0], all_of_them[:, 1, 2])
+    assert np.array_equal(Draws(5, 2, ids).uniform(3, ids < 100), all_of_them[:, ids < 100, 3])
+    for other in (Draws(6, 2, ids), Draws(5, 3, ids), Draws(5, 2, ids + 1)):
+        assert not np.isclose(other.uniform(np.arange(4)), all_of_them).any()

@@ -1,0 +1,150 @@
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Shard, TrainTransform
+from dali_pipes.manifest import SCHEMA
+
+TRANSFORM = TrainTransform(size=32)
+
+
+def images(count: int) -> Manifest:
+    """A manifest of files that do not exist: a plan never looks at them."""
+    columns = {
+        "path": [f"{number}.jpg".encode() for number in range(count)],
+        "label": [number % 3 for number in range(count)],
+        "bytes": [1] * count,
+        "mtime_ns": [0] * count,
+        "height": [300 + number % 7 for number in range(count)],
+        "width": [400] * count,
+        "orientation": [1] * count,
+        "format": ["JPEG"] * count,
+        "problem": [None] * count,
+    }
+    return Manifest("/nowhere", ["a", "b", "c"], pa.table(columns, schema=SCHEMA))
+
+
+def shards(count: int, images: Manifest, **options) -> list[Plan]:
+    return [Plan(images, TRANSFORM, shard=Shard(index, count), **options) for index in range(count)]
+
+
+sizes, batches, counts, seeds = st.integers(1, 90), st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**64 - 1)
+
+
+@given(sizes, batches, counts, st.integers(0, 3), seeds)
+def test_partial_delivers_every_sample_once(n, batch, count, epoch, seed):
+    plans = shards(count, images(n), batch_size=batch, last_batch="partial", seed=seed)
+    rows = [plan.rows(epoch, step) for plan in plans for step in range(len(plan))]
+    assert sorted(np.concatenate([row.ids for row in rows])) == list(range(n))
+    assert all(1 <= len(row) <= batch for row in rows)
+
+
+@given(st.integers(60, 120), batches, counts, seeds)
+def test_drop_delivers_full_batches_without_repetition(n, batch, count, seed):
+    plans = shards(count, images(n), batch_size=batch, last_batch="drop", seed=seed)
+    ids = np.concatenate([plan.rows(1, step).ids for plan in plans for step in range(len(plan))])
+    assert len(set(ids)) == len(ids) == n // (batch * count) * batch * count
+    assert {len(plan.rows(1, step)) for plan in plans for step in range(len(plan))} == {batch}
+
+
+@given(sizes, batches, counts, seeds)
+def test_pad_delivers_full_batches_and_every_sample(n, batch, count, seed):
+    plans = shards(count, images(n), batch_size=batch, last_batch="pad", seed=seed)
+    assert len({len(plan) for plan in plans}) == 1
+    ids = np.concatenate([plan.rows(0, step).ids for plan in plans for step in range(len(plan))])
+    assert set(ids) == set(range(n))
+    assert len(ids) == -(-n // (batch * count)) * batch * count
+
+
+@given(
+    st.integers(60, 200),
+    st.sampled_from([(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]),
+    st.sampled_from(["drop", "pad", "partial"]),
+)
+def test_global_batches_do_not_depend_on_the_number_of_shards(n, split, last_batch):
+    count, batch = split
+    alone = Plan(images(n), TRANSFORM, 12, last_batch=last_batch)
+    together = shards(count, images(n), batch_size=batch, last_batch=last_batch)
+    for step in range(len(alone)):
+        parts = [plan.rows(2, step) for plan in together]
+        whole = alone.rows(2, step)
+        assert np.array_equal(np.concatenate([part.ids for part in parts]), whole.ids)
+        assert np.array_equal(np.concatenate([part.geometry.window for part in parts]), whole.geometry.window)
+
+
+def test_rows_are_a_pure_function():
+    one, two = Plan(images(50), TRANSFORM, 8, seed=3), Plan(images(50), TRANSFORM, 8, seed=3)
+    later = two.rows(4, 2)
+    [two.rows(0, step) for step in range(3)]
+    assert np.array_equal(one.rows(4, 2).ids, later.ids)
+    assert np.array_equal(one.rows(4, 2).geometry.window, later.geometry.window)
+    assert np.array_equal(one.rows(4, 2).geometry.flip, later.geometry.flip)
+
+
+def test_each_epoch_and_seed_has_its_own_order_and_crops():
+    plan = Plan(images(100), TRANSFORM, 10)
+    orders = [plan.order(0), plan.order(1), Plan(images(100), TRANSFORM, 10, seed=1).order(0)]
+    assert all(sorted(order) == list(range(100)) for order in orders)
+    assert not any(np.array_equal(a, b) for a, b in itertools.combinations(orders, 2))
+    windows = {
+        sample: window for row in (plan.rows(0, step) for step in range(10)) for sample, window in zip(row.ids, row.geometry.window)
+    }
+    again = {
+        sample: window for row in (plan.rows(1, step) for step in range(10)) for sample, window in zip(row.ids, row.geometry.window)
+    }
+    assert sum(np.array_equal(windows[sample], again[sample]) for sample in range(100)) < 5
+
+
+def test_the_order_is_uniform():
+    """Each sample lands in each place equally often: chi-squared over 6,000 epochs of 6 samples."""
+    places = np.array([Plan(images(6), TRANSFORM, 1).order(epoch) for epoch in range(6000)])
+    counts = np.array([[(places[:, place] == sample).sum() for place in range(6)] for sample in range(6)])
+    assert ((counts - 1000) ** 2 / 1000).sum() < 60  # 25 degrees of freedom; p < 1e-4
+
+
+def test_without_shuffle_the_order_is_the_manifests():
+    plan = Plan(images(10), EvalTransform(size=8, resize=8), 4, shuffle=False, last_batch="partial")
+    assert [plan.rows(3, step).ids.tolist() for step in range(len(plan))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_walk_goes_on_across_epochs():
+    plan = Plan(images(20), TRANSFORM, 8)
+    places = [(rows.epoch, rows.step) for rows in itertools.islice(plan.walk(1, 1), 4)]
+    assert places == [(1, 1), (2, 0), (2, 1), (3, 0)]
+
+
+def test_labels_are_those_of_the_ids():
+    rows = Plan(images(50), TRANSFORM, 8).rows(0, 0)
+    assert np.array_equal(rows.labels, rows.ids % 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": 11}, "10 images do not fill one global batch of 11"),
+        ({"batch_size": 2, "last_batch": "keep"}, "last_batch is 'keep'"),
+        ({"batch_size": 2, "seed": -1}, "seed is -1"),
+    ],
+)
+def test_what_cannot_work_is_refused(options, told):
+    with pytest.raises(ConfigError, match=told):
+        Plan(images(10), TRANSFORM, **options)
+
+
+def test_shard_from_the_environment(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert Shard.from_env() == Shard(0, 1)
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    assert Shard.from_env() == Shard(3, 4)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert Shard.from_env() == Shard(1, 2)
+    with pytest.raises(ConfigError, match="shard 2 of 2"):
+        Shard(2, 2)
