@@ -1,0 +1,162 @@
+"""What every backend must do alike: the same samples, in the same order, with the same pixels, in the same form."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+
+import dali_pipes as dp
+from dali_pipes.benchmark.agreement import to_steps
+
+TORCH_PIL = dp.TorchConfig(num_workers=2)
+BACKENDS = {
+    "torch_pil": TORCH_PIL,
+    "torch_torchvision": dp.TorchConfig(decoder="torchvision", num_workers=2),
+    "torch_no_workers": dp.TorchConfig(num_workers=0, normalize_on="device"),
+    "dali_cpu": dp.DaliConfig(device="cpu"),
+    "dali_cpu_whole": dp.DaliConfig(device="cpu", decode="whole"),
+    "synthetic": dp.SyntheticConfig(),
+}
+GPU_BACKENDS = {"dali_gpu": dp.DaliConfig(device="gpu"), "dali_gpu_whole": dp.DaliConfig(device="gpu", decode="whole")}
+ALL = [*BACKENDS, *(pytest.param(name, marks=pytest.mark.needs_cuda) for name in GPU_BACKENDS)]
+WITH_PIXELS = [name for name in ALL if name != "synthetic"]
+TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform()}
+
+everywhere = pytest.mark.parametrize("name", ALL)
+with_pixels = pytest.mark.parametrize("name", WITH_PIXELS)
+
+
+def loader(manifest, name, transform=None, batch_size=10, **options):
+    config = {**BACKENDS, **GPU_BACKENDS}[name]
+    return dp.build_loader(manifest, config, transform=transform or dp.TrainTransform(size=32), batch_size=batch_size, **options)
+
+
+def pixels(batches, transform):
+    return torch.cat([to_steps(batch.images.cpu(), transform) for batch in batches]).numpy()
+
+
+@everywhere
+@pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
+def test_delivers_the_rows_of_the_plan(manifest, name, last_batch):
+    with loader(manifest, name, last_batch=last_batch, seed=5) as each:
+        for epoch in range(3):
+            batches = list(each)
+            assert len(batches) == len(each)
+            for step, batch in enumerate(batches):
+                rows = each.plan.rows(epoch, step)
+                assert batch.ids.tolist() == rows.ids.tolist()
+                assert batch.labels.tolist() == manifest.labels[rows.ids].tolist()
+                assert len(batch.images) == len(rows)
+                assert batch.ids.dtype == batch.labels.dtype == torch.int64
+
+
+@everywhere
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "uint8"])
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform])
+def test_form_of_the_images(manifest, name, dtype, memory_format, kind):
+    transform = kind(size=24, dtype=dtype, memory_format=memory_format)
+    with loader(manifest, name, transform, last_batch="partial") as each:
+        for batch in each:
+            assert batch.images.shape == (len(batch), 3, 24, 24)
+            assert batch.images.dtype == {"fp32": torch.float32, "fp16": torch.float16, "uint8": torch.uint8}[dtype]
+            expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+            assert batch.images.is_contiguous(memory_format=expected)
+
+
+@with_pixels
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_pixels_agree_with_pillow(real_manifest, name, transform):
+    """Promise 1. On the CPU: mean |difference| at most 0.25 of 255, 99th percentile at most 2."""
+    transform = TRANSFORMS[transform]
+    with loader(real_manifest, "torch_pil", transform, last_batch="partial") as one:
+        reference = pixels(one, transform)
+    with loader(real_manifest, name, transform, last_batch="partial") as other:
+        difference = np.abs(pixels(other, transform) - reference)
+    assert difference.mean() <= 0.25
+    assert np.percentile(difference, 99) <= 2.001  # the normalization is undone in float32
+
+
+@with_pixels
+def test_evaluation_agrees_with_plain_torchvision(real_manifest, name):
+    plain = v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224), v2.PILToTensor()])
+    transform = dp.EvalTransform(dtype="uint8")
+    expected = []
+    for number in range(len(real_manifest)):
+        with Image.open(real_manifest.path(number)) as image:
+            expected.append(plain(image.convert("RGB")))
+    with loader(real_manifest, name, transform) as each:
+        difference = np.abs(pixels(each, transform) - torch.stack(expected).float().numpy())
+    assert difference.mean() <= 0.25
+    assert np.percentile(difference, 99) <= 2
+
+
+@with_pixels
+@pytest.mark.parametrize("dtype", ["fp16", "uint8"])
+def test_dtypes_hold_the_same_pixels(manifest, name, dtype):
+    exact, other = dp.TrainTransform(size=64), dp.TrainTransform(size=64, dtype=dtype)
+    with loader(manifest, name, exact) as one, loader(manifest, name, other) as two:
+        assert np.abs(pixels(one, exact) - pixels(two, other)).max() < 0.25
+
+
+@with_pixels
+def test_flips_are_carried_out(manifest, name):
+    never, always = dp.EvalTransform(size=32, resize=32), dp.TrainTransform(size=32, scale=(1, 1), ratio=(1, 1), flip=1)
+    square = [number for number, (height, width) in enumerate(manifest.sizes) if height == width]
+    part = manifest.subset(np.array(square)) if square else manifest
+    unflipped = dp.TrainTransform(size=32, scale=(1, 1), ratio=(1, 1), flip=0)
+    with loader(part, name, unflipped, 1, shuffle=False) as one, loader(part, name, always, 1, shuffle=False) as two:
+        assert np.abs(pixels(one, never)[..., ::-1] - pixels(two, always)).max() <= 1
+
+
+SETTINGS = [
+    (dp.TorchConfig(num_workers=0), dp.TorchConfig(num_workers=3, prefetch_factor=1)),
+    (dp.TorchConfig(num_workers=1, normalize_on="worker"), dp.TorchConfig(num_workers=2, prefetch_factor=4, normalize_on="device")),
+    (
+        dp.DaliConfig(device="cpu", num_threads=1, prefetch_queue_depth=1),
+        dp.DaliConfig(device="cpu", num_threads=3, prefetch_queue_depth=4),
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "two"), SETTINGS)
+def test_threads_workers_and_queues_change_nothing(manifest, one, two):
+    transform, runs = dp.TrainTransform(size=48), []
+    for config in (one, two):
+        with dp.build_loader(manifest, config, transform=transform, batch_size=7) as each:
+            runs.append([batch for _ in range(2) for batch in each])
+    for a, b in zip(*runs, strict=True):
+        assert torch.equal(a.images, b.images) and torch.equal(a.ids, b.ids)
+
+
+@everywhere
+def test_batches_that_are_kept_are_not_overwritten(manifest, name):
+    with loader(manifest, name, batch_size=5) as each:
+        kept, copies = [], []
+        for _ in range(4):
+            for batch in each:
+                kept.append(batch)
+                copies.append((batch.images.clone(), batch.ids.clone()))
+        for batch, (images, ids) in zip(kept, copies, strict=True):
+            assert torch.equal(batch.images, images) and torch.equal(batch.ids, ids)
+
+
+@everywhere
+def test_two_loaders_live_side_by_side(manifest, name):
+    with loader(manifest, name, seed=1) as one, loader(manifest, name, seed=2) as two:
+        pairs = [(a.ids.tolist(), b.ids.tolist()) for a, b in zip(one, two, strict=True)]
+    assert pairs == [(one.plan.rows(0, s).ids.tolist(), two.plan.rows(0, s).ids.tolist()) for s in range(3)]
+
+
+def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(tmp_path, name="torch_pil"):
+    (tmp_path / "a").mkdir()
+    for number in range(3):
+        Image.new("RGB", (40, 30)).save(tmp_path / f"a/{number}.jpg")
+    scanned = dp.Manifest.scan(tmp_path, progress=False)
+    Image.new("RGB", (30, 40)).save(tmp_path / "a/1.jpg")
+    with (
+        pytest.raises(dp.BadSampleError, match=r"1\.jpg: 30 × 40 pixels, but 40 × 30 when it was scanned"),
+        loader(scanned, name, batch_size=3) as each,
+    ):
+        list(each)

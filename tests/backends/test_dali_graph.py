@@ -1,0 +1,72 @@
+"""Promise 2, seen in the graph: with a GPU the CPU reads files, looks at headers, and does nothing else. Needs no GPU."""
+
+import pytest
+import torch
+
+import dali_pipes as dp
+from dali_pipes.backends.dali import DaliBackend
+
+SOURCES = ["ExternalSource"] * 4
+GUARD = ["Cast", "Cast", "PeekImageShape", "Reshape", "_ArithmeticGenericOp", "_ArithmeticGenericOp", "_Shape", "_TensorSubscript"]
+
+
+def gpu_pipeline(manifest, transform, **options):
+    plan = dp.Plan(manifest, transform, 8)
+    backend = DaliBackend(manifest, transform, dp.DaliConfig(device="gpu", **options), 8, torch.device("cuda", 0))
+    pipeline = backend.pipeline(plan.walk())
+    pipeline._build_graph()
+    return pipeline
+
+
+def upstream(operator) -> list:
+    """The operators that this one needs, each once."""
+    found, queue = [], [operator]
+    while queue:
+        for edge in queue.pop().inputs:
+            if edge.source not in found:
+                found.append(edge.source)
+                queue.append(edge.source)
+    return found
+
+
+def kind(operator) -> str:
+    return getattr(operator._op, "schema_name", "ExternalSource")
+
+
+def device(operator) -> str:
+    return getattr(operator._op, "device", "cpu")
+
+
+@pytest.mark.parametrize(
+    "transform", [dp.TrainTransform(), dp.EvalTransform(), dp.TrainTransform(dtype="uint8"), dp.EvalTransform(dtype="fp16")]
+)
+@pytest.mark.parametrize("decode", ["region", "whole"])
+def test_the_cpu_only_reads_files(manifest, transform, decode):
+    pipeline = gpu_pipeline(manifest, transform, decode=decode)
+    images, labels, ids = pipeline._graph_outputs
+    assert [output.device for output in (images, labels, ids)] == ["gpu"] * 3
+    assert {kind(output.source) for output in (labels, ids)} == {"ExternalSource"}
+    path = [*upstream(images.source), images.source]
+    on_cpu = sorted(kind(operator) for operator in path if device(operator) == "cpu")
+    sources = SOURCES if transform.training else [*SOURCES, "ExternalSource", "ExternalSource"]
+    assert on_cpu == sorted([*sources, "io__file__Read", *GUARD])
+    mixed = [kind(operator) for operator in path if device(operator) == "mixed"]
+    assert mixed == ["decoders__ImageSlice" if decode == "region" else "decoders__Image"]
+    on_gpu = sorted(kind(operator) for operator in path if device(operator) == "gpu")
+    slices = ["Slice"] * ((decode == "whole") + (not transform.training))
+    assert on_gpu == ["CropMirrorNormalize", "Resize", *slices]
+
+
+def test_the_decoder_waits_for_the_header(manifest):
+    pipeline = gpu_pipeline(manifest, dp.TrainTransform())
+    decoder = next(operator for operator in pipeline._ops if kind(operator).startswith("decoders"))
+    assert "PeekImageShape" in [kind(operator) for operator in upstream(decoder)]
+    bytes_in = decoder.inputs[0].source
+    assert kind(bytes_in) == "Reshape"
+
+
+def test_decoder_options_reach_the_decoder(manifest):
+    pipeline = gpu_pipeline(manifest, dp.TrainTransform(), hw_decoder_load=0.25, jpeg_fancy_upsampling=False)
+    decoder = next(operator for operator in pipeline._ops if kind(operator).startswith("decoders"))
+    spec = str(decoder.spec)
+    assert "hw_decoder_load" in spec and "adjust_orientation" in spec
