@@ -1,5 +1,7 @@
 """NVIDIA DALI as a backend: the plan goes in through an ExternalSource, batches come out of a DALIGenericIterator."""
 
+import gc
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,6 +20,10 @@ from dali_pipes.plan import Rows
 
 _OUTPUTS = ["images", "labels", "ids"]
 
+# A forked child, such as a DataLoader's worker, must not collect a pipeline that it inherited as garbage: the pipeline's destructor
+# waits for threads that only the parent has, forever. Frozen objects are never collected.
+os.register_at_fork(after_in_child=gc.freeze)
+
 
 class DaliBackend:
     """Carries out a plan with DALI, on the GPU where the batches arrive or, with `device="cpu"`, on the CPU.
@@ -30,13 +36,13 @@ class DaliBackend:
         self._manifest, self._transform, self._config = manifest, transform, config
         self._batch_size, self._device = batch_size, device
         self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self._iterator: DALIGenericIterator | None = None
+        self._pipeline: Pipeline | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
-        pipeline = self.pipeline(rows)
-        self._iterator = DALIGenericIterator([pipeline], _OUTPUTS, last_batch_policy=LastBatchPolicy.PARTIAL)
-        batches = (to_batch(output, self._transform) for (output,) in self._iterator)
+        self._pipeline = self.pipeline(rows)
+        outputs = DALIGenericIterator([self._pipeline], _OUTPUTS, last_batch_policy=LastBatchPolicy.PARTIAL)
+        batches = (to_batch(output, self._transform) for (output,) in outputs)
         if self._device.type == "cuda" and self.device_id is None:
             return to_gpu(batches, self._device, lambda images: images)
         return batches
@@ -52,7 +58,14 @@ class DaliBackend:
         return _planned_pipeline(self._manifest, self._transform, self._config, rows, **settings)
 
     def close(self) -> None:
-        self._iterator = None
+        if self._pipeline:
+            shut_down(self._pipeline)
+        self._pipeline = None
+
+
+def shut_down(pipeline: Pipeline) -> None:
+    """Ends the pipeline's threads now; else they live until a traceback or a cycle that holds the pipeline is collected."""
+    pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
 def to_batch(output: dict[str, torch.Tensor], transform: Transform) -> Batch:

@@ -7,7 +7,7 @@ from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.dali import to_batch
+from dali_pipes.backends.dali import shut_down, to_batch
 from dali_pipes.backends.dali_graph import decoder_options, normalize
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliNativeConfig, TrainTransform, Transform
@@ -25,10 +25,10 @@ class DaliNativeBackend:
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self._iterator: DALIGenericIterator | None = None
+        self._pipeline: Pipeline | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
-        pipeline = _native_pipeline(
+        self._pipeline = _native_pipeline(
             self._manifest,
             self._transform,
             self._config,
@@ -39,13 +39,15 @@ class DaliNativeBackend:
         )
         labels = torch.from_numpy(self._manifest.labels)
         labels = labels if self._device_id is None else labels.cuda(self._device_id)
-        self._iterator = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-        for (output,) in self._iterator:
+        outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+        for (output,) in outputs:
             ids = output["ids"].flatten().long()
             yield to_batch({"images": output["images"], "ids": ids, "labels": labels[ids]}, self._transform)
 
     def close(self) -> None:
-        self._iterator = None
+        if self._pipeline:
+            shut_down(self._pipeline)
+        self._pipeline = None
 
 
 @pipeline_def
