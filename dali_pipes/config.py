@@ -35,6 +35,11 @@ def _ordered_pair(option: str, pair: Sequence[float]) -> None:
         raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
 
 
+def _tuple(values: Sequence[float]) -> Any:
+    """YAML has lists only."""
+    return tuple(values)
+
+
 @dataclass(kw_only=True, slots=True)
 class Transform:
     """What the pixels look like when they arrive; the base of both transforms.
@@ -61,6 +66,7 @@ class Transform:
                 raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
         if min(self.std) <= 0:
             raise ConfigError(f"transform.std is {list(self.std)}; it must be positive")
+        self.mean, self.std = _tuple(self.mean), _tuple(self.std)
 
     @property
     def training(self) -> bool:
@@ -96,6 +102,7 @@ class TrainTransform(Transform):
         _ordered_pair("transform.scale", self.scale)
         _ordered_pair("transform.ratio", self.ratio)
         _within("transform.flip", self.flip, 0, 1)
+        self.scale, self.ratio = _tuple(self.scale), _tuple(self.ratio)
 
     @property
     def training(self) -> bool:

@@ -39,7 +39,7 @@ class Geometry:
     def __len__(self) -> int:
         return len(self.source)
 
-    def take(self, places: Int) -> "Geometry":
+    def take(self, places: Int | slice) -> "Geometry":
         return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))
 
 

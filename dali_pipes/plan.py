@@ -21,6 +21,9 @@ class PlannedTransform(Protocol):
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
 
 
+_PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """This process's part of every global batch.
@@ -64,8 +67,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, places: NDArray[np.int64]) -> Self:
-        """The same step with other rows of it: place i becomes what stood at `places[i]`."""
+    def take(self, places: NDArray[np.int64] | slice) -> Self:
+        """The same step with some of its rows, in the order of `places`."""
         return replace(self, ids=self.ids[places], labels=self.labels[places], geometry=self.geometry.take(places))
 
 
@@ -127,20 +130,34 @@ class Plan:
 
     def rows(self, epoch: int, step: int) -> Rows:
         """One step of this shard."""
+        return next(self._plan(epoch, range(step, step + 1)))
+
+    def walk(self, epoch: int = 0, step: int = 0) -> Iterator[Rows]:
+        """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""
+        ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
+        while True:
+            for first in range(step, len(self), ahead):
+                yield from self._plan(epoch, range(first, min(first + ahead, len(self))))
+            epoch, step = epoch + 1, 0
+
+    def _plan(self, epoch: int, steps: range) -> Iterator[Rows]:
+        places = [self._places(step) for step in steps]
+        ids = np.concatenate(places) % len(self.manifest)
+        if self.shuffle:
+            ids = self.order(epoch)[ids]
+        geometry = self.transform.geometry(self.manifest.sizes[ids], Draws(self.seed, epoch, ids))
+        planned = Rows(epoch, steps.start, ids, self.manifest.labels[ids], geometry)
+        start = 0
+        for step, each in zip(steps, places, strict=True):
+            yield replace(planned.take(slice(start, start + len(each))), step=step)
+            start += len(each)
+
+    def _places(self, step: int) -> NDArray[np.int64]:
+        """Where in the epoch's order this shard's samples of one step stand."""
         start = step * self.global_batch_size
         size = min(self.global_batch_size, self.epoch_samples - start)
         index, count = self.shard.index, self.shard.count
-        places = np.arange(start + size * index // count, start + size * (index + 1) // count) % len(self.manifest)
-        ids = self.order(epoch)[places] if self.shuffle else places
-        geometry = self.transform.geometry(self.manifest.sizes[ids], Draws(self.seed, epoch, ids))
-        return Rows(epoch, step, ids, self.manifest.labels[ids], geometry)
-
-    def walk(self, epoch: int = 0, step: int = 0) -> Iterator[Rows]:
-        """Endless rows from one step on, across epochs."""
-        while True:
-            for at in range(step, len(self)):
-                yield self.rows(epoch, at)
-            epoch, step = epoch + 1, 0
+        return np.arange(start + size * index // count, start + size * (index + 1) // count)
 
 
 @lru_cache(maxsize=4)

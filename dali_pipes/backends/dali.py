@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -17,8 +17,6 @@ from dali_pipes.config import DaliConfig, Transform
 from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
-
-_OUTPUTS = ["images", "labels", "ids"]
 
 # A forked child, such as a DataLoader's worker, must not collect a pipeline that it inherited as garbage: the pipeline's destructor
 # waits for threads that only the parent has, forever. Frozen objects are never collected.
@@ -36,13 +34,14 @@ class DaliBackend:
         self._manifest, self._transform, self._config = manifest, transform, config
         self._batch_size, self._device = batch_size, device
         self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
+        self._labels = torch.from_numpy(manifest.labels).to("cpu" if self.device_id is None else device)
         self._pipeline: Pipeline | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
         self._pipeline = self.pipeline(rows)
-        outputs = DALIGenericIterator([self._pipeline], _OUTPUTS, last_batch_policy=LastBatchPolicy.PARTIAL)
-        batches = (to_batch(output, self._transform) for (output,) in outputs)
+        outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+        batches = (to_batch(output["images"], output["ids"], self._labels, self._transform) for (output,) in outputs)
         if self._device.type == "cuda" and self.device_id is None:
             return to_gpu(batches, self._device, lambda images: images)
         return batches
@@ -68,14 +67,13 @@ def shut_down(pipeline: Pipeline) -> None:
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
-def to_batch(output: dict[str, torch.Tensor], transform: Transform) -> Batch:
-    """The iterator's tensors as a Batch, without a copy, but for the cast that `normalize` leaves over."""
-    images = output["images"]
+def to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, transform: Transform) -> Batch:
+    """DALI's tensors as a Batch, without a copy, but for the cast that `normalize` leaves over; `labels` are those of all ids."""
     if transform.memory_format == "channels_last":
         images = images.permute(0, 3, 1, 2)
     if transform.dtype == "fp16" and images.dtype != torch.float16:
         images = images.half()
-    return Batch(images, output["labels"], output["ids"])
+    return Batch(images, labels[ids], ids)
 
 
 @pipeline_def
@@ -83,12 +81,16 @@ def _planned_pipeline(manifest: Manifest, transform: Transform, config: DaliConf
     pipeline = Pipeline.current()
     device = "cpu" if pipeline.device_id is None else "gpu"
     names = ["path", "anchor", "shape", "flip", *(["resize", "crop"] if transform.crops else [])]
-    feed = _Feed(manifest, rows, transform.crops)
-    *inputs, labels, ids = fn.external_source(
-        source=feed, num_outputs=len(names) + 2, batch=True, cycle="raise", dtype=feed.dtypes, ndim=feed.ndim
-    )
+    *inputs, ids = plan_source(manifest, transform, rows)
     images = image_graph(PlanInputs(**dict(zip(names, inputs, strict=True))), transform, config, device)
-    return (images, labels, ids) if device == "cpu" else (images, labels.gpu(), ids.gpu())
+    return images, ids if device == "cpu" else ids.gpu()
+
+
+def plan_source(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> Sequence[DataNode]:
+    """The plan's inputs of the image graph, and the ids, inside a pipeline definition."""
+    feed = _Feed(manifest, rows, transform.crops)
+    count = len(feed.dtypes)
+    return fn.external_source(source=feed, num_outputs=count, batch=True, cycle="raise", dtype=feed.dtypes, ndim=feed.ndim)
 
 
 class _Feed:
@@ -97,8 +99,8 @@ class _Feed:
     def __init__(self, manifest: Manifest, rows: Iterator[Rows], crops: bool):
         self._manifest, self._rows, self._crops = manifest, rows, crops
         t = types.DALIDataType
-        self.dtypes = [t.UINT8, t.FLOAT, t.FLOAT, t.INT32, *([t.FLOAT, t.INT32] if crops else []), t.INT64, t.INT64]
-        self.ndim = [1, 1, 1, 0, *([1, 1] if crops else []), 0, 0]
+        self.dtypes = [t.UINT8, t.FLOAT, t.FLOAT, t.INT32, *([t.FLOAT, t.INT32] if crops else []), t.INT64]
+        self.ndim = [1, 1, 1, 0, *([1, 1] if crops else []), 0]
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         for rows in self._rows:
@@ -106,4 +108,4 @@ class _Feed:
             window = (geometry.window.reshape(-1, 2, 2) / geometry.source[:, None]).clip(0, 1).astype(np.float32)
             crop = (geometry.resize.astype(np.float32), geometry.crop.astype(np.int32)) if self._crops else ()
             path = self._manifest.path_matrix(rows.ids)
-            yield path, window[:, 0].copy(), window[:, 1].copy(), geometry.flip.astype(np.int32), *crop, rows.labels, rows.ids
+            yield path, window[:, 0].copy(), window[:, 1].copy(), geometry.flip.astype(np.int32), *crop, rows.ids

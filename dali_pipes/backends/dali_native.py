@@ -25,6 +25,7 @@ class DaliNativeBackend:
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
+        self._labels = torch.from_numpy(manifest.labels).to("cpu" if self._device_id is None else device)
         self._pipeline: Pipeline | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
@@ -37,12 +38,9 @@ class DaliNativeBackend:
             device_id=self._device_id,
             prefetch_queue_depth=self._config.prefetch_queue_depth,
         )
-        labels = torch.from_numpy(self._manifest.labels)
-        labels = labels if self._device_id is None else labels.cuda(self._device_id)
         outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
         for (output,) in outputs:
-            ids = output["ids"].flatten().long()
-            yield to_batch({"images": output["images"], "ids": ids, "labels": labels[ids]}, self._transform)
+            yield to_batch(output["images"], output["ids"].flatten().long(), self._labels, self._transform)
 
     def close(self) -> None:
         if self._pipeline:

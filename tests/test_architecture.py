@@ -1,0 +1,80 @@
+"""Who may import whom. A part that knows only what it must can be changed alone."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "dali_pipes"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# library: the only modules that may import it
+LIBRARIES = {
+    "nvidia": {"backends/dali.py", "backends/dali_graph.py", "backends/dali_native.py", "backends/dali_planning.py"},
+    "tensorflow": {"backends/tfdata.py"},
+    "cupy": {"mixing.py"},
+    "hydra": {"config.py"},
+    "omegaconf": {"config.py"},
+    "lightning": {"train.py"},
+}
+# part of the package: what it may import from the package
+ALLOWED = {
+    "errors": set(),
+    "cpus": set(),
+    "progress": set(),
+    "telemetry": set(),
+    "philox": set(),
+    "headers": set(),
+    "geometry": {"philox"},
+    "sources": {"errors", "headers", "progress"},
+    "manifest": {"errors", "headers", "sources"},
+    "plan": {"errors", "geometry", "manifest", "philox"},
+    "config": {"errors", "geometry", "philox"},
+    "batch": {"plan"},
+    "blame": {"cpus", "headers", "manifest"},
+    "backends": {"backends", "batch", "config", "cpus", "errors", "geometry", "manifest", "plan"},
+    "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "plan"},
+}
+
+
+def name(module: Path) -> str:
+    return str(module.relative_to(PACKAGE))
+
+
+def imports(module: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name(module)}: relative import"
+            found.append(node.module)
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name)
+def test_libraries_stay_in_their_place(module):
+    for imported in imports(module):
+        library = imported.split(".")[0]
+        assert name(module) in LIBRARIES.get(library, {name(module)}), f"{name(module)} imports {imported}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name)
+def test_parts_know_only_what_they_must(module):
+    part = module.relative_to(PACKAGE).with_suffix("").parts[0]
+    if part not in ALLOWED:
+        return
+    inside = {imported.split(".")[1] for imported in imports(module) if imported.startswith("dali_pipes.")}
+    assert inside <= ALLOWED[part], f"{name(module)} imports {inside - ALLOWED[part]}"
+
+
+def test_scripts_hold_no_logic():
+    for script in (PACKAGE.parent / "scripts").glob("[!_]*.py"):
+        assert len(script.read_text().splitlines()) <= 30, script.name
+
+
+def test_the_table_of_contents_is_complete():
+    import dali_pipes
+
+    assert sorted(dali_pipes.__all__) == dali_pipes.__all__
+    assert all(hasattr(dali_pipes, each) for each in dali_pipes.__all__)

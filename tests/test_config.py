@@ -1,0 +1,109 @@
+"""Every option of every group composes into its typed schema, and wrong values are refused by name."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+import dali_pipes as dp
+from dali_pipes.config import BenchmarkConfig, DaliNativeConfig, PreviewConfig, ScanConfig, register
+
+CONF = Path(__file__).parents[1] / "conf"
+JOBS = {"scan": ScanConfig, "preview": PreviewConfig, "benchmark": BenchmarkConfig}
+GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hydra():
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+def composed(job, *overrides):
+    return OmegaConf.to_object(compose(job, list(overrides)))
+
+
+def jobs_of(group):
+    """The jobs whose defaults name this group."""
+    return [
+        job
+        for job in JOBS
+        if f"{group}:" in (CONF / f"{job}.yaml").read_text() or f"{group}@" in (CONF / f"{job}.yaml").read_text()
+    ]
+
+
+def test_every_file_in_conf_is_known():
+    assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted(JOBS)
+    assert GROUPS == ["data", "experiment", "loader", "transform"]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_jobs_compose_into_their_schema(job):
+    assert isinstance(composed(job), JOBS[job])
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_of_every_group_composes(group, option):
+    for job in jobs_of(group):
+        override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
+        assert isinstance(composed(job, override), JOBS[job])
+
+
+def test_the_toggle():
+    kinds = {
+        name: type(composed("preview", f"loader={name}").loader)
+        for name in ("dali", "dali_cpu", "torch", "synthetic", "dali_native")
+    }
+    assert kinds == {
+        "dali": dp.DaliConfig,
+        "dali_cpu": dp.DaliConfig,
+        "torch": dp.TorchConfig,
+        "synthetic": dp.SyntheticConfig,
+        "dali_native": DaliNativeConfig,
+    }
+    assert composed("preview", "loader=dali_cpu").loader.device == "cpu"
+
+
+def test_experiments_set_what_they_say():
+    config = composed("preview", "experiment=imagenet_gpu")
+    assert (config.batch_size, config.transform.dtype, config.transform.memory_format) == (256, "fp16", "channels_last")
+    assert composed("benchmark", "experiment=quick").transform.size == 96
+
+
+def test_defaults_in_conf_are_those_of_python():
+    assert composed("preview", "transform=train").transform == dp.TrainTransform()
+    assert composed("preview", "transform=eval").transform == dp.EvalTransform()
+    assert composed("preview", "loader=dali").loader == dp.DaliConfig()
+    assert composed("preview", "loader=torch").loader == dp.TorchConfig()
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda: dp.DaliConfig(device="cuda"), "loader.device is 'cuda'; choose one of auto, gpu, cpu"),
+        (lambda: dp.DaliConfig(num_threads=0), "loader.num_threads is 0"),
+        (lambda: dp.DaliConfig(hw_decoder_load=1.5), "loader.hw_decoder_load is 1.5"),
+        (lambda: dp.DaliConfig(decode="crop"), "loader.decode is 'crop'"),
+        (lambda: dp.TorchConfig(decoder="turbo"), "loader.decoder is 'turbo'"),
+        (lambda: dp.TorchConfig(num_workers=-1), "loader.num_workers is -1"),
+        (lambda: dp.TorchConfig(multiprocessing_context="thread"), "loader.multiprocessing_context is 'thread'"),
+        (lambda: dp.TrainTransform(size=0), "transform.size is 0"),
+        (lambda: dp.TrainTransform(dtype="bf16"), "transform.dtype is 'bf16'"),
+        (lambda: dp.TrainTransform(memory_format="NHWC"), "transform.memory_format is 'NHWC'"),
+        (lambda: dp.TrainTransform(mean=(0.5,)), "transform.mean is"),
+        (lambda: dp.TrainTransform(std=(0.5, 0, 0.5)), "must be positive"),
+        (lambda: dp.TrainTransform(scale=(1, 0.5)), "transform.scale is"),
+        (lambda: dp.TrainTransform(flip=2), "transform.flip is 2"),
+        (lambda: dp.EvalTransform(resize=200), "transform.resize is 200"),
+        (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=["torch", "dalli"]), "an arm is 'dalli'; choose one of torch"),
+        (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=[]), "name at least one loader"),
+        (lambda: PreviewConfig(split="test"), "split is 'test'"),
+        (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(build, told):
+    with pytest.raises(dp.ConfigError, match=told):
+        build()

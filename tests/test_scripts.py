@@ -1,0 +1,122 @@
+"""The scripts as a user runs them: what comes out, and one clear line for what cannot work."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dali_pipes import Manifest
+
+REPO = Path(__file__).parents[1]
+
+
+def script(name, *arguments, cwd=None):
+    environment = {**os.environ, "COLUMNS": "100"}
+    command = [sys.executable, str(REPO / "scripts" / f"{name}.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return f"data.cache_dir={tmp_path / 'cache'}"
+
+
+def mistakes(folder, empty, bare):
+    train = f"data.train={folder}"
+    yield "no folder", "benchmark", ["data.train=/no/such/folder"], "/no/such/folder: no such folder"
+    yield "empty folder", "benchmark", [f"data.train={empty}"], "no class folders"
+    yield "folder without images", "scan", [f"data.train={bare}"], "hold no image"
+    yield "no data", "scan", [], "set data.train=DIR"
+    yield "mistyped option", "preview", [train, "loader.num_thread=2"], "num_thread"
+    yield "mistyped loader", "preview", [train, "loader=dalli"], "dalli"
+    yield "mistyped value", "preview", [train, "loader.device=cuda"], "loader.device is 'cuda'; choose one of auto, gpu, cpu"
+    yield "not a number", "preview", [train, "batch_size=many"], "batch_size"
+    yield "batch size 0", "preview", [train, "batch_size=0"], "batch_size is 0"
+    yield "batch size 0 in a benchmark", "benchmark", [train, "batch_size=0"], "batch_size is 0"
+    yield "unknown arm", "benchmark", [train, "arms=[torch,dalli]"], "an arm is 'dalli'"
+    if not torch.cuda.is_available():
+        yield "no GPU", "preview", [train, "loader=dali", "loader.device=gpu"], "loader.device=gpu, but PyTorch finds no GPU"
+        yield "no GPU for an arm", "benchmark", [train, "arms=[torch,dali]", "loaders.dali.device=gpu"], "arm"
+
+
+NAMES = [name for name, *_ in mistakes("", "", "")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mistake_ends_in_one_clear_line(image_folder, tmp_path, cache, name):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bare/a").mkdir(parents=True)
+    _, job, arguments, told = next(
+        each for each in mistakes(image_folder, tmp_path / "empty", tmp_path / "bare") if each[0] == name
+    )
+    done = script(job, *arguments, cache, *(["experiment=quick", f"out={tmp_path / 'out'}"] if job != "scan" else []), cwd=tmp_path)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert len(errors) == 1 and told in errors[0]
+    assert done.stdout == ""
+
+
+def test_scan(image_folder, tmp_path, cache):
+    done = script("scan", f"data.train={image_folder}", cache, f"out={tmp_path / 'm.parquet'}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "37" in done.stdout and "JPEG 37" in done.stdout
+    assert len(Manifest.load(tmp_path / "m.parquet")) == 37
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_scan_lists_what_is_wrong(tmp_path, cache):
+    (tmp_path / "set/a").mkdir(parents=True)
+    (tmp_path / "set/a/[red]broken.jpg").write_bytes(b"")
+    done = script("scan", f"data.train={tmp_path / 'set'}", cache, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "a/[red]broken.jpg: empty file" in done.stdout
+
+
+def test_preview_shows_the_same_order_for_every_loader(image_folder, tmp_path, cache):
+    orders = set()
+    for loader in ("dali_cpu", "torch"):
+        done = script(
+            "preview",
+            f"loader={loader}",
+            f"data.train={image_folder}",
+            cache,
+            "experiment=quick",
+            f"out={tmp_path / loader}",
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "37 of 37 images in 3 batches" in done.stdout
+        orders.add(next(line for line in done.stdout.splitlines() if line.startswith("order: ")))
+        assert (tmp_path / loader / "batch.png").stat().st_size > 10_000
+    assert len(orders) == 1
+
+
+def test_benchmark(image_folder, tmp_path, cache):
+    done = script(
+        "benchmark",
+        f"data.train={image_folder}",
+        cache,
+        "arms=[torch,dali_cpu]",
+        "experiment=quick",
+        "seconds=0.5",
+        f"out={tmp_path / 'runs'}",
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert list(result["arms"]) == ["torch", "dali_cpu"]
+    for arm in result["arms"].values():
+        assert arm["images_per_s"] > 0 and arm["cpu_ms_per_image"] > 0 and arm["peak_memory_mib"] > 50
+        assert arm["images"] >= 8 * 16
+        assert 0 < arm["wait_ms"]["p50"] <= arm["wait_ms"]["p99"]
+    assert result["agreement"]["same_ids"] and 0 < result["agreement"]["mean"] <= 0.25
+    assert {"max", "mean", "p99"} <= set(result["agreement"]) and set(result["agreement"]["arms"]) == {"dali_cpu"}
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "result.json").read_text()) == result
+    page = (folder / "report.html").read_text()
+    assert "dali_cpu" in page and "$" not in page and "http" not in page
+    assert str(folder / "report.html") in done.stderr
