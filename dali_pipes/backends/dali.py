@@ -34,14 +34,14 @@ class DaliBackend:
         self._manifest, self._transform, self._config = manifest, transform, config
         self._batch_size, self._device = batch_size, device
         self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self._labels = torch.from_numpy(manifest.labels).to("cpu" if self.device_id is None else device)
         self._pipeline: Pipeline | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
         self._pipeline = self.pipeline(rows)
         outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-        batches = (to_batch(output["images"], output["ids"], self._labels, self._transform) for (output,) in outputs)
+        labels = torch.from_numpy(self._manifest.labels).to("cpu" if self.device_id is None else self._device)
+        batches = (to_batch(output["images"], output["ids"], labels, self._transform) for (output,) in outputs)
         if self._device.type == "cuda" and self.device_id is None:
             return to_gpu(batches, self._device, lambda images: images)
         return batches

@@ -25,7 +25,6 @@ class DaliNativeBackend:
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self._labels = torch.from_numpy(manifest.labels).to("cpu" if self._device_id is None else device)
         self._pipeline: Pipeline | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
@@ -39,8 +38,11 @@ class DaliNativeBackend:
             prefetch_queue_depth=self._config.prefetch_queue_depth,
         )
         outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+        labels = torch.from_numpy(self._manifest.labels).to(
+            "cpu" if self._device_id is None else torch.device("cuda", self._device_id)
+        )
         for (output,) in outputs:
-            yield to_batch(output["images"], output["ids"].flatten().long(), self._labels, self._transform)
+            yield to_batch(output["images"], output["ids"].flatten().long(), labels, self._transform)
 
     def close(self) -> None:
         if self._pipeline:

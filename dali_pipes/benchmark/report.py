@@ -13,7 +13,7 @@ Result = dict[str, Any]
 
 TEMPLATE = Path(__file__).with_name("report.html")
 
-HEADINGS = ["arm", "images/s", "×", "CPU-ms/image", "×", "wait p50 ms", "p99 ms", "peak MiB"]
+HEADINGS = ["arm", "images/s", "×", "CPU-ms/img", "×", "wait p50", "p99", "memory"]
 
 CAVEATS = [
     "One window per arm: a difference of a few percent can be noise of the machine.",
@@ -25,7 +25,7 @@ CAVEATS = [
 
 def print_table(result: Result, console: Console) -> None:
     first = next(iter(result["arms"]))
-    table = Table(title=f"batches of {result['work']['batch_size']}, compared with {first}")
+    table = Table(title=f"batches of {result['work']['batch_size']}, compared with {first}; waits in ms, peak memory in MiB")
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "arm" else "right")
     for name, arm in result["arms"].items():

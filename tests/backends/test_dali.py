@@ -31,6 +31,7 @@ def test_a_forked_child_survives_a_pipeline_that_it_inherited_as_garbage(manifes
 
 
 def test_close_ends_all_threads(manifest):
+    gc.collect()
     before = psutil.Process().num_threads()
     with build(manifest) as loader:
         next(iter(loader))
