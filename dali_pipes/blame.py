@@ -3,32 +3,39 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
+from dali_pipes.batch import Backend
 from dali_pipes.cpus import available_cpus
-from dali_pipes.headers import read_header
+from dali_pipes.headers import Check, read_header
 from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Rows
 
 
-def find_bad(manifest: Manifest, ids: NDArray[np.int64]) -> dict[int, str]:
-    """The reason for each of these samples that cannot be delivered as it was scanned, found by decoding them one by one."""
+def find_bad(manifest: Manifest, rows: Rows, backend: Backend) -> dict[int, str]:
+    """The reason for each sample of a failed batch that cannot be delivered as it was scanned.
+
+    The files are decoded one by one with Pillow; if all pass, one by one with the backend itself.
+    """
+    places = np.unique(rows.ids, return_index=True)[1]
     with ThreadPoolExecutor(available_cpus()) as pool:
-        reasons = pool.map(lambda sample_id: _problem(manifest, sample_id), ids.tolist())
-        return {sample_id: reason for sample_id, reason in zip(ids.tolist(), reasons, strict=True) if reason}
+        reasons = pool.map(lambda sample_id: _problem(manifest, sample_id), rows.ids[places].tolist())
+        found = {int(rows.ids[place]): reason for place, reason in zip(places, reasons, strict=True) if reason}
+    return found or {int(rows.ids[place]): why for place in places if (why := _fails_alone(rows.take(np.array([place])), backend))}
 
 
 def _problem(manifest: Manifest, sample_id: int) -> str | None:
-    path = manifest.path(sample_id)
-    header = read_header(path)
+    header = read_header(manifest.path(sample_id), Check(verify="full"))
     if header.problem:
         return header.problem
     height, width = manifest.sizes[sample_id]
     if (header.height, header.width) != (height, width):
         return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
+    return None
+
+
+def _fails_alone(row: Rows, backend: Backend) -> str | None:
     try:
-        with Image.open(path) as image:
-            image.load()
-    except Exception as error:  # whatever the decoder says, this file is the one
-        return f"cannot be decoded ({error})"
+        next(backend.stream(iter([row])))
+    except Exception as error:  # whatever the backend says, this file is the one
+        return f"this loader cannot decode it ({' '.join(str(error).split())[:300]})"
     return None

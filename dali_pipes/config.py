@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.geometry import Geometry, random_resized_crop, resize_center_crop
+from dali_pipes.headers import MAX_PIXELS
 from dali_pipes.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -49,6 +50,7 @@ class Transform:
         mean, std: per channel, of values in [0, 1]; not applied to uint8.
         dtype: "fp32", "fp16", or "uint8" (0 … 255, not normalized).
         memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, size, size) in both.
+        exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
     """
 
     size: int = 224
@@ -56,11 +58,13 @@ class Transform:
     std: tuple[float, float, float] = IMAGENET_STD
     dtype: str = "fp32"
     memory_format: str = "contiguous"
+    exif: str = "ignore"
 
     def __post_init__(self) -> None:
         _at_least("transform.size", self.size, 1)
         _one_of("transform.dtype", self.dtype, ("fp32", "fp16", "uint8"))
         _one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
+        _one_of("transform.exif", self.exif, ("ignore", "apply"))
         for option, value in (("mean", self.mean), ("std", self.std)):
             if len(value) != 3:
                 raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
@@ -246,11 +250,15 @@ class ScanConfig:
 
     Attributes:
         split: "train" or "val".
+        verify: "header" reads headers only; "full" decodes every image, on all cores.
+        max_pixels: images with more are not used.
         out: Parquet file for the manifest; None: only the summary.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
     split: str = "train"
+    verify: str = "header"
+    max_pixels: int = MAX_PIXELS
     out: str | None = None
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ class Geometry:
     """The geometry of N images.
 
     Attributes:
-        source: (N, 2) height and width of the stored image.
+        source: (N, 2) height and width of the image that the window lies in.
         window: (N, 4) top, left, height, width of the region to decode.
         resize: (N, 2) height and width the region is resized to.
         crop: (N, 2) top and left of the output in the resized region.

@@ -2,14 +2,17 @@
 
 import os
 import warnings
+from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
+from dali_pipes.errors import ConfigError
+
 StrOrBytesPath = str | bytes | os.PathLike[str]
 
 EXIF_ORIENTATION = 0x0112
-FORMATS = {"JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM"}  # those that every backend decodes
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 
 Image.init()
@@ -19,7 +22,7 @@ class Header(NamedTuple):
     """One file. On a problem everything but `problem` may be zero or empty.
 
     height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1 if there is none;
-    format is Pillow's name ("JPEG", "PNG", …); problem is None for a usable file.
+    format is Pillow's name ("JPEG", "PNG", …); decoded tells whether all of it was decoded; problem is None for a usable file.
     """
 
     bytes: int
@@ -28,29 +31,65 @@ class Header(NamedTuple):
     width: int
     orientation: int
     format: str
+    decoded: bool
     problem: str | None
 
 
-def read_header(path: StrOrBytesPath) -> Header:
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How closely to look at a file.
+
+    Attributes:
+        verify: "header", or "full" to decode the whole image too.
+        max_pixels: more than that is a problem, found before anything is decoded.
+    """
+
+    verify: str = "header"
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        if self.verify not in ("header", "full"):
+            raise ConfigError(f"verify is {self.verify!r}; choose header or full")
+        if not 1 <= self.max_pixels <= MAX_PIXELS:
+            raise ConfigError(f"max_pixels is {self.max_pixels}; it must lie between 1 and Pillow's limit, {MAX_PIXELS}")
+
+    def satisfied_by(self, header: Header) -> bool:
+        """Whether an earlier look at a usable file was as close as this one."""
+        return header.height * header.width <= self.max_pixels and (header.decoded or self.verify == "header")
+
+
+def read_header(path: StrOrBytesPath, check: Check = Check()) -> Header:
     """Reads the header of one file. Never raises on account of the file: what is wrong stands in `problem`."""
     try:
         stat = os.stat(path)
     except OSError as error:
-        return Header(0, 0, 0, 0, 1, "", _os_problem(error))
+        return Header(0, 0, 0, 0, 1, "", False, _os_problem(error))
     if not stat.st_size:
-        return Header(0, stat.st_mtime_ns, 0, 0, 1, "", "empty file")
+        return Header(0, stat.st_mtime_ns, 0, 0, 1, "", False, "empty file")
     width, height, orientation, format = 0, 0, 1, ""
     try:
         with open(path, "rb") as file:
             width, height, orientation, format = _parse(file)
-        problem = _unusable(height, width, format)
+        problem = _unusable(height, width, format, check.max_pixels)
+        if check.verify == "full" and not problem:
+            problem = decoding_problem(path)
     except OSError as error:
         problem = "not an image, or its header is broken" if error.errno is None else _os_problem(error)
     except Image.DecompressionBombError:
-        problem = f"more than {MAX_PIXELS:,} pixels"
+        problem = f"more than {check.max_pixels:,} pixels"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
-    return Header(stat.st_size, stat.st_mtime_ns, height, width, orientation, format, problem)
+    return Header(stat.st_size, stat.st_mtime_ns, height, width, orientation, format, check.verify == "full", problem)
+
+
+def decoding_problem(path: StrOrBytesPath) -> str | None:
+    """Decodes the whole image with Pillow."""
+    try:
+        with Image.open(os.fsdecode(path), formats=FORMATS) as image:
+            image.load()
+    except Exception as error:  # whatever the decoder says, this file is the one
+        return f"cannot be decoded ({error})"
+    return None
 
 
 def _parse(file: BinaryIO) -> tuple[int, int, int, str]:
@@ -71,13 +110,13 @@ def _parse(file: BinaryIO) -> tuple[int, int, int, str]:
     return *image.size, orientation if orientation in range(1, 9) else 1, image.format or ""
 
 
-def _unusable(height: int, width: int, format: str) -> str | None:
+def _unusable(height: int, width: int, format: str, max_pixels: int) -> str | None:
     if format not in FORMATS:
-        return f"{format or 'unknown'} format; convert it to one of {', '.join(sorted(FORMATS))}"
+        return f"{format or 'unknown'} format; convert it to one of {', '.join(FORMATS)}"
     if height < 1 or width < 1:
         return f"an image of {width} × {height} pixels"
-    if height * width > MAX_PIXELS:
-        return f"{width} × {height}: more than {MAX_PIXELS:,} pixels"
+    if height * width > max_pixels:
+        return f"{width} × {height}: more than {max_pixels:,} pixels"
     return None
 
 

@@ -166,7 +166,7 @@ class Loader:
         where = f"epoch {rows.epoch}, step {rows.step}"
         found = [
             (sample_id, str(self.plan.manifest.path(sample_id)), why)
-            for sample_id, why in find_bad(self.plan.manifest, np.unique(rows.ids)).items()
+            for sample_id, why in find_bad(self.plan.manifest, rows, self._backend).items()
         ]
         if not found:
             error.add_note(f"{where}: the batch failed, though each of its {len(rows)} files can be decoded on its own")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dali_pipes.errors import ManifestError
-from dali_pipes.headers import Header
+from dali_pipes.headers import MAX_PIXELS, Check, Header
 from dali_pipes.sources import list_image_folder, list_table, read_headers
 
 SCHEMA = pa.schema(
@@ -27,6 +27,7 @@ SCHEMA = pa.schema(
         "width": pa.int32(),
         "orientation": pa.int8(),
         "format": pa.string(),
+        "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
     }
 )
@@ -49,10 +50,21 @@ class Manifest:
         _check(self)
 
     @classmethod
-    def scan(cls, root: str | Path, *, cache: str | Path | None = None, workers: int | None = None, progress: bool = True) -> Self:
+    def scan(
+        cls,
+        root: str | Path,
+        *,
+        verify: str = "header",
+        max_pixels: int = MAX_PIXELS,
+        cache: str | Path | None = None,
+        workers: int | None = None,
+        progress: bool = True,
+    ) -> Self:
         """Reads the headers of all images under `root`, one folder a class, subfolders included.
 
         Args:
+            verify: "header" reads headers only; "full" also decodes every image, and so finds truncated ones.
+            max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
             cache: a Parquet file; files that are unchanged since it was written (size and modification time) are not read
                 again, and the result is saved there.
             workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
@@ -64,26 +76,38 @@ class Manifest:
         root = Path(os.path.abspath(root))
         classes, paths, labels = list_image_folder(root)
         known = _remembered(Path(cache)) if cache else None
-        manifest = cls(root, classes, _table(paths, labels, read_headers(root, paths, known, workers, progress)))
+        manifest = cls(
+            root, classes, _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), known, workers, progress))
+        )
         if cache:
             manifest.save(cache)
         return manifest
 
     @classmethod
     def from_table(
-        cls, file: str | Path, *, root: str | Path | None = None, workers: int | None = None, progress: bool = True
+        cls,
+        file: str | Path,
+        *,
+        root: str | Path | None = None,
+        verify: str = "header",
+        max_pixels: int = MAX_PIXELS,
+        workers: int | None = None,
+        progress: bool = True,
     ) -> Self:
         """Reads the headers of the images that a CSV or Parquet file lists in its columns `path` and `label`.
 
         Args:
             root: folder that relative paths start from; by default the one the table lies in.
+            verify, max_pixels: as for `scan`.
 
         A label is a class number from 0, or a class name; names are numbered in sorted order.
         """
         file = Path(os.path.abspath(file))
         classes, paths, labels = list_table(file)
         root = Path(os.path.abspath(root or file.parent))
-        return cls(root, classes, _table(paths, labels, read_headers(root, paths, None, workers, progress)))
+        return cls(
+            root, classes, _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), None, workers, progress))
+        )
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -105,22 +129,31 @@ class Manifest:
         return cls(root, classes, table)
 
     @classmethod
-    def open(cls, source: str | Path, *, cache_dir: str | Path | None = None, progress: bool = True) -> Self:
+    def open(
+        cls,
+        source: str | Path,
+        *,
+        verify: str = "header",
+        max_pixels: int = MAX_PIXELS,
+        cache_dir: str | Path | None = None,
+        progress: bool = True,
+    ) -> Self:
         """A manifest from whatever names images: a folder to scan, a saved manifest, or a table of path and label.
 
         Args:
+            verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder that remembers scans of folders, one file for each root.
         """
         source = Path(source)
         if source.is_file() or source.suffix in (".parquet", ".csv"):
             if source.suffix == ".parquet" and _is_saved_manifest(source):
                 return cls.load(source)
-            return cls.from_table(source, progress=progress)
+            return cls.from_table(source, verify=verify, max_pixels=max_pixels, progress=progress)
         cache = None
         if cache_dir:
             key = hashlib.sha256(os.fsencode(os.path.abspath(source))).hexdigest()[:16]
             cache = Path(cache_dir, f"{source.name or 'root'}-{key}.parquet")
-        return cls.scan(source, cache=cache, progress=progress)
+        return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, progress=progress)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest as Parquet, whole or not at all."""
@@ -149,6 +182,12 @@ class Manifest:
     def sizes(self) -> NDArray[np.int64]:
         """(n, 2) heights and widths by sample id, in pixels as stored."""
         return np.stack([self._column("height"), self._column("width")], axis=1)
+
+    @cached_property
+    def upright_sizes(self) -> NDArray[np.int64]:
+        """(n, 2) heights and widths by sample id, once the image is turned by its EXIF orientation."""
+        turned = self._column("orientation") >= 5
+        return np.where(turned[:, None], self.sizes[:, ::-1], self.sizes)
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Which sample, in which batch, with which crop and which flip: a pure function of (seed, epoch, step, shard)."""
 
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +18,9 @@ from dali_pipes.philox import Draws
 
 class PlannedTransform(Protocol):
     """What the plan asks of a transform."""
+
+    @property
+    def exif(self) -> str: ...
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
 
@@ -136,6 +140,8 @@ class Plan:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
+            if self.shuffle:  # the next epoch's order is made while this one runs, so that its first batch waits for nothing
+                threading.Thread(target=self.order, args=(epoch + 1,), daemon=True).start()
             for first in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(first, min(first + ahead, len(self))))
             epoch, step = epoch + 1, 0
@@ -145,7 +151,8 @@ class Plan:
         ids = np.concatenate(places) % len(self.manifest)
         if self.shuffle:
             ids = self.order(epoch)[ids]
-        geometry = self.transform.geometry(self.manifest.sizes[ids], Draws(self.seed, epoch, ids))
+        sizes = self.manifest.upright_sizes if self.transform.exif == "apply" else self.manifest.sizes
+        geometry = self.transform.geometry(sizes[ids], Draws(self.seed, epoch, ids))
         planned = Rows(epoch, steps.start, ids, self.manifest.labels[ids], geometry)
         start = 0
         for step, each in zip(steps, places, strict=True):

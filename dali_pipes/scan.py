@@ -14,7 +14,9 @@ from dali_pipes.manifest import Manifest
 def scan(config: ScanConfig) -> None:
     """Scans one split, prints what is there and what is wrong, and saves the manifest if asked to."""
     console = Console(soft_wrap=True)
-    manifest = Manifest.open(config.data.source(config.split), cache_dir=config.data.cache_dir)
+    manifest = Manifest.open(
+        config.data.source(config.split), verify=config.verify, max_pixels=config.max_pixels, cache_dir=config.data.cache_dir
+    )
     console.print(_summary(manifest))
     for path, problem in manifest.problems:
         console.print(f"{escape(path)}: {escape(problem)}", highlight=False)

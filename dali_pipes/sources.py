@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dali_pipes.errors import ManifestError
-from dali_pipes.headers import Header, read_header
+from dali_pipes.headers import Check, Header, read_header
 from dali_pipes.progress import track
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
@@ -64,20 +65,22 @@ def list_table(file: Path) -> Listing:
 
 
 def read_headers(
-    root: Path, paths: list[bytes], known: dict[bytes, Header] | None, workers: int | None, progress: bool
+    root: Path, paths: list[bytes], check: Check, known: dict[bytes, Header] | None, workers: int | None, progress: bool
 ) -> list[Header]:
-    """The header of every file. One that is `known` and has the same size and modification time is not read again."""
+    """The header of every file. One that is `known`, was checked as closely and has not changed since is not read again."""
     base = os.fsencode(root)
     files = [os.path.join(base, path) for path in paths]
-    headers = {path: known[path] for path, file in zip(paths, files, strict=True) if known and _unchanged(file, known.get(path))}
+    headers = {
+        path: known[path] for path, file in zip(paths, files, strict=True) if known and _unchanged(file, known.get(path), check)
+    }
     missing = [(path, file) for path, file in zip(paths, files, strict=True) if path not in headers]
-    read = track(_map([file for _, file in missing], workers), "reading headers", len(missing), progress)
+    read = track(_map([file for _, file in missing], check, workers), "reading images", len(missing), progress)
     headers.update(zip((path for path, _ in missing), read, strict=True))
     return [headers[path] for path in paths]
 
 
-def _unchanged(file: bytes, header: Header | None) -> bool:
-    if header is None:
+def _unchanged(file: bytes, header: Header | None, check: Check) -> bool:
+    if header is None or not check.satisfied_by(header):
         return False
     try:
         stat = os.stat(file)
@@ -86,11 +89,12 @@ def _unchanged(file: bytes, header: Header | None) -> bool:
     return (stat.st_size, stat.st_mtime_ns) == (header.bytes, header.mtime_ns)
 
 
-def _map(files: list[bytes], workers: int | None) -> Iterator[Header]:
+def _map(files: list[bytes], check: Check, workers: int | None) -> Iterator[Header]:
     """Headers in the order of the files. Processes, since threads would queue for the interpreter lock."""
-    if len(files) <= 4 * _CHUNK:
-        yield from map(read_header, files)
+    read = partial(read_header, check=check)
+    if len(files) <= (4 * _CHUNK if check.verify == "header" else 16):
+        yield from map(read, files)
         return
     workers = workers or 2 * len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        yield from pool.map(read_header, files, chunksize=_CHUNK)
+        yield from pool.map(read, files, chunksize=_CHUNK if check.verify == "header" else 8)

@@ -21,7 +21,11 @@ def main() -> None:
     config = {"dali": dp.DaliConfig(device="cpu", num_threads=1), "torch": dp.TorchConfig(num_workers=1)}[name]
     state = out / "state.json"
     loader = dp.build_loader(
-        dp.Manifest.load(manifest), config, transform=dp.TrainTransform(size=16), batch_size=global_batch_size // shard.count, shard=shard
+        dp.Manifest.load(manifest),
+        config,
+        transform=dp.TrainTransform(size=16),
+        batch_size=global_batch_size // shard.count,
+        shard=shard,
     )
     with loader, (out / f"rank{shard.index}-{os.getpid()}.jsonl").open("w") as log:
         if state.exists():

@@ -23,6 +23,7 @@ def images(count: int) -> Manifest:
         "width": [400] * count,
         "orientation": [1] * count,
         "format": ["JPEG"] * count,
+        "decoded": [False] * count,
         "problem": [None] * count,
     }
     return Manifest("/nowhere", ["a", "b", "c"], pa.table(columns, schema=SCHEMA))

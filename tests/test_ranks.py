@@ -20,7 +20,9 @@ def start(ranks, manifest, out, loader, step_s=0.0):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", WORKER]
     command += [str(manifest), str(out), loader, str(GLOBAL_BATCH), str(EPOCHS)]
     environment = {**os.environ, "STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
 def finish(process):
@@ -45,14 +47,18 @@ def saved(manifest, tmp_path):
     return tmp_path / "m.parquet"
 
 
-@pytest.mark.parametrize(("before", "after"), [((1, "dali"), (3, "torch")), ((3, "dali"), (2, "dali")), ((2, "torch"), (1, "dali"))])
+@pytest.mark.parametrize(
+    ("before", "after"), [((1, "dali"), (3, "torch")), ((3, "dali"), (2, "dali")), ((2, "torch"), (1, "dali"))]
+)
 def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_path, before, after):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     process = start(*before[:1], saved, first, before[1], step_s=0.1)
     deadline = time.time() + 120
     while not (state := read_state(first)) or state["epoch"] != 1 or state["samples"] < 12:
-        assert time.time() < deadline and process.poll() is None, process.stderr.read()[-3000:] if process.poll() is not None else "slow"
+        assert time.time() < deadline and process.poll() is None, (
+            process.stderr.read()[-3000:] if process.poll() is not None else "slow"
+        )
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -64,7 +70,9 @@ def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_pa
 
     plan = dp.Plan(manifest, dp.TrainTransform(size=16), GLOBAL_BATCH)
     expected = {
-        (epoch, (step + 1) * GLOBAL_BATCH): plan.rows(epoch, step).ids.tolist() for epoch in range(EPOCHS) for step in range(len(plan))
+        (epoch, (step + 1) * GLOBAL_BATCH): plan.rows(epoch, step).ids.tolist()
+        for epoch in range(EPOCHS)
+        for step in range(len(plan))
     }
     done = {step: ids for step, ids in delivered(first).items() if step <= (state["epoch"], state["samples"])}
     rest = delivered(second)

@@ -80,7 +80,7 @@ def to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, tran
 def _planned_pipeline(manifest: Manifest, transform: Transform, config: DaliConfig, rows: Iterator[Rows]) -> tuple[DataNode, ...]:
     pipeline = Pipeline.current()
     device = "cpu" if pipeline.device_id is None else "gpu"
-    names = ["path", "anchor", "shape", "flip", *(["resize", "crop"] if transform.crops else [])]
+    names = ["path", "source", "anchor", "shape", "flip", *(["resize", "crop"] if transform.crops else [])]
     *inputs, ids = plan_source(manifest, transform, rows)
     images = image_graph(PlanInputs(**dict(zip(names, inputs, strict=True))), transform, config, device)
     return images, ids if device == "cpu" else ids.gpu()
@@ -99,8 +99,8 @@ class _Feed:
     def __init__(self, manifest: Manifest, rows: Iterator[Rows], crops: bool):
         self._manifest, self._rows, self._crops = manifest, rows, crops
         t = types.DALIDataType
-        self.dtypes = [t.UINT8, t.FLOAT, t.FLOAT, t.INT32, *([t.FLOAT, t.INT32] if crops else []), t.INT64]
-        self.ndim = [1, 1, 1, 0, *([1, 1] if crops else []), 0]
+        self.dtypes = [t.UINT8, t.INT64, t.FLOAT, t.FLOAT, t.INT32, *([t.FLOAT, t.INT32] if crops else []), t.INT64]
+        self.ndim = [1, 1, 1, 1, 0, *([1, 1] if crops else []), 0]
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         for rows in self._rows:
@@ -108,4 +108,5 @@ class _Feed:
             window = (geometry.window.reshape(-1, 2, 2) / geometry.source[:, None]).clip(0, 1).astype(np.float32)
             crop = (geometry.resize.astype(np.float32), geometry.crop.astype(np.int32)) if self._crops else ()
             path = self._manifest.path_matrix(rows.ids)
-            yield path, window[:, 0].copy(), window[:, 1].copy(), geometry.flip.astype(np.int32), *crop, rows.ids
+            source = (geometry.source[:, :1] << 32) + geometry.source[:, 1:]
+            yield path, source, window[:, 0].copy(), window[:, 1].copy(), geometry.flip.astype(np.int32), *crop, rows.ids

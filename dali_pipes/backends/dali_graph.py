@@ -18,6 +18,7 @@ class PlanInputs:
 
     Attributes:
         path: zero-padded bytes of the file's path.
+        source: height × 2**32 + width of the image when it was scanned, an INT64 of shape (1,).
         anchor, shape: the window to decode, (y, x) and (height, width) relative to the image. Relative, because a window that
             leaves the image ends the process, and the file may have been replaced by a smaller one since it was scanned.
         flip: 1 to mirror left to right.
@@ -26,6 +27,7 @@ class PlanInputs:
     """
 
     path: DataNode
+    source: DataNode
     anchor: DataNode
     shape: DataNode
     flip: DataNode
@@ -35,8 +37,8 @@ class PlanInputs:
 
 def image_graph(inputs: PlanInputs, transform: Transform, config: DaliConfig, device: str) -> DataNode:
     """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU does nothing but read and check headers."""
-    encoded = _wait_for_header(fn.io.file.read(inputs.path, dont_use_mmap=True))
-    image = _decode(encoded, inputs, config, device)
+    encoded = _check_header(fn.io.file.read(inputs.path, dont_use_mmap=True), inputs.source, transform)
+    image = _decode(encoded, inputs, decoder_options(config, transform, device), config.decode)
     output = (transform.size, transform.size)
     image = fn.resize(image, size=output if inputs.resize is None else inputs.resize, antialias=True)
     if inputs.crop is not None:
@@ -44,9 +46,9 @@ def image_graph(inputs: PlanInputs, transform: Transform, config: DaliConfig, de
     return normalize(image, inputs.flip, transform, device)
 
 
-def decoder_options(config: DaliConfig, device: str) -> dict[str, Any]:
-    """Options of every JPEG decoder. The orientation in EXIF is left alone, as torchvision's ImageFolder does."""
-    options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
+def decoder_options(config: DaliConfig, transform: Transform, device: str) -> dict[str, Any]:
+    """Options of every decoder."""
+    options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": transform.exif == "apply"}
     if device == "cpu":
         return options | {"device": "cpu"}
     tuned = {"hw_decoder_load": config.hw_decoder_load, "jpeg_fancy_upsampling": config.jpeg_fancy_upsampling}
@@ -68,19 +70,20 @@ def normalize(image: DataNode, flip: DataNode, transform: Transform, device: str
     )
 
 
-def _wait_for_header(encoded: DataNode) -> DataNode:
-    """The same bytes, once their header has been parsed.
+def _check_header(encoded: DataNode, source: DataNode, transform: Transform) -> DataNode:
+    """The same bytes, once their header has been parsed and found to be the scanned one.
 
     Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` fails on them with an ordinary exception, and
-    the reshape, which copies nothing, keeps the decoder from starting before it.
+    the reshape, which copies nothing, keeps the decoder from starting before it. It fails too if the image has another size than
+    the plan was made for: then the length asked for is off by one.
     """
-    header = fn.peek_image_shape(encoded, adjust_orientation=False)
-    length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(header[:1], dtype=types.DALIDataType.INT32) * 0
+    header = fn.peek_image_shape(encoded, adjust_orientation=transform.exif == "apply")
+    changed = header[:1] * types.Constant(2**32, dtype=types.DALIDataType.INT64) + header[1:2] != source
+    length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(changed, dtype=types.DALIDataType.INT32)
     return fn.reshape(encoded, shape=length)
 
 
-def _decode(encoded: DataNode, inputs: PlanInputs, config: DaliConfig, device: str) -> DataNode:
-    options = decoder_options(config, device)
-    if config.decode == "region":
+def _decode(encoded: DataNode, inputs: PlanInputs, options: dict[str, Any], decode: str) -> DataNode:
+    if decode == "region":
         return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **options)
     return fn.slice(fn.decoders.image(encoded, **options), inputs.anchor, inputs.shape, **_WINDOW)

@@ -60,7 +60,7 @@ def _native_pipeline(manifest: Manifest, transform: TrainTransform, config: Dali
         random_area=list(transform.scale),
         random_aspect_ratio=list(transform.ratio),
         num_attempts=10,
-        **decoder_options(config, device),
+        **decoder_options(config, transform, device),
     )
     image = fn.resize(image, size=(transform.size, transform.size), antialias=True)
     image = normalize(image, fn.random.coin_flip(probability=transform.flip), transform, device)

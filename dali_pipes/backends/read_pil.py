@@ -1,18 +1,20 @@
 """One planned image with Pillow."""
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dali_pipes.backends.torch import check_size
 from dali_pipes.geometry import Int
+from dali_pipes.headers import FORMATS
 
 
-def read(path: str, size: int, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
+def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
     """(size, size, 3) uint8."""
     top, left, height, width = map(int, window)
-    with Image.open(path) as file:
-        check_size(path, source, file.height, file.width)
-        image = file.crop((left, top, left + width, top + height))
+    with Image.open(path, formats=FORMATS) as file:
+        image = ImageOps.exif_transpose(file) if upright else file
+        check_size(path, source, image.height, image.width)
+        image = image.crop((left, top, left + width, top + height))
     if image.mode != "RGB":
         image = image.convert("RGB")
     image = image.resize((int(resize[1]), int(resize[0])), Image.Resampling.BILINEAR)

@@ -8,10 +8,10 @@ from dali_pipes.backends.torch import check_size
 from dali_pipes.geometry import Int
 
 
-def read(path: str, size: int, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
+def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
     """(size, size, 3) uint8."""
     top, left, height, width = map(int, window)
-    image = decode_image(path, mode=ImageReadMode.RGB)
+    image = decode_image(path, mode=ImageReadMode.RGB, apply_exif_orientation=upright)
     check_size(path, source, image.shape[1], image.shape[2])
     image = resize_image(image[:, top : top + height, left : left + width], [int(resize[0]), int(resize[1])], antialias=True)
     pixels: np.ndarray = image.permute(1, 2, 0).numpy()

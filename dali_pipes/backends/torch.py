@@ -74,7 +74,7 @@ class _RowSampler(Sampler[Rows]):
 
 class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
-        self._manifest, self._size = manifest, transform.size
+        self._manifest, self._size, self._upright = manifest, transform.size, transform.exif == "apply"
         self._read = _reader(decoder)
         self._finish = normalizer(transform) if normalize else None
 
@@ -83,7 +83,9 @@ class _Images(Dataset[Arrays]):
         geometry = rows.geometry
         for at, sample_id in enumerate(rows.ids):
             path = str(self._manifest.path(sample_id))
-            pixels = self._read(path, self._size, geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at])
+            pixels = self._read(
+                path, self._size, self._upright, geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
+            )
             images[at] = pixels[:, ::-1] if geometry.flip[at] else pixels
         finished = torch.from_numpy(images).permute(0, 3, 1, 2)
         if self._finish:
