@@ -14,13 +14,17 @@ from dali_pipes.plan import Rows
 def find_bad(manifest: Manifest, rows: Rows, backend: Backend) -> dict[int, str]:
     """The reason for each sample of a failed batch that cannot be delivered as it was scanned.
 
-    The files are decoded one by one with Pillow; if all pass, one by one with the backend itself.
+    The files are decoded one by one with Pillow; if all pass, one by one with the backend itself. If none passes there, the files
+    are not what is wrong.
     """
     places = np.unique(rows.ids, return_index=True)[1]
     with ThreadPoolExecutor(available_cpus()) as pool:
         reasons = pool.map(lambda sample_id: _problem(manifest, sample_id), rows.ids[places].tolist())
         found = {int(rows.ids[place]): reason for place, reason in zip(places, reasons, strict=True) if reason}
-    return found or {int(rows.ids[place]): why for place in places if (why := _fails_alone(rows.take(np.array([place])), backend))}
+    if found:
+        return found
+    found = {int(rows.ids[place]): why for place in places if (why := _fails_alone(rows.take(np.array([place])), backend))}
+    return found if len(found) < len(places) else {}
 
 
 def _problem(manifest: Manifest, sample_id: int) -> str | None:

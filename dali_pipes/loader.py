@@ -169,7 +169,7 @@ class Loader:
             for sample_id, why in find_bad(self.plan.manifest, rows, self._backend).items()
         ]
         if not found:
-            error.add_note(f"{where}: the batch failed, though each of its {len(rows)} files can be decoded on its own")
+            error.add_note(f"{where}: the batch failed, and none of its {len(rows)} files is to blame")
             raise error
         self.bad_samples += found
         for _, path, why in found:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dali_pipes.backends.pixels import normalizer
+from dali_pipes.backends.pixels import Normalizer
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import TorchConfig, Transform
@@ -28,9 +28,10 @@ class TorchBackend:
     def __init__(self, manifest: Manifest, transform: Transform, config: TorchConfig, device: torch.device):
         self._device = device
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
-        self._finish = (lambda images: images) if in_worker else normalizer(transform)
+        self._finish = (lambda images: images) if in_worker else Normalizer(transform)
         workers = available_cpus() if config.num_workers is None else config.num_workers
         self._rows = _RowSampler()
+        self._iterator: Any = None
         options: dict[str, Any] = (
             {
                 "prefetch_factor": config.prefetch_factor,
@@ -53,13 +54,16 @@ class TorchBackend:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
         self._rows.rows = rows
-        batches = (Batch(*arrays) for arrays in self._loader)
+        self._iterator = iter(self._loader)
+        batches = (Batch(*arrays) for arrays in self._iterator)
         if self._device.type == "cuda":
             return to_gpu(batches, self._device, self._finish)
         return (Batch(self._finish(batch.images), batch.labels, batch.ids) for batch in batches)
 
     def close(self) -> None:
-        self._loader = None
+        if hasattr(self._iterator, "_shutdown_workers"):
+            self._iterator._shutdown_workers()  # now; else they live until a traceback that holds the iterator is collected
+        self._loader = self._iterator = None
 
 
 class _RowSampler(Sampler[Rows]):
@@ -76,7 +80,7 @@ class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._size, self._upright = manifest, transform.size, transform.exif == "apply"
         self._read = _reader(decoder)
-        self._finish = normalizer(transform) if normalize else None
+        self._finish = Normalizer(transform) if normalize else None
 
     def __getitem__(self, rows: Rows) -> Arrays:
         images = np.empty((len(rows), self._size, self._size, 3), np.uint8)

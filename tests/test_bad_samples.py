@@ -1,0 +1,190 @@
+"""Promise 4: a bad image is named, costs no other sample, and ends a run only if that is what was asked for."""
+
+import collections
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from faults import FAULTS
+
+import dali_pipes as dp
+
+CONFIGS = {
+    "dali_region": dp.DaliConfig(device="cpu"),
+    "dali_whole": dp.DaliConfig(device="cpu", decode="whole"),
+    "torch_pil": dp.TorchConfig(num_workers=1),
+    "torch_torchvision": dp.TorchConfig(num_workers=1, decoder="torchvision"),
+}
+every_backend = pytest.mark.parametrize("name", CONFIGS)
+
+
+@pytest.fixture
+def scanned(image_folder, tmp_path):
+    """A folder that was scanned while all was well."""
+    shutil.copytree(image_folder, tmp_path / "set")
+    return dp.Manifest.scan(tmp_path / "set", progress=False)
+
+
+def build(manifest, name, batch_size=8, **options):
+    options = {"transform": dp.TrainTransform(size=32), "last_batch": "partial", **options}
+    return dp.build_loader(manifest, CONFIGS[name], batch_size=batch_size, **options)
+
+
+def epoch(loader):
+    return [batch.ids.tolist() for batch in loader]
+
+
+@every_backend
+@pytest.mark.parametrize("fault", FAULTS)
+def test_raise_names_the_file_and_the_reason(scanned, name, fault):
+    FAULTS[fault](scanned.path(20))
+    with build(scanned, name, shuffle=False) as loader, pytest.raises(dp.BadSampleError) as caught:
+        for number, batch in enumerate(loader):
+            assert batch.ids.tolist() == list(range(8 * number, 8 * number + 8))
+    assert number == 1
+    assert [(sample, path) for sample, path, _ in caught.value.bad_samples] == [(20, str(scanned.path(20)))]
+    assert str(scanned.path(20)) in str(caught.value) and "on_bad_sample='substitute'" in str(caught.value)
+    assert caught.value.bad_samples[0][2]
+
+
+@every_backend
+def test_substitute_loses_no_other_sample(scanned, name):
+    """All faults at once, spread over the epoch; then a second epoch, in which they are known."""
+    victims = {4 * number + 1: fault for number, fault in enumerate(FAULTS)}
+    for sample, fault in victims.items():
+        FAULTS[fault](scanned.path(sample))
+    with build(scanned, name, on_bad_sample="substitute", max_bad_fraction=0.5) as loader:
+        for number in range(2):
+            assert loader.epoch == number
+            batches = epoch(loader)
+            for step, ids in enumerate(batches):
+                planned = loader.plan.rows(number, step).ids.tolist()
+                assert len(ids) == len(planned)
+                assert all(
+                    one == two or (one in victims and two in set(planned) - set(victims))
+                    for one, two in zip(planned, ids, strict=True)
+                )
+            assert {sample for ids in batches for sample in ids} == set(range(len(scanned))) - set(victims)
+        assert sorted(sample for sample, _, _ in loader.bad_samples) == sorted(victims)
+        assert {path for _, path, _ in loader.bad_samples} == {str(scanned.path(sample)) for sample in victims}
+        assert all(why for _, _, why in loader.bad_samples)
+
+
+@every_backend
+def test_the_substituted_pixels_are_those_of_the_substitute(scanned, name):
+    FAULTS["zero bytes"](scanned.path(3))
+    with build(scanned, name, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1) as loader:
+        first = next(iter(loader))
+    assert first.ids.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
+    assert (first.images[3] == first.images[4]).all() and first.labels[3] == first.labels[4]
+
+
+@every_backend
+def test_too_many_bad_ones_stop_the_run(scanned, name):
+    for sample in (3, 12, 21):
+        FAULTS["garbage"](scanned.path(sample))
+    with build(scanned, name, shuffle=False, on_bad_sample="substitute", max_bad_fraction=0.06) as loader:
+        with pytest.raises(dp.BadSampleError, match="3 of 37 images are bad so far, more than max_bad_fraction"):
+            epoch(loader)
+        assert len(loader.bad_samples) == 3
+
+
+@every_backend
+def test_a_batch_without_a_good_sample(scanned, name):
+    for sample in range(8, 16):
+        FAULTS["zero bytes"](scanned.path(sample))
+    loader = build(scanned, name, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1)
+    with loader, pytest.raises(dp.BadSampleError, match="all 8 images of the batch are bad"):
+        epoch(loader)
+
+
+def test_shards_stay_in_step(scanned):
+    FAULTS["garbage"](scanned.path(5))
+    shards = [
+        build(scanned, "dali_region", 4, shard=dp.Shard(index, 3), on_bad_sample="substitute", max_bad_fraction=1)
+        for index in range(3)
+    ]
+    delivered = [[epoch(loader) for _ in range(2)] for loader in shards]
+    [loader.close() for loader in shards]
+    assert [[len(each) for each in epochs] for epochs in delivered] == [[len(loader)] * 2 for loader in shards]
+    counts = collections.Counter(sample for epochs in delivered for ids in epochs[1] for sample in ids)
+    assert set(counts) == set(range(37)) - {5} and sum(counts.values()) == 37
+    assert [loader.epoch for loader in shards] == [2, 2, 2]
+
+
+def test_resume_after_a_substitution_is_the_same_stream(scanned):
+    FAULTS["garbage"](scanned.path(9))
+    options = {"on_bad_sample": "substitute", "max_bad_fraction": 1}
+    with build(scanned, "dali_region", **options) as loader:
+        whole = epoch(loader) + epoch(loader)
+    with build(scanned, "dali_region", **options) as loader:
+        batches = iter(loader)
+        start = [next(batches).ids.tolist() for _ in range(3)]
+        state = loader.state_dict()
+    with build(scanned, "dali_region", **options) as loader:
+        loader.load_state_dict(state)
+        assert start + epoch(loader) + epoch(loader) == whole
+
+
+READ_AS_NOBODY = """
+import os, sys
+import dali_pipes as dp
+
+manifest, options = dp.Manifest.load(sys.argv[1]), {{"transform": dp.TrainTransform(size=32), "shuffle": False}}
+with dp.build_loader(manifest, {config}, batch_size=4, **options) as loader:  # imports all there is to import
+    next(iter(loader))
+os.setgid(65534)
+os.setuid(65534)
+with dp.build_loader(manifest, {config}, batch_size=8, **options) as loader:
+    try:
+        list(loader)
+    except dp.BadSampleError as error:
+        print(error.bad_samples[0][1:])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read a file")
+@pytest.mark.parametrize("config", ["dp.DaliConfig(device='cpu')", "dp.TorchConfig(num_workers=0)"])
+def test_a_file_that_may_not_be_read(scanned, tmp_path, config):
+    scanned.save(tmp_path / "m.parquet")
+    for folder in [scanned.root, tmp_path, *tmp_path.parents[:3]]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    scanned.path(6).chmod(0)
+    program = READ_AS_NOBODY.format(config=config)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "m.parquet")], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str((str(scanned.path(6)), "permission denied")), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("verify", ["header", "full"])
+def test_scan_finds_what_is_broken(scanned, verify):
+    for number, fault in enumerate(FAULTS):
+        FAULTS[fault](scanned.path(number))
+    names = list(FAULTS)
+    again = dp.Manifest.scan(scanned.root, verify=verify, progress=False)
+    problems = dict(again.problems)
+    found = {fault for number, fault in enumerate(names) if str(scanned.path(number).relative_to(scanned.root)) in problems}
+    unseen = {"deleted", "a folder in its place", "another size"}  # not there any more, or a good image
+    assert found == set(FAULTS) - unseen - ({"truncated to half"} if verify == "header" else set())
+    assert len(again) + len(again.problems) == 37 - 2 + ("a folder in its place" in found)
+
+
+def test_a_full_scan_is_remembered_and_a_header_scan_does_not_count_as_one(scanned, tmp_path, monkeypatch):
+    import dali_pipes.sources
+
+    looked = []
+    original = dali_pipes.sources.read_header
+    monkeypatch.setattr(dali_pipes.sources, "read_header", lambda path, check: looked.append(check.verify) or original(path, check))
+    monkeypatch.setattr(
+        dali_pipes.sources, "partial", lambda function, **options: lambda path: dali_pipes.sources.read_header(path, **options)
+    )
+    monkeypatch.setattr(dali_pipes.sources, "_CHUNK", 10**6)
+    part = scanned.subset(np.arange(10))
+    for sample in range(10, 37):
+        scanned.path(sample).unlink()
+    for verify, reads in (("header", 10), ("full", 10), ("full", 0), ("header", 0)):
+        looked.clear()
+        assert len(dp.Manifest.scan(part.root, verify=verify, cache=tmp_path / "c.parquet", progress=False)) == 10
+        assert looked == [verify] * reads

@@ -1,0 +1,114 @@
+"""A loader leaves nothing behind, however it ends, and does not grow."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import dali_pipes as dp
+
+CONFIGS = {"dali": dp.DaliConfig(device="cpu", num_threads=2), "torch": dp.TorchConfig(num_workers=2)}
+every_backend = pytest.mark.parametrize("name", CONFIGS)
+
+ENDLESS = """
+import os, signal, sys
+import dali_pipes as dp
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    configs = {"dali": dp.DaliConfig(device="cpu", num_threads=2), "torch": dp.TorchConfig(num_workers=2)}
+    manifest = dp.Manifest.load(sys.argv[1])
+    with dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=64), batch_size=8) as loader:
+        while True:
+            for batch in loader:
+                print(loader.epoch, flush=True)
+"""
+
+
+def left_behind() -> tuple[int, int, set[str]]:
+    """Descendants, open files, and shared memory whose owner has ended."""
+    me = psutil.Process()
+    shared = {path.name for path in Path("/dev/shm").glob("torch_*") if not psutil.pid_exists(int(path.name.split("_")[1]))}
+    return len(me.children(recursive=True)), me.num_fds(), shared
+
+
+def use(manifest, config, error=None):
+    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+        for number, _ in enumerate(loader):
+            if error and number == 1:
+                raise error
+
+
+@every_backend
+@pytest.mark.parametrize("error", [None, ValueError("in the training step"), KeyboardInterrupt()], ids=repr)
+def test_leaving_the_block(manifest, name, error):
+    use(manifest, CONFIGS[name])  # what libraries open once and keep
+    children, files, shared = left_behind()
+    for _ in range(3):
+        try:
+            use(manifest, CONFIGS[name], error)
+        except (ValueError, KeyboardInterrupt) as caught:
+            assert caught is error
+    now = left_behind()
+    assert now[0] <= children  # even while the traceback still holds the loader
+    if error:
+        error.__traceback__ = None
+        now = left_behind()
+    assert now[1] <= files and now[2] <= shared
+
+
+@every_backend
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
+    manifest.save(tmp_path / "m.parquet")
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    shared = left_behind()[2]
+    command = [sys.executable, str(tmp_path / "endless.py"), str(tmp_path / "m.parquet"), name]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    for _ in range(6):
+        assert process.stdout.readline()
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, number)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+    assert left_behind()[2] <= shared
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_without_fork(manifest, context):
+    config = dp.TorchConfig(num_workers=1, multiprocessing_context=context)
+    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+        assert [batch.ids.tolist() for batch in loader] == [loader.plan.rows(0, step).ids.tolist() for step in range(4)]
+
+
+@every_backend
+def test_memory_is_flat_over_many_epochs(manifest, name):
+    """60 epochs; between the 10th and the last, resident memory of the process tree grows by less than 30 MiB."""
+    me = psutil.Process()
+
+    def resident():
+        return sum(process.memory_info().rss for process in [me, *me.children(recursive=True)]) / 2**20
+
+    with dp.build_loader(manifest, CONFIGS[name], transform=dp.TrainTransform(size=64), batch_size=8) as loader:
+        for epoch in range(60):
+            for _ in loader:
+                pass
+            if epoch == 10:
+                before = resident()
+        assert resident() - before < 30
+
+
+@every_backend
+def test_a_loader_can_abandon_many_epochs(manifest, name):
+    use(manifest, CONFIGS[name])
+    before = psutil.Process().num_threads(), left_behind()[1]
+    with dp.build_loader(manifest, CONFIGS[name], transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+        for epoch in range(10):
+            assert next(iter(loader)).ids.tolist() == loader.plan.rows(epoch, 0).ids.tolist()
+    assert psutil.Process().num_threads() <= before[0] + 1 and left_behind()[1] <= before[1]
