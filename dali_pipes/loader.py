@@ -132,6 +132,9 @@ class Loader:
         return self._one_epoch(self._iteration)
 
     def _one_epoch(self, iteration: int) -> Iterator[Batch]:
+        if self._step >= len(self.plan):  # of a partial global batch this shard may get nothing
+            self._move_to(self._epoch + 1, 0)
+            return
         for step in range(self._step, len(self.plan)):
             if iteration != self._iteration:
                 raise RuntimeError("this epoch was abandoned when iter() was called again; a loader delivers one epoch at a time")
@@ -197,17 +200,23 @@ class Loader:
         """Goes on where `state_dict` was called, on any backend and any number of shards with the same global batch size.
 
         Raises:
-            ConfigError: something that decides the order or the pixels has changed since; the text names it.
+            ConfigError: something that decides the order or the pixels has changed since, which the text names; or no such state.
         """
-        now = self._fingerprint()
-        changed = [
-            f"{name} ({state['fingerprint'].get(name)} → {now[name]})"
-            for name in now
-            if state["fingerprint"].get(name) != now[name]
-        ]
+        now, block = self._fingerprint(), self.plan.global_batch_size
+        try:
+            epoch, samples, then = int(state["epoch"]), int(state["samples"]), dict(state["fingerprint"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"not the state of a loader ({type(error).__name__}: {error}); pass on what state_dict() gave"
+            ) from None
+        changed = [f"{name} ({then.get(name)} → {now[name]})" for name in now if then.get(name) != now[name]]
         if changed:
             raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
-        self._move_to(state["epoch"], state["samples"] // self.plan.global_batch_size)
+        if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
+            raise ConfigError(
+                f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"
+            )
+        self._move_to(epoch, samples // block)
         self._stream = None
         self._iteration += 1
 

@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import pytest
 import torch
@@ -125,3 +126,104 @@ def test_nothing_is_left_after_the_block(manifest, config):
     with build(manifest, config) as loader:
         next(iter(loader))
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+def test_resume_on_another_backend(manifest):
+    """Same ids in the same order; pixels within the contract's tolerance, here in units of the normalized image."""
+    transform = dp.TrainTransform()
+    with build(manifest, dp.TorchConfig(num_workers=1), transform=transform) as loader:
+        whole = [batch for _ in range(2) for batch in loader]
+    with build(manifest, dp.TorchConfig(num_workers=1), transform=transform) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with build(manifest, dp.DaliConfig(device="cpu"), transform=transform) as loader:
+        loader.load_state_dict(state)
+        rest = [*loader, *loader]
+    assert ids(rest) == ids(whole)[1:]
+    difference = torch.stack([(one.images - two.images).abs().mean() for one, two in zip(whole[1:], rest, strict=True)])
+    assert difference.max() < 0.5 / 255 / 0.225
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 6), (6, 1)])
+def test_resume_with_another_number_of_shards(manifest, before, after):
+    def shards(count):
+        options = [{"shard": dp.Shard(index, count), "batch_size": 12 // count} for index in range(count)]
+        return [build(manifest, dp.SyntheticConfig(), **each) for each in options]
+
+    def global_batches(loaders, count):
+        streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
+        return [[sample for stream in streams for sample in next(stream).ids.tolist()] for _ in range(count)]
+
+    whole = global_batches(shards(1), 9)
+    first = shards(before)
+    start = global_batches(first, 4)
+    states = [loader.state_dict() for loader in first]
+    assert all(state == states[0] for state in states)
+    second = shards(after)
+    for loader in second:
+        loader.load_state_dict(states[0])
+    assert start + global_batches(second, 5) == whole
+
+
+def test_a_state_passes_through_json_and_torch_save(manifest, tmp_path):
+    with build(manifest, dp.SyntheticConfig()) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    torch.save(state, tmp_path / "s.pt")
+    for copy in (json.loads(json.dumps(state)), torch.load(tmp_path / "s.pt", weights_only=True)):
+        with build(manifest, dp.SyntheticConfig()) as loader:
+            loader.load_state_dict(copy)
+            assert ids(loader)[0] == loader.plan.rows(0, 1).ids.tolist()
+
+
+def test_prefetched_batches_do_not_count(manifest):
+    with build(manifest, dp.DaliConfig(device="cpu", prefetch_queue_depth=4)) as loader:
+        next(iter(loader))
+        assert (loader.state_dict()["epoch"], loader.state_dict()["samples"]) == (0, 8)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"epoch": 0}, {"epoch": 0, "samples": 3}, {"epoch": -1, "samples": 0}, {"epoch": 0, "samples": 800}]
+)
+def test_a_damaged_state_is_refused(manifest, state):
+    with build(manifest, dp.SyntheticConfig()) as loader:
+        state = {**state, **({"fingerprint": loader.state_dict()["fingerprint"]} if state else {})}
+        with pytest.raises(dp.ConfigError, match="state"):
+            loader.load_state_dict(state)
+
+
+@every_config
+@pytest.mark.parametrize(("batch_size", "last_batch"), [(1, "drop"), (5, "partial"), (37, "drop"), (40, "pad"), (40, "partial")])
+@pytest.mark.parametrize("count", [1, 2])
+def test_each_sample_once_over_all_shards(manifest, config, batch_size, last_batch, count):
+    loaders = [
+        build(manifest, config, batch_size // count or 1, last_batch=last_batch, shard=dp.Shard(index, count))
+        for index in range(count)
+    ]
+    epochs = [[ids(loader) for loader in loaders] for _ in range(2)]
+    for loader in loaders:
+        loader.close()
+    for epoch in epochs:
+        assert [len(batches) for batches in epoch] == [len(loader) for loader in loaders]
+        samples = [sample for batches in epoch for batch in batches for sample in batch]
+        assert all(batch for batches in epoch for batch in batches)
+        if last_batch == "pad":
+            assert set(samples) == set(range(37))
+        else:
+            assert len(samples) == len(set(samples)) == loaders[0].plan.epoch_samples
+    assert epochs[0] != epochs[1]
+
+
+def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manifest):
+    """37 = 3 × 12 + 1: the last sample is one shard's alone. Resumed before it, the other shard has an epoch without batches."""
+    options = {"batch_size": 6, "last_batch": "partial"}
+    shards = [build(manifest, dp.SyntheticConfig(), shard=dp.Shard(index, 2), **options) for index in range(2)]
+    assert [len(loader) for loader in shards] == [3, 4]
+    state = {**shards[0].state_dict(), "samples": 36}
+    for loader in shards:
+        loader.load_state_dict(state)
+    assert [len(list(loader)) for loader in shards] == [0, 1]
+    assert [loader.epoch for loader in shards] == [1, 1]
+    tiny = manifest.subset(torch.arange(1).numpy())
+    with build(tiny, dp.SyntheticConfig(), shard=dp.Shard(0, 2), **options) as loader:
+        assert [len(list(loader)) for _ in range(3)] == [0, 0, 0] and loader.epoch == 3
