@@ -185,7 +185,7 @@ class TorchConfig:
     """PyTorch's DataLoader on the CPU. Options keep PyTorch's names.
 
     Attributes:
-        decoder: "pil" (Pillow) or "torchvision" (its libjpeg binding).
+        decoder: "pil" (Pillow) or "torchvision" (its libjpeg binding; Pillow for what is not JPEG).
         num_workers: worker processes; None: as many as the cores that this process may use; 0: decode in this process.
         pin_memory: copy batches to page-locked memory, if they go on to a GPU.
         prefetch_factor: batches in flight per worker.

@@ -69,8 +69,8 @@ def read_header(path: StrOrBytesPath, check: Check = Check()) -> Header:
     width, height, orientation, format = 0, 0, 1, ""
     try:
         with open(path, "rb") as file:
-            width, height, orientation, format = _parse(file)
-        problem = _unusable(height, width, format, check.max_pixels)
+            width, height, orientation, format, mode = _parse(file)
+        problem = _unusable(height, width, format, mode, check.max_pixels)
         if check.verify == "full" and not problem:
             problem = decoding_problem(path)
     except OSError as error:
@@ -92,7 +92,7 @@ def decoding_problem(path: StrOrBytesPath) -> str | None:
     return None
 
 
-def _parse(file: BinaryIO) -> tuple[int, int, int, str]:
+def _parse(file: BinaryIO) -> tuple[int, int, int, str, str]:
     magic = file.read(3)
     file.seek(0)
     if magic == b"\xff\xd8\xff":  # naming the plugin saves Pillow's search through all of them, a third of the time
@@ -107,12 +107,14 @@ def _parse(file: BinaryIO) -> tuple[int, int, int, str]:
             orientation = image.getexif().get(EXIF_ORIENTATION, 1)
         except Exception:  # corrupt EXIF does not make the pixels unusable
             orientation = 1
-    return *image.size, orientation if orientation in range(1, 9) else 1, image.format or ""
+    return *image.size, orientation if orientation in range(1, 9) else 1, image.format or "", image.mode
 
 
-def _unusable(height: int, width: int, format: str, max_pixels: int) -> str | None:
+def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) -> str | None:
     if format not in FORMATS:
         return f"{format or 'unknown'} format; convert it to one of {', '.join(FORMATS)}"
+    if mode.startswith(("I", "F")):
+        return "more than 8 bits a channel; convert it to 8 bits"  # Pillow clips such pixels, DALI scales them
     if height < 1 or width < 1:
         return f"an image of {width} × {height} pixels"
     if height * width > max_pixels:

@@ -119,7 +119,7 @@ class Manifest:
         try:
             table = pq.read_table(file)
             head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-            root, classes = head["root"], head["classes"]
+            root, classes = Path(head["root"]), head["classes"]
             table = table.select(SCHEMA.names).cast(SCHEMA)
         except FileNotFoundError:
             raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None

@@ -1,20 +1,22 @@
-"""One planned image with torchvision's decoder and resize."""
+"""One planned image with torchvision's JPEG decoder and resize; formats other than JPEG are left to Pillow."""
 
 import numpy as np
-from torchvision.io import ImageReadMode, decode_image, read_file
+import torch
+from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import resize as resize_image
 
+from dali_pipes.backends import read_pil
 from dali_pipes.backends.torch import check_size
 from dali_pipes.geometry import Int
 
 
 def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
     """(size, size, 3) uint8."""
+    encoded = np.fromfile(path, np.uint8)
+    if encoded[:3].tobytes() != b"\xff\xd8\xff":
+        return read_pil.read(path, size, upright, source, window, resize, crop)
     top, left, height, width = map(int, window)
-    encoded = read_file(path)
-    if bytes(encoded[:4].numpy()) == b"GIF8":
-        raise ValueError(f"{path}: GIF, which only torchvision would decode")
-    image = decode_image(encoded, mode=ImageReadMode.RGB, apply_exif_orientation=upright)
+    image = decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB, apply_exif_orientation=upright)
     check_size(path, source, image.shape[1], image.shape[2])
     image = resize_image(image[:, top : top + height, left : left + width], [int(resize[0]), int(resize[1])], antialias=True)
     pixels: np.ndarray = image.permute(1, 2, 0).numpy()

@@ -1,0 +1,122 @@
+"""Image files that loaders disagree on, each written by one function."""
+
+import io
+import os
+import struct
+
+import numpy as np
+from PIL import Image
+
+from dali_pipes.demo import draw_image
+
+
+def photo(height=150, width=200) -> Image.Image:
+    image = Image.fromarray(draw_image("rings", np.random.default_rng(3)))
+    return image.resize((width, height), Image.Resampling.LANCZOS)
+
+
+def saved(form, image=None, **options):
+    return lambda path: (image or photo()).save(path, form, **options)
+
+
+def turned(orientation, form="JPEG"):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return saved(form, exif=exif)
+
+
+def raw(content):
+    return lambda path: path.write_bytes(content)
+
+
+def jpeg() -> bytes:
+    buffer = io.BytesIO()
+    photo().save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def gray16(path):
+    Image.fromarray(np.asarray(photo().convert("L")).astype(np.uint16) * 257).save(path, "PNG")
+
+
+def lies(height, width):
+    """A JPEG whose frame header states another size than its scan holds."""
+
+    def write(path):
+        content = bytearray(jpeg())
+        frame = content.index(b"\xff\xc0")
+        content[frame + 5 : frame + 9] = struct.pack(">HH", height, width)
+        path.write_bytes(content)
+
+    return write
+
+
+def named(name, write):
+    """The same file under another name."""
+
+    def rename(path):
+        write(path)
+        path.rename(os.fsdecode(os.path.join(os.fsencode(path.parent), name)))
+
+    return rename
+
+
+def frames(form):
+    return lambda path: photo().save(path, form, save_all=True, append_images=[photo().rotate(90)])
+
+
+def flipped_bits(path):
+    content = bytearray(jpeg())
+    for place in range(len(content) // 2, len(content) // 2 + 40, 7):
+        content[place] ^= 0x10
+    path.write_bytes(content)
+
+
+ODD = {
+    "baseline JPEG 4:2:0": saved("JPEG", subsampling="4:2:0", quality=90),
+    "baseline JPEG 4:4:4": saved("JPEG", subsampling="4:4:4", quality=90),
+    "baseline JPEG 4:1:1": saved("JPEG", subsampling="4:1:1", quality=90),
+    "progressive JPEG": saved("JPEG", progressive=True),
+    "JPEG with restart markers": saved("JPEG", restart_marker_rows=1),
+    "gray JPEG": saved("JPEG", photo().convert("L")),
+    "CMYK JPEG": saved("JPEG", photo().convert("CMYK")),
+    "MPO (two pictures in one JPEG)": frames("MPO"),
+    **{f"JPEG with EXIF orientation {number}": turned(number) for number in range(1, 9)},
+    "JPEG with corrupt EXIF": saved("JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff"),
+    "PNG with EXIF orientation 6": turned(6, "PNG"),
+    "PNG named .jpg": saved("PNG"),
+    "gray PNG": saved("PNG", photo().convert("L")),
+    "16-bit gray PNG": gray16,
+    "palette PNG": saved("PNG", photo().convert("P", palette=Image.Palette.ADAPTIVE)),
+    "1-bit PNG": saved("PNG", photo().convert("1")),
+    "RGBA PNG": saved("PNG", photo().convert("RGBA")),
+    "gray PNG with alpha": saved("PNG", photo().convert("LA")),
+    "lossless WebP named .jpg": saved("WEBP", lossless=True),
+    "lossy WebP named .jpg": saved("WEBP"),
+    "RGBA WebP": saved("WEBP", photo().convert("RGBA"), lossless=True),
+    "animated WebP": frames("WEBP"),
+    "BMP named .jpg": saved("BMP"),
+    "TIFF named .jpg": saved("TIFF"),
+    "TIFF with LZW": saved("TIFF", compression="tiff_lzw"),
+    "CMYK TIFF": saved("TIFF", photo().convert("CMYK")),
+    "PPM named .jpg": saved("PPM"),
+    "GIF named .jpg": saved("GIF"),
+    "AVIF named .jpg": saved("AVIF"),
+    "1 × 1 JPEG": saved("JPEG", photo(1, 1)),
+    "5000 × 1 JPEG": saved("JPEG", photo(1, 5000)),
+    "1 × 5000 JPEG": saved("JPEG", photo(5000, 1)),
+    "400-megapixel PNG of 389 KB": saved("PNG", Image.new("RGB", (20_000, 20_000))),
+    "JPEG that states a larger height": lies(600, 200),
+    "JPEG that states a smaller height": lies(60, 200),
+    "JPEG that states 60000 × 60000": lies(60_000, 60_000),
+    "JPEG that states 0 × 0": lies(0, 0),
+    "JPEG without its last 2 bytes": lambda path: path.write_bytes(jpeg()[:-2]),
+    "JPEG cut in half": lambda path: path.write_bytes(jpeg()[: len(jpeg()) // 2]),
+    "JPEG with trailing garbage": lambda path: path.write_bytes(jpeg() + b"garbage" * 100),
+    "JPEG with flipped bits in its scan": flipped_bits,
+    "200 bytes of a JPEG": lambda path: path.write_bytes(jpeg()[:200]),
+    "empty file": raw(b""),
+    "HTML text": raw(b"<!doctype html><title>404 Not Found</title>"),
+    "name that is not UTF-8": named(b"caf\xe9.jpg", saved("JPEG")),
+    "name of 250 bytes": named(b"n" * 246 + b".jpg", saved("JPEG")),
+}
