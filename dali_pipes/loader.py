@@ -64,16 +64,23 @@ def build_loader(
 
 
 def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
-    available = torch.cuda.is_available()
-    asked = getattr(config, "device", "auto") == "gpu" or torch.device("cpu" if device == "auto" else device).type == "cuda"
-    if asked and not available:
-        what = "loader.device=gpu" if getattr(config, "device", "auto") == "gpu" else f"device={device}"
+    available, wants_gpu = torch.cuda.is_available(), getattr(config, "device", "auto") == "gpu"
+    try:
+        target = torch.device(("cuda" if available or wants_gpu else "cpu") if device == "auto" else device)
+    except RuntimeError:
+        raise ConfigError(f"device is {device!r}; choose auto, cpu, cuda or cuda:N") from None
+    if wants_gpu and target.type != "cuda":
+        raise ConfigError(
+            f"loader.device=gpu makes batches on a GPU, but device={device} wants them elsewhere; leave one of them at auto"
+        )
+    if target.type == "cuda" and not available:
+        what = "loader.device=gpu" if wants_gpu else f"device={device}"
         raise ConfigError(
             f"{what}, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch, or check the driver (nvidia-smi)"
         )
-    if device != "auto":
-        return torch.device(device)
-    return torch.device("cuda", torch.cuda.current_device()) if available else torch.device("cpu")
+    if target.type == "cuda" and target.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return target
 
 
 def _build_backend(plan: Plan, transform: Transform, config: LoaderConfig, target: torch.device) -> Backend:
@@ -114,35 +121,44 @@ class Loader:
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
         self._stream: Iterator[Batch] | None = None
         self._iteration = 0
+        self._closed = False
 
     @property
     def epoch(self) -> int:
         """The epoch that the next batch belongs to, from 0."""
         return self._epoch
 
+    @property
+    def batches_left(self) -> int:
+        """Batches of this epoch that are still to come on this shard."""
+        return len(self.plan) - self._step
+
     def __len__(self) -> int:
         """Batches of one epoch on this shard."""
         return len(self.plan)
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._closed:
+            raise RuntimeError("the loader is closed; build a new one")
         if self._abandoned:
+            if self._step < len(self.plan):
+                self._stream = None
             self._move_to(self._epoch + 1, 0)
-            self._stream = None
         self._iteration += 1
         return self._one_epoch(self._iteration)
 
     def _one_epoch(self, iteration: int) -> Iterator[Batch]:
-        if self._step >= len(self.plan):  # of a partial global batch this shard may get nothing
-            self._move_to(self._epoch + 1, 0)
-            return
+        epoch = self._epoch
         for step in range(self._step, len(self.plan)):
             if iteration != self._iteration:
                 raise RuntimeError("this epoch was abandoned when iter() was called again; a loader delivers one epoch at a time")
             batch = self._next_batch()
-            last = step + 1 == len(self.plan)
-            self._move_to(self._epoch + last, 0 if last else step + 1)
+            last = step + 1 == self.plan.steps
+            self._move_to(epoch + last, 0 if last else step + 1)
             self._abandoned = not last
             yield batch
+        if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
+            self._move_to(epoch + 1, 0)
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False
@@ -181,7 +197,8 @@ class Loader:
         if not self._substitute:
             raise BadSampleError(
                 f"{where}: {len(found)} of {len(rows)} images cannot be loaded:\n{named}\n"
-                "Mend or remove them and scan again, or go on without them with on_bad_sample='substitute'",
+                "Mend or remove them and scan again (scripts/scan.py verify=full finds all), or go on without them with "
+                "on_bad_sample='substitute'",
                 found,
             ) from error
         if len(self.bad_samples) > self._max_bad:
@@ -192,7 +209,11 @@ class Loader:
             ) from error
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch stands: epoch, samples delivered in it over all shards, and what must not change until then."""
+        """Where the next batch stands: epoch, samples delivered in it over all shards, and what must not change until then.
+
+        It is the same on all shards after the same step. Resuming goes on in the middle of an epoch, also of one that was left with
+        `break`; the loader that was left itself goes on with the next.
+        """
         samples = min(self._step * self.plan.global_batch_size, self.plan.epoch_samples)
         return {"epoch": self._epoch, "samples": samples, "fingerprint": self._fingerprint()}
 
@@ -236,7 +257,7 @@ class Loader:
 
     def close(self) -> None:
         """Ends the backend's threads and processes. The loader cannot be used afterwards."""
-        self._stream = None
+        self._closed, self._stream = True, None
         self._backend.close()
 
     def __enter__(self) -> Self:

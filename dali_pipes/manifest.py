@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import logging
 import os
+import uuid
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -32,6 +34,8 @@ SCHEMA = pa.schema(
     }
 )
 _METADATA_KEY = b"dali_pipes"
+
+log = logging.getLogger(__name__)
 
 
 class Manifest:
@@ -80,7 +84,10 @@ class Manifest:
             root, classes, _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), known, workers, progress))
         )
         if cache:
-            manifest.save(cache)
+            try:
+                manifest.save(cache)
+            except OSError as error:
+                log.warning("the scan cannot be remembered in %s (%s); go on without", cache, error.strerror)
         return manifest
 
     @classmethod
@@ -105,6 +112,9 @@ class Manifest:
         file = Path(os.path.abspath(file))
         classes, paths, labels = list_table(file)
         root = Path(os.path.abspath(root or file.parent))
+        if any(path.startswith(b"/") for path in paths):
+            paths = [os.path.join(os.fsencode(root), path).lstrip(b"/") for path in paths]
+            root = Path("/")
         return cls(
             root, classes, _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), None, workers, progress))
         )
@@ -156,11 +166,16 @@ class Manifest:
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, progress=progress)
 
     def save(self, file: str | Path) -> None:
-        """Writes the manifest as Parquet, whole or not at all."""
+        """Writes the manifest as Parquet, whole or not at all.
+
+        Raises:
+            ManifestError: there is a file of that name already that is no manifest; it is left alone.
+        """
         file = Path(file)
+        _refuse_foreign(file)
         file.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps({"root": str(self.root), "classes": self.classes})
-        partial = file.with_name(f".{file.name}.{os.getpid()}")
+        partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         try:
             pq.write_table(self.table.replace_schema_metadata({_METADATA_KEY: head}), partial, compression="zstd")
             partial.replace(file)
@@ -256,7 +271,8 @@ class _Paths:
 
 
 def _remembered(cache: Path) -> dict[bytes, Header] | None:
-    """The headers of an earlier scan; a cache that is missing or damaged is as good as none, and will be written anew."""
+    """The headers of an earlier scan; a cache that is missing or of another version is as good as none, and is replaced."""
+    _refuse_foreign(cache)
     try:
         return Manifest.load(cache)._headers()
     except ManifestError:
@@ -265,6 +281,11 @@ def _remembered(cache: Path) -> dict[bytes, Header] | None:
 
 def _table(paths: list[bytes], labels: list[int], headers: list[Header]) -> pa.Table:
     return pa.table([paths, labels, *map(list, zip(*headers, strict=True))], schema=SCHEMA)
+
+
+def _refuse_foreign(file: Path) -> None:
+    if file.exists() and not _is_saved_manifest(file):
+        raise ManifestError(f"{file} exists and is no manifest of dali_pipes; choose another name, nothing was changed")
 
 
 def _is_saved_manifest(file: Path) -> bool:
@@ -287,5 +308,5 @@ def _check(manifest: Manifest) -> None:
         raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
     if len(labels) and manifest.sizes.min() < 1:
         raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")
-    if len(labels) and pc.any(pc.match_substring(table["path"], b"\0")).as_py():
-        raise ManifestError(f"{manifest.root}: the manifest has a path with a NUL byte; scan the images again")
+    if len(labels) and pc.any(pc.match_substring_regex(table["path"], rb"^/|\x00")).as_py():
+        raise ManifestError(f"{manifest.root}: the manifest has a path that is absolute or has a NUL byte; scan the images again")

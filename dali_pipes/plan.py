@@ -46,10 +46,17 @@ class Shard:
 
     @classmethod
     def from_env(cls) -> Self:
-        """Rank and world size from torchrun (RANK, WORLD_SIZE) or SLURM (SLURM_PROCID, SLURM_NTASKS); alone if neither is set."""
-        for index, count in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+        """Rank and world size from torchrun (RANK, WORLD_SIZE) or srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS); else alone.
+
+        A batch script of SLURM is alone: it has SLURM_NTASKS, but only srun starts that many processes.
+        """
+        for index, count in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
             if index in os.environ and count in os.environ:
-                return cls(int(os.environ[index]), int(os.environ[count]))
+                try:
+                    return cls(int(os.environ[index]), int(os.environ[count]))
+                except ValueError:
+                    told = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
+                    raise ConfigError(f"{told} in the environment are no rank and world size") from None
         return cls()
 
 
@@ -122,6 +129,11 @@ class Plan:
         """Samples of one epoch over all shards, those repeated by "pad" included."""
         n, block = len(self.manifest), self.global_batch_size
         return {"partial": n, "drop": n // block * block, "pad": -(-n // block) * block}[self.last_batch]
+
+    @property
+    def steps(self) -> int:
+        """Global steps of one epoch."""
+        return -(-self.epoch_samples // self.global_batch_size)
 
     def __len__(self) -> int:
         """Steps of one epoch in which this shard has a sample."""

@@ -25,6 +25,7 @@ def preview(config: PreviewConfig) -> None:
     The digest is a hash of the sample ids in order: it is the same for every loader that carries out the same plan.
     """
     console = Console(soft_wrap=True)
+    Path(config.out).mkdir(parents=True, exist_ok=True)
     manifest = Manifest.open(config.data.source(config.split), cache_dir=config.data.cache_dir)
     with build_loader(
         manifest, config.loader, transform=config.transform, batch_size=config.batch_size, seed=config.seed, last_batch="partial"
@@ -40,12 +41,11 @@ def preview(config: PreviewConfig) -> None:
         seconds = time.perf_counter() - start
     console.print(f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} images/s with start-up")
     console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
-    console.print(f"picture: {picture}")
+    console.print(f"picture: {picture}", markup=False)
 
 
 def _save(batch: Batch, transform: Transform, folder: Path) -> Path:
     pixels = to_steps(batch.images[:SHOWN].cpu(), transform).round().clamp(0, 255).to(torch.uint8)
-    folder.mkdir(parents=True, exist_ok=True)
     size, rows = transform.size, -(-len(pixels) // COLUMNS)
     picture = Image.new("RGB", (COLUMNS * (size + GAP) - GAP, rows * (size + GAP) - GAP), "white")
     for at, image in enumerate(pixels.permute(0, 2, 3, 1).contiguous().numpy()):

@@ -22,7 +22,7 @@ def scan(config: ScanConfig) -> None:
         console.print(f"{escape(path)}: {escape(problem)}", highlight=False)
     if config.out:
         manifest.save(config.out)
-        console.print(f"Manifest: {config.out}")
+        console.print(f"Manifest: {config.out}", markup=False)
 
 
 def _summary(manifest: Manifest) -> Table:

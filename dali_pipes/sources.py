@@ -50,12 +50,14 @@ def list_table(file: Path) -> Listing:
         paths, names = table["path"].to_pylist(), table["label"]
     except (pa.ArrowException, KeyError, OSError) as error:
         raise ManifestError(f"{file}: not a table with the columns path and label ({error})") from None
-    if not paths or None in paths or names.null_count:
+    if not paths or not all(isinstance(path, (str, bytes)) and path for path in paths) or names.null_count:
         raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
     if pa.types.is_integer(names.type):
         labels = names.to_pylist()
-        if min(labels) < 0:
-            raise ManifestError(f"{file}: label {min(labels)} is negative; number the classes from 0")
+        if min(labels) < 0 or max(labels) >= 1_000_000:
+            raise ManifestError(
+                f"{file}: labels run from {min(labels)} to {max(labels)}; number the classes from 0, without large gaps"
+            )
         classes = [str(label) for label in range(max(labels) + 1)]
     else:
         classes = sorted(set(names.cast(pa.string()).to_pylist()))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.errors import HydraException
+from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -19,31 +19,47 @@ CONF = str(Path(__file__).resolve().parents[1] / "conf")
 
 def run(config_name: str, job: Callable[[Any], None]) -> None:
     """Composes conf/`config_name`.yaml with the command line and calls `job` with the typed config."""
+    composed = False
 
     def task(config: DictConfig) -> None:
+        nonlocal composed
         try:
-            job(OmegaConf.to_object(config))
+            options = OmegaConf.to_object(config)
+            composed = True
+            job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
-            stop(error)
+            stop(str(error) if isinstance(error, DaliPipesError) else _explain(error))
+        except OSError as error:
+            if error.filename is None:
+                raise
+            stop(f"{error.filename}: {(error.strerror or str(error)).lower()}")
 
     register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     try:
         hydra.main(version_base="1.3", config_path=CONF, config_name=config_name)(task)()
-    except (HydraException, OmegaConfBaseException) as error:
-        stop(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
+    except KeyboardInterrupt:
+        stop("interrupted", 130)
+    except Exception as error:
+        if composed:
+            raise
+        stop(_explain(error))
 
 
-def stop(error: BaseException) -> None:
-    """Prints what is wrong and ends with status 2."""
-    lines = str(error).splitlines()
-    told = [
+def _explain(error: BaseException) -> str:
+    """Hydra's and OmegaConf's words on a wrong command line, in one line."""
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not understood; a value with spaces, commas, = or brackets needs quotes: \"key='value'\""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    text = str(cause).split("Config search path")[0]
+    lines = [
         line.strip()
-        for line in lines
-        if line.strip() and not line.strip().startswith(("full_key", "object_type", "reference_type"))
+        for line in text.splitlines()
+        if line.strip() and not line.strip().startswith(("object_type", "reference_type"))
     ]
-    keep = lines if isinstance(error, DaliPipesError) else told[:1]
-    keys = "".join(f" ({line.strip()})" for line in lines if line.strip().startswith("full_key"))
-    hint = "" if isinstance(error, DaliPipesError) else f"{keys}; --cfg job prints every option"
-    print("error: " + "\n".join(keep) + hint, file=sys.stderr)
-    sys.exit(2)
+    return f"{' '.join(lines)}; --cfg job prints every option"
+
+
+def stop(message: str, status: int = 2) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)

@@ -93,6 +93,8 @@ def test_defaults_follow_the_transform(manifest):
     [
         (dp.DaliConfig(device="gpu"), {}, "loader.device=gpu, but PyTorch finds no GPU"),
         (dp.TorchConfig(), {"device": "cuda"}, "device=cuda, but PyTorch finds no GPU"),
+        (dp.TorchConfig(), {"device": "gpu"}, "device is 'gpu'; choose auto, cpu, cuda"),
+        (dp.DaliConfig(device="gpu"), {"device": "cpu"}, "leave one of them at auto"),
     ],
 )
 def test_a_gpu_that_is_not_there(manifest, config, options, told):
@@ -222,8 +224,46 @@ def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manife
     state = {**shards[0].state_dict(), "samples": 36}
     for loader in shards:
         loader.load_state_dict(state)
-    assert [len(list(loader)) for loader in shards] == [0, 1]
+    batches = [iter(loader) for loader in shards]
+    assert next(batches[1]).ids.tolist() == shards[1].plan.rows(0, 3).ids.tolist()
+    assert [len(list(each)) for each in batches] == [0, 0]
     assert [loader.epoch for loader in shards] == [1, 1]
     tiny = manifest.subset(torch.arange(1).numpy())
     with build(tiny, dp.SyntheticConfig(), shard=dp.Shard(0, 2), **options) as loader:
         assert [len(list(loader)) for _ in range(3)] == [0, 0, 0] and loader.epoch == 3
+
+
+def test_the_state_is_the_same_on_all_shards_after_each_step(manifest):
+    """Also where the last global batch, of one sample, leaves a shard without a part of it."""
+    shards = [build(manifest, dp.SyntheticConfig(), 6, shard=dp.Shard(index, 2), last_batch="partial") for index in range(2)]
+    for epoch in range(2):
+        streams = [iter(loader) for loader in shards]
+        for _ in range(3):
+            assert all(next(stream) for stream in streams)
+            assert shards[0].state_dict() == shards[1].state_dict()
+        assert (shards[0].state_dict()["epoch"], shards[0].state_dict()["samples"]) == (epoch, 36)
+        assert [len(list(stream)) for stream in streams] == [0, 1]
+        assert shards[0].state_dict() == shards[1].state_dict()
+
+
+def test_a_finished_shard_goes_on_although_its_last_iterator_was_not_used_up(manifest):
+    with build(manifest, dp.SyntheticConfig(), 6, shard=dp.Shard(0, 2), last_batch="partial") as loader:
+        for epoch in range(3):
+            assert ids(itertools.islice(loader, 3)) == [loader.plan.rows(epoch, step).ids.tolist() for step in range(3)]
+
+
+@every_config
+def test_a_closed_loader_says_so(manifest, config):
+    with build(manifest, config) as loader:
+        next(iter(loader))
+    with pytest.raises(RuntimeError, match="closed"):
+        iter(loader)
+
+
+@every_config
+def test_a_table_with_absolute_paths(manifest, config, tmp_path):
+    lines = [f"{manifest.path(number)},{manifest.classes[manifest.labels[number]]}" for number in range(20)]
+    (tmp_path / "t.csv").write_text("path,label\n" + "\n".join(lines) + "\n")
+    listed = dp.Manifest.open(tmp_path / "t.csv", progress=False)
+    with build(listed, config, transform=dp.EvalTransform(size=32)) as loader:
+        assert ids(loader) == [list(range(8)), list(range(8, 16)), list(range(16, 20))]

@@ -125,9 +125,21 @@ def test_an_unchanged_file_is_not_read_again(image_folder, tmp_path, monkeypatch
     Image.new("RGB", (40, 30)).save(changed)
     assert Manifest.scan(tmp_path / "set", cache=cache, progress=False).sizes[3].tolist() == [30, 40]
     assert read == [os.fsencode(changed)]
-    cache.write_bytes(b"damaged")
-    assert len(Manifest.scan(tmp_path / "set", cache=cache, progress=False)) == len(first)
-    assert len(read) == 1 + len(first)
+
+
+def test_a_file_of_somebody_elses_is_not_overwritten(manifest, tmp_path):
+    for content in (b"damaged", b""):
+        (tmp_path / "mine.parquet").write_bytes(content)
+        with pytest.raises(ManifestError, match="is no manifest"):
+            Manifest.scan(manifest.root, cache=tmp_path / "mine.parquet", progress=False)
+        with pytest.raises(ManifestError, match="is no manifest"):
+            manifest.save(tmp_path / "mine.parquet")
+        assert (tmp_path / "mine.parquet").read_bytes() == content
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
+    assert len(Manifest.scan(manifest.root, cache="/proc/none/c.parquet", progress=False)) == len(manifest)
+    assert "cannot be remembered" in caplog.text
 
 
 def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatch):
@@ -157,7 +169,18 @@ def test_a_table_with_relative_paths_and_numbers(manifest, tmp_path):
     assert listed.path(0) == manifest.path(4) and listed.labels.tolist() == [4, 2] and len(listed.classes) == 5
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "path,label\n", "path,label\nx.jpg,-1\n", "path,label\nx.jpg,\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        "path,label\n",
+        "path,label\nx.jpg,-1\n",
+        "path,label\nx.jpg,\n",
+        "path,label\n3,1\n",
+        "path,label\nx.jpg,3000000000\n",
+    ],
+)
 def test_a_table_that_is_none(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ManifestError, match=r"t\.csv"):
@@ -182,7 +205,9 @@ def test_a_damaged_manifest_is_refused(tmp_path_factory, junk):
         Manifest.load(file)
 
 
-@pytest.mark.parametrize(("column", "value"), [("label", 99), ("label", -1), ("height", 0), ("label", None), ("path", b"a\0b")])
+@pytest.mark.parametrize(
+    ("column", "value"), [("label", 99), ("label", -1), ("height", 0), ("label", None), ("path", b"a\0b"), ("path", b"/etc/passwd")]
+)
 def test_a_manifest_that_would_mislead_a_loader_is_refused(manifest, tmp_path, column, value):
     values = manifest.table[column].to_pylist()
     values[2] = value

@@ -35,6 +35,11 @@ def mistakes(folder, empty, bare):
     yield "mistyped loader", "preview", [train, "loader=dalli"], "dalli"
     yield "mistyped value", "preview", [train, "loader.device=cuda"], "loader.device is 'cuda'; choose one of auto, gpu, cpu"
     yield "not a number", "preview", [train, "batch_size=many"], "batch_size"
+    yield "special characters", "preview", [f"data.train={folder}/a=b, c"], "needs quotes"
+    yield "no loader", "preview", [train, "loader=null"], "must be a string"
+    yield "loader of a benchmark", "benchmark", [train, "loader=torch"], "loader"
+    yield "out that cannot be written", "preview", [train, "out=/proc/none"], "/proc/none: no such file or directory"
+    yield "out of a benchmark", "benchmark", [train, "out=/proc/none"], "/proc/none: no such file or directory"
     yield "batch size 0", "preview", [train, "batch_size=0"], "batch_size is 0"
     yield "batch size 0 in a benchmark", "benchmark", [train, "batch_size=0"], "batch_size is 0"
     yield "unknown arm", "benchmark", [train, "arms=[torch,dalli]"], "an arm is 'dalli'"
@@ -53,7 +58,8 @@ def test_a_mistake_ends_in_one_clear_line(image_folder, tmp_path, cache, name):
     _, job, arguments, told = next(
         each for each in mistakes(image_folder, tmp_path / "empty", tmp_path / "bare") if each[0] == name
     )
-    done = script(job, *arguments, cache, *(["experiment=quick", f"out={tmp_path / 'out'}"] if job != "scan" else []), cwd=tmp_path)
+    defaults = ["experiment=quick", f"out={tmp_path / 'out'}"] if job != "scan" else []
+    done = script(job, *defaults, *arguments, cache, cwd=tmp_path)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode != 0
     assert "Traceback" not in done.stderr

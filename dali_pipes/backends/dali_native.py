@@ -9,6 +9,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from dali_pipes.backends.dali import shut_down, to_batch
 from dali_pipes.backends.dali_graph import decoder_options, normalize
+from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliNativeConfig, TrainTransform, Transform
 from dali_pipes.cpus import available_cpus
@@ -24,10 +25,12 @@ class DaliNativeBackend:
         if not isinstance(transform, TrainTransform):
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
+        self._device = device
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
         self._pipeline: Pipeline | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+        self.close()
         self._pipeline = _native_pipeline(
             self._manifest,
             self._transform,
@@ -38,11 +41,11 @@ class DaliNativeBackend:
             prefetch_queue_depth=self._config.prefetch_queue_depth,
         )
         outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-        labels = torch.from_numpy(self._manifest.labels).to(
-            "cpu" if self._device_id is None else torch.device("cuda", self._device_id)
-        )
-        for (output,) in outputs:
-            yield to_batch(output["images"], output["ids"].flatten().long(), labels, self._transform)
+        labels = torch.from_numpy(self._manifest.labels).to("cpu" if self._device_id is None else self._device)
+        batches = (to_batch(output["images"], output["ids"].flatten().long(), labels, self._transform) for (output,) in outputs)
+        if self._device.type == "cuda" and self._device_id is None:
+            return to_gpu(batches, self._device, lambda images: images)
+        return batches
 
     def close(self) -> None:
         if self._pipeline:

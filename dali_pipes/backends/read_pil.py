@@ -3,7 +3,6 @@
 import numpy as np
 from PIL import Image, ImageOps
 
-from dali_pipes.backends.torch import check_size
 from dali_pipes.geometry import Int
 from dali_pipes.headers import FORMATS
 
@@ -19,3 +18,9 @@ def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: 
         image = image.convert("RGB")
     image = image.resize((int(resize[1]), int(resize[0])), Image.Resampling.BILINEAR)
     return np.asarray(image)[crop[0] : crop[0] + size, crop[1] : crop[1] + size]
+
+
+def check_size(path: str, planned: np.ndarray, height: int, width: int) -> None:
+    """A file that was replaced since the scan would be cropped in the wrong place."""
+    if (height, width) != tuple(planned):
+        raise ValueError(f"{path}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was scanned; scan again")

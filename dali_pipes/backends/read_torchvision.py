@@ -6,7 +6,6 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import resize as resize_image
 
 from dali_pipes.backends import read_pil
-from dali_pipes.backends.torch import check_size
 from dali_pipes.geometry import Int
 
 
@@ -17,7 +16,7 @@ def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: 
         return read_pil.read(path, size, upright, source, window, resize, crop)
     top, left, height, width = map(int, window)
     image = decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB, apply_exif_orientation=upright)
-    check_size(path, source, image.shape[1], image.shape[2])
+    read_pil.check_size(path, source, image.shape[1], image.shape[2])
     image = resize_image(image[:, top : top + height, left : left + width], [int(resize[0]), int(resize[1])], antialias=True)
     pixels: np.ndarray = image.permute(1, 2, 0).numpy()
     return pixels[crop[0] : crop[0] + size, crop[1] : crop[1] + size]

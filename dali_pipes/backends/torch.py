@@ -30,6 +30,7 @@ class TorchBackend:
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
         self._finish = (lambda images: images) if in_worker else Normalizer(transform)
         workers = available_cpus() if config.num_workers is None else config.num_workers
+        manifest.path(0)  # lays the paths out in memory before the workers are forked, so that they share them
         self._rows = _RowSampler()
         self._iterator: Any = None
         options: dict[str, Any] = (
@@ -54,6 +55,8 @@ class TorchBackend:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
         self._rows.rows = rows
+        if not self._loader.persistent_workers:
+            self._end_workers()
         self._iterator = iter(self._loader)
         batches = (Batch(*arrays) for arrays in self._iterator)
         if self._device.type == "cuda":
@@ -61,9 +64,12 @@ class TorchBackend:
         return (Batch(self._finish(batch.images), batch.labels, batch.ids) for batch in batches)
 
     def close(self) -> None:
+        self._end_workers()
+        self._loader = self._iterator = None
+
+    def _end_workers(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):
             self._iterator._shutdown_workers()  # now; else they live until a traceback that holds the iterator is collected
-        self._loader = self._iterator = None
 
 
 class _RowSampler(Sampler[Rows]):
@@ -105,9 +111,3 @@ def _reader(decoder: str) -> Callable[..., np.ndarray]:
         case _:
             from dali_pipes.backends.read_pil import read
     return read
-
-
-def check_size(path: str, planned: np.ndarray, height: int, width: int) -> None:
-    """A file that was replaced since the scan would be cropped in the wrong place."""
-    if (height, width) != tuple(planned):
-        raise ValueError(f"{path}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was scanned; scan again")

@@ -29,12 +29,16 @@ def to_gpu(batches: Iterator[Batch], device: torch.device, finish: Callable[[tor
             tensor.record_stream(current)
         return batch
 
-    ahead = start(next(batches))
-    while True:
+    def fetch() -> Batch | None:
+        batch = next(batches, None)
+        return batch and start(batch)
+
+    ahead = fetch()
+    while ahead:
         ready = hand_over(ahead)
         try:
-            ahead = start(next(batches))
-        except Exception as error:
+            ahead = fetch()
+        except Exception:
             yield ready
-            raise error
+            raise
         yield ready

@@ -20,15 +20,16 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     The clock runs over the whole fetch, and on a GPU until all of its work is done. Epochs follow each other without a pause.
 
     Returns:
-        images_per_s; cpu_ms_per_image of the process tree; wait_ms (p50, p99) for one batch; first_batch_s from building the
+        images_per_s; cpu_ms_per_image of the process tree; wait_ms (p50, p99, and the median
+        for first batches of an epoch) for one batch; first_batch_s from building the
         loader to its first batch; peak_memory_mib (PSS of the process tree); images, seconds and device.
     """
     work = Work.from_plain(job["work"])
     started = time.perf_counter()
     with PeakMemory() as memory, work.loader(from_plain(job["loader"])) as loader:
         batches = _endless(loader)
-        first = next(batches)
-        finish = _finisher(first)
+        sample = next(batches)
+        finish = _finisher(sample)
         finish()
         first_batch_s = time.perf_counter() - started
         for _ in range(job["warmup_batches"]):
@@ -36,24 +37,28 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         finish()
         images = 0
         waits: list[float] = []
+        first_of_epoch: list[bool] = []
         cpu, start = cpu_seconds(), time.perf_counter()
         now = start
         while now - start < job["seconds"] or len(waits) < job["min_batches"]:
+            first_of_epoch.append(loader.batches_left == len(loader))
             images += len(next(batches))
             before, now = now, time.perf_counter()
             waits.append(now - before)
         finish()
         seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu
-    p50, p99 = np.percentile(waits, [50, 99]) * 1e3
+    in_ms, first = np.array(waits) * 1e3, np.array(first_of_epoch)
+    p50, p99 = np.percentile(in_ms, [50, 99])
+    borders = float(np.median(in_ms[first])) if first.any() else None
     return {
         "images_per_s": images / seconds,
         "cpu_ms_per_image": cpu / images * 1e3,
-        "wait_ms": {"p50": p50, "p99": p99},
+        "wait_ms": {"p50": float(p50), "p99": float(p99), "first_of_epoch_p50": borders},
         "first_batch_s": first_batch_s,
         "peak_memory_mib": memory.mib,
         "images": images,
         "seconds": seconds,
-        "device": str(first.images.device),
+        "device": str(sample.images.device),
     }
 
 

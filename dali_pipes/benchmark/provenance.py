@@ -20,6 +20,7 @@ PACKAGES = ["dali_pipes", "nvidia-dali-cuda120", "torch", "torchvision", "numpy"
 
 
 def provenance(manifest: Manifest) -> dict[str, Any]:
+    usable = manifest.table.filter(manifest.table["problem"].is_null())
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hardware": {
@@ -33,7 +34,7 @@ def provenance(manifest: Manifest) -> dict[str, Any]:
         "data": {
             "fingerprint": manifest.fingerprint,
             "images": len(manifest),
-            "mean_kib": round(float(manifest.table["bytes"].to_numpy().mean()) / 1024, 1),
+            "mean_kib": round(float(usable["bytes"].to_numpy().mean()) / 1024, 1),
             "median_size": np.median(manifest.sizes, axis=0).tolist(),
         },
         "commit": _commit(),

@@ -65,7 +65,7 @@ def write_html(result: Result, file: Path) -> None:
     )
     file.write_text(
         Template(TEMPLATE.read_text()).substitute(
-            headline=escape(_headline(arms)),
+            headline=escape(_headline(result)),
             agreement=escape(_agreement_line(result["agreement"])),
             speed=_bars({name: arm["images_per_s"] for name, arm in arms.items()}, "{:,.0f}"),
             cost=_bars({name: arm["cpu_ms_per_image"] for name, arm in arms.items()}, "{:.2f}"),
@@ -79,11 +79,13 @@ def write_html(result: Result, file: Path) -> None:
     )
 
 
-def _headline(arms: Result) -> str:
-    first, *others = arms
-    if not others:
+def _headline(result: Result) -> str:
+    """The fastest arm that did the same work as the first."""
+    arms = result["arms"]
+    first, others = next(iter(arms)), result["agreement"]["arms"]
+    if not others or first not in (result["agreement"].get("reference"), *others):
         return f"{first}: {arms[first]['images_per_s']:,.0f} images/s"
-    best = max(others, key=lambda name: arms[name]["images_per_s"])
+    best = max((name for name in arms if name != first and name in others), key=lambda name: arms[name]["images_per_s"])
     faster = arms[best]["images_per_s"] / arms[first]["images_per_s"]
     cost = arms[best]["cpu_ms_per_image"] / arms[first]["cpu_ms_per_image"]
     return f"{best} delivers {faster:.2f} × the images/s of {first}, at {cost:.2f} × its CPU time per image"

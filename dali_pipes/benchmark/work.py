@@ -1,6 +1,7 @@
 """What the arms of a benchmark are asked to do, in a form that passes from process to process as JSON."""
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -72,15 +73,22 @@ def in_fresh_process(module: str, job: dict[str, Any], what: str) -> dict[str, A
     Raises:
         ArmError: the process failed; the text says what it last wrote.
     """
-    done = subprocess.run([sys.executable, "-m", module], input=json.dumps(job), capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode == 0 and lines:
+    command = [sys.executable, "-P", "-m", module]  # -P: the folder that the user stands in does not shadow modules
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out, err = process.communicate(json.dumps(job))
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)  # as a terminal does; the arm ends its workers and then itself
+            process.wait(20)
+            raise
+    lines = out.strip().splitlines()
+    if process.returncode == 0 and lines:
         result: dict[str, Any] = json.loads(lines[-1])
         return result
-    if done.returncode == 2 and lines:
+    if process.returncode == 2 and lines:
         raise ArmError(f"{what}: {json.loads(lines[-1])['error']}")
-    last = "\n  ".join(done.stderr.strip().splitlines()[-5:])
-    raise ArmError(f"{what}: its process ended with status {done.returncode}; the last it wrote:\n  {last}")
+    last = "\n  ".join(err.strip().splitlines()[-5:])
+    raise ArmError(f"{what}: its process ended with status {process.returncode}; the last it wrote:\n  {last}")
 
 
 def answer(ask: Any) -> None:

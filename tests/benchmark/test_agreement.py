@@ -45,6 +45,7 @@ def test_one_wrong_arm_is_seen(work, monkeypatch):
     [
         ({"same_ids": False, "mean": 0, "p99": 0}, "deliver different samples"),
         ({"same_ids": True, "mean": 0.3, "p99": 1}, "differ by 0.30 of 255"),
+        ({"same_ids": True, "mean": float("nan"), "p99": float("nan")}, "differ by nan"),
         ({"same_ids": True, "mean": 0.1, "p99": 3}, "more than max_mean_difference=0.25 and max_p99_difference=2"),
     ],
 )
