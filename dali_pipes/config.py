@@ -1,5 +1,6 @@
 """Every option there is, with its default and its check; `register()` makes them known to Hydra as typed schemas."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,7 @@ def _tuple(values: Sequence[float]) -> Any:
 
 
 @dataclass(kw_only=True, slots=True)
-class Transform:
+class Transform(ABC):
     """What the pixels look like when they arrive; the base of both transforms.
 
     Attributes:
@@ -73,18 +74,18 @@ class Transform:
         self.mean, self.std = _tuple(self.mean), _tuple(self.std)
 
     @property
+    @abstractmethod
     def training(self) -> bool:
         """Training shuffles and drops the last partial batch by default; evaluation does neither."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def crops(self) -> bool:
         """Whether the output is cut out of the resized image."""
-        raise NotImplementedError
 
+    @abstractmethod
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
-        raise NotImplementedError
 
 
 @dataclass(kw_only=True, slots=True)
