@@ -1,7 +1,16 @@
 """Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
 
 from dali_pipes.batch import Batch
-from dali_pipes.config import DaliConfig, EvalTransform, SyntheticConfig, TorchConfig, TrainTransform
+from dali_pipes.config import (
+    CachedConfig,
+    DaliConfig,
+    EvalTransform,
+    SyntheticConfig,
+    TfDataConfig,
+    TorchConfig,
+    TorchvisionGpuConfig,
+    TrainTransform,
+)
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.manifest import Manifest
@@ -10,6 +19,7 @@ from dali_pipes.plan import Plan, Shard
 __all__ = [
     "BadSampleError",
     "Batch",
+    "CachedConfig",
     "ConfigError",
     "DaliConfig",
     "DaliPipesError",
@@ -20,7 +30,9 @@ __all__ = [
     "Plan",
     "Shard",
     "SyntheticConfig",
+    "TfDataConfig",
     "TorchConfig",
+    "TorchvisionGpuConfig",
     "TrainTransform",
     "build_loader",
 ]

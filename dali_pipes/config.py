@@ -1,8 +1,8 @@
-"""Every option there is, with its default and its check; `register()` makes them known to Hydra as typed schemas."""
+"""Every option of images, transforms and loaders, with its default and its check."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,18 @@ from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.geometry import Geometry, random_resized_crop, resize_center_crop
-from dali_pipes.headers import MAX_PIXELS
 from dali_pipes.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-def _one_of(option: str, value: object, choices: Sequence[str]) -> None:
+def one_of(option: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
 
 
-def _at_least(option: str, value: float | None, least: float) -> None:
+def at_least(option: str, value: float | None, least: float) -> None:
     if value is not None and value < least:
         raise ConfigError(f"{option} is {value}; it must be at least {least}")
 
@@ -62,10 +61,10 @@ class Transform(ABC):
     exif: str = "ignore"
 
     def __post_init__(self) -> None:
-        _at_least("transform.size", self.size, 1)
-        _one_of("transform.dtype", self.dtype, ("fp32", "fp16", "uint8"))
-        _one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
-        _one_of("transform.exif", self.exif, ("ignore", "apply"))
+        at_least("transform.size", self.size, 1)
+        one_of("transform.dtype", self.dtype, ("fp32", "fp16", "uint8"))
+        one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
+        one_of("transform.exif", self.exif, ("ignore", "apply"))
         for option, value in (("mean", self.mean), ("std", self.std)):
             if len(value) != 3:
                 raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
@@ -169,10 +168,10 @@ class DaliConfig:
     jpeg_fancy_upsampling: bool = True
 
     def __post_init__(self) -> None:
-        _one_of("loader.device", self.device, ("auto", "gpu", "cpu"))
-        _one_of("loader.decode", self.decode, ("region", "whole"))
-        _at_least("loader.num_threads", self.num_threads, 1)
-        _at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
+        one_of("loader.device", self.device, ("auto", "gpu", "cpu"))
+        one_of("loader.decode", self.decode, ("region", "whole"))
+        at_least("loader.num_threads", self.num_threads, 1)
+        at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
         _within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
 
 
@@ -205,12 +204,12 @@ class TorchConfig:
     normalize_on: str = "auto"
 
     def __post_init__(self) -> None:
-        _one_of("loader.decoder", self.decoder, ("pil", "torchvision"))
-        _one_of("loader.normalize_on", self.normalize_on, ("auto", "worker", "device"))
+        one_of("loader.decoder", self.decoder, ("pil", "torchvision"))
+        one_of("loader.normalize_on", self.normalize_on, ("auto", "worker", "device"))
         if self.multiprocessing_context is not None:
-            _one_of("loader.multiprocessing_context", self.multiprocessing_context, ("fork", "spawn", "forkserver"))
-        _at_least("loader.num_workers", self.num_workers, 0)
-        _at_least("loader.prefetch_factor", self.prefetch_factor, 1)
+            one_of("loader.multiprocessing_context", self.multiprocessing_context, ("fork", "spawn", "forkserver"))
+        at_least("loader.num_workers", self.num_workers, 0)
+        at_least("loader.prefetch_factor", self.prefetch_factor, 1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -218,7 +217,57 @@ class SyntheticConfig:
     """Constant images that lie on the device already, with the plan's ids and labels: the ceiling no loader can exceed."""
 
 
-LoaderConfig = DaliConfig | TorchConfig | SyntheticConfig
+@dataclass(kw_only=True, slots=True)
+class CachedConfig:
+    """The same few batches again and again, made once by DALI: what any loader could gain at most on real images.
+
+    Attributes:
+        batches: how many are kept, on the device.
+    """
+
+    batches: int = 4
+
+    def __post_init__(self) -> None:
+        at_least("loader.batches", self.batches, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class TfDataConfig:
+    """TensorFlow's tf.data on the CPU. It takes as many threads as it likes (AUTOTUNE), up to `num_threads`.
+
+    Attributes:
+        num_threads: threads of its private pool; None: all cores that this process may use.
+    """
+
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        at_least("loader.num_threads", self.num_threads, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class TorchvisionGpuConfig:
+    """torchvision on the GPU: decode_jpeg of whole batches with nvJPEG, then crop, resize and flip image by image.
+
+    Attributes:
+        num_threads: threads that read files; None: as many as the cores that this process may use.
+        prefetch: batches read ahead.
+    """
+
+    num_threads: int | None = None
+    prefetch: int = 2
+
+    def __post_init__(self) -> None:
+        at_least("loader.num_threads", self.num_threads, 1)
+        at_least("loader.prefetch", self.prefetch, 1)
+
+
+LoaderConfig = DaliConfig | DaliNativeConfig | TorchConfig | TfDataConfig | TorchvisionGpuConfig | CachedConfig | SyntheticConfig
+
+
+def needs_gpu(config: LoaderConfig) -> bool:
+    """Whether this loader runs on a GPU only."""
+    return isinstance(config, TorchvisionGpuConfig) or getattr(config, "device", "auto") == "gpu"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -243,116 +292,3 @@ class DataConfig:
         if source is None and self.root is None:
             raise ConfigError(f"no images given; set data.{split}=DIR, a folder with a subfolder of images for each class")
         return source or f"{self.root}/{split}"
-
-
-@dataclass(kw_only=True, slots=True)
-class ScanConfig:
-    """scripts/scan.py.
-
-    Attributes:
-        split: "train" or "val".
-        verify: "header" reads headers only; "full" decodes every image, on all cores.
-        max_pixels: images with more are not used.
-        out: Parquet file for the manifest; None: only the summary.
-    """
-
-    data: DataConfig = field(default_factory=DataConfig)
-    split: str = "train"
-    verify: str = "header"
-    max_pixels: int = MAX_PIXELS
-    out: str | None = None
-
-    def __post_init__(self) -> None:
-        _one_of("split", self.split, ("train", "val"))
-
-
-@dataclass(kw_only=True, slots=True)
-class PreviewConfig:
-    """scripts/preview.py: batches of one loader, to see what it yields.
-
-    Attributes:
-        split: "train" or "val".
-        batches: how many; None: a whole epoch.
-        out: folder for the picture of the first images.
-    """
-
-    data: DataConfig = field(default_factory=DataConfig)
-    transform: Any = None
-    loader: Any = None
-    split: str = "train"
-    batch_size: int = 64
-    seed: int = 0
-    batches: int | None = None
-    out: str = "runs/preview"
-
-    def __post_init__(self) -> None:
-        _one_of("split", self.split, ("train", "val"))
-        _at_least("batch_size", self.batch_size, 1)
-        _at_least("batches", self.batches, 1)
-
-
-@dataclass(kw_only=True, slots=True)
-class BenchmarkConfig:
-    """scripts/benchmark.py.
-
-    Attributes:
-        arms: names of the loaders to compare, out of those under `loaders`; the first is what the others are compared with.
-        loaders: a loader config for each name.
-        seconds, min_batches: how long each arm is measured at least, after the warm-up.
-        warmup_batches: batches thrown away before that.
-        images: how many of the data set's images are used at most; all of them are read into the page cache first.
-        agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed.
-        max_mean_difference, max_p99_difference: the largest mean and 99th percentile of that |difference|, in steps of 1/255.
-        out: folder for the report; a subfolder is made for each run.
-    """
-
-    data: DataConfig = field(default_factory=DataConfig)
-    transform: Any = None
-    loaders: dict[str, Any] = field(default_factory=dict)
-    arms: list[str] = field(default_factory=lambda: ["torch", "dali"])
-    batch_size: int = 64
-    seed: int = 0
-    seconds: float = 6.0
-    min_batches: int = 8
-    warmup_batches: int = 8
-    images: int = 20_000
-    agreement_images: int = 128
-    max_mean_difference: float = 0.25
-    max_p99_difference: float = 2.0
-    out: str = "runs/benchmark"
-
-    def __post_init__(self) -> None:
-        _at_least("batch_size", self.batch_size, 1)
-        _at_least("seconds", self.seconds, 0)
-        _at_least("min_batches", self.min_batches, 1)
-        _at_least("warmup_batches", self.warmup_batches, 1)
-        _at_least("images", self.images, 1)
-        _at_least("agreement_images", self.agreement_images, 1)
-        if not self.arms or len(set(self.arms)) < len(self.arms):
-            raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
-        for arm in self.arms:
-            _one_of("an arm", arm, tuple(self.loaders))
-
-
-def register() -> None:
-    """Puts the schemas into Hydra's ConfigStore, and the resolver `repo:` for paths inside the checkout."""
-    from pathlib import Path
-
-    from hydra.core.config_store import ConfigStore
-    from omegaconf import OmegaConf
-
-    OmegaConf.register_new_resolver("repo", lambda path: str(Path(__file__).parents[1] / path), replace=True)
-    store = ConfigStore.instance()
-    store.store(name="scan_schema", node=ScanConfig)
-    store.store(name="preview_schema", node=PreviewConfig)
-    store.store(name="benchmark_schema", node=BenchmarkConfig)
-    store.store(group="data", name="schema", node=DataConfig)
-    for group, name, node in (
-        ("transform", "train", TrainTransform),
-        ("transform", "eval", EvalTransform),
-        ("loader", "dali", DaliConfig),
-        ("loader", "dali_native", DaliNativeConfig),
-        ("loader", "torch", TorchConfig),
-        ("loader", "synthetic", SyntheticConfig),
-    ):
-        store.store(group=group, name=f"{name}_schema", node=node)

@@ -10,17 +10,22 @@ def available_cpus() -> int:
     return max(1, min(cores, int(_cgroup_quota() or cores)))
 
 
-def _cgroup_quota() -> float | None:
-    """Cores allowed by cpu.max of this process's cgroup or of one above it; None without a limit."""
+def cgroup_folders() -> list[Path]:
+    """This process's cgroup (v2) and those above it, the nearest first; empty where there is none."""
     try:
         relative = Path("/proc/self/cgroup").read_text().split("0::", 1)[1].splitlines()[0].lstrip("/")
     except (OSError, IndexError):
-        return None
+        return []
+    folder, top = Path("/sys/fs/cgroup", relative), Path("/sys/fs/cgroup")
+    return [level for level in (folder, *folder.parents) if level.is_relative_to(top)]
+
+
+def _cgroup_quota() -> float | None:
+    """Cores allowed by cpu.max of this process's cgroup or of one above it; None without a limit."""
     quotas = []
-    folder = Path("/sys/fs/cgroup", relative)
-    for level in (folder, *folder.parents):
+    for folder in cgroup_folders():
         try:
-            quota, period = (level / "cpu.max").read_text().split()
+            quota, period = (folder / "cpu.max").read_text().split()
         except (OSError, ValueError):
             continue
         if quota != "max":

@@ -11,7 +11,18 @@ import torch
 
 from dali_pipes.batch import Backend, Batch
 from dali_pipes.blame import find_bad
-from dali_pipes.config import DaliConfig, DaliNativeConfig, LoaderConfig, SyntheticConfig, TorchConfig, Transform
+from dali_pipes.config import (
+    CachedConfig,
+    DaliConfig,
+    DaliNativeConfig,
+    LoaderConfig,
+    SyntheticConfig,
+    TfDataConfig,
+    TorchConfig,
+    TorchvisionGpuConfig,
+    Transform,
+    needs_gpu,
+)
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Plan, Rows, Shard
@@ -64,19 +75,20 @@ def build_loader(
 
 
 def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
-    available, wants_gpu = torch.cuda.is_available(), getattr(config, "device", "auto") == "gpu"
+    available, wants_gpu = torch.cuda.is_available(), needs_gpu(config)
+    dali = isinstance(config, DaliConfig)
+    what = "loader.device=gpu" if dali else "loader=torchvision_gpu"
     try:
         target = torch.device(("cuda" if available or wants_gpu else "cpu") if device == "auto" else device)
     except RuntimeError:
         raise ConfigError(f"device is {device!r}; choose auto, cpu, cuda or cuda:N") from None
     if wants_gpu and target.type != "cuda":
-        raise ConfigError(
-            f"loader.device=gpu makes batches on a GPU, but device={device} wants them elsewhere; leave one of them at auto"
-        )
+        leave = "one of them" if dali else "device"
+        raise ConfigError(f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave {leave} at auto")
     if target.type == "cuda" and not available:
-        what = "loader.device=gpu" if wants_gpu else f"device={device}"
+        told = what if wants_gpu else f"device={device}"
         raise ConfigError(
-            f"{what}, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch, or check the driver (nvidia-smi)"
+            f"{told}, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch, or check the driver (nvidia-smi)"
         )
     if target.type == "cuda" and target.index is None:
         return torch.device("cuda", torch.cuda.current_device())
@@ -97,11 +109,24 @@ def _build_backend(plan: Plan, transform: Transform, config: LoaderConfig, targe
             from dali_pipes.backends.torch import TorchBackend
 
             return TorchBackend(plan.manifest, transform, config, target)
+        case TfDataConfig():
+            from dali_pipes.backends.tfdata import TfDataBackend
+
+            return TfDataBackend(plan.manifest, transform, config, plan.batch_size, target)
+        case TorchvisionGpuConfig():
+            from dali_pipes.backends.torchvision_gpu import TorchvisionGpuBackend
+
+            return TorchvisionGpuBackend(plan.manifest, transform, config, target)
+        case CachedConfig():
+            from dali_pipes.backends.cached import CachedBackend
+
+            source = _build_backend(plan, transform, DaliConfig(), target)
+            return CachedBackend(source, config.batches, plan.batch_size, target)
         case SyntheticConfig():
             from dali_pipes.backends.synthetic import SyntheticBackend
 
             return SyntheticBackend(transform, plan.batch_size, target)
-    raise ConfigError(f"{type(config).__name__} is no loader config; use DaliConfig, TorchConfig or SyntheticConfig")
+    raise ConfigError(f"{type(config).__name__} is no loader config; use DaliConfig, TorchConfig, TfDataConfig or SyntheticConfig")
 
 
 class Loader:

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from dali_pipes.batch import Batch
 from dali_pipes.benchmark.agreement import to_steps
-from dali_pipes.config import PreviewConfig, Transform
+from dali_pipes.config import Transform
+from dali_pipes.jobs import PreviewConfig
 from dali_pipes.loader import build_loader
 from dali_pipes.manifest import Manifest
 from dali_pipes.progress import track

@@ -1,6 +1,6 @@
 """One kind of progress bar for everything that takes long. On stderr, so that stdout stays readable by programs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
@@ -9,12 +9,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 T = TypeVar("T")
 
 
-def track(items: Iterable[T], description: str, total: int, show: bool = True) -> Iterator[T]:
-    """Yields the items and shows how many of `total` have passed; silent where stderr is not a terminal."""
+def track(items: Iterable[T], description: str | Callable[[T], str], total: int, show: bool = True) -> Iterator[T]:
+    """Yields the items and shows how many of `total` have passed, and what is being done; silent where stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
-        task = progress.add_task(description, total=total)
+        task = progress.add_task(description if isinstance(description, str) else "", total=total)
         for item in items:
+            if callable(description):
+                progress.update(task, description=description(item))
             yield item
             progress.advance(task)

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dali_pipes.config import ScanConfig
+from dali_pipes.jobs import ScanConfig
 from dali_pipes.manifest import Manifest
 
 

@@ -1,55 +1,116 @@
-"""CPU time and memory of this process and all its descendants."""
+"""What a tree of processes uses: CPU time, memory, threads, what its cgroup denied it, and what its GPU did."""
 
 import os
 import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
+from dali_pipes.cpus import cgroup_folders
+from dali_pipes.nvml import Gpu
 
-def cpu_seconds() -> float:
-    """User and system seconds of this process, its living descendants, and every child that has ended."""
-    total = 0.0
-    for process in _tree():
+MIB = 2**20
+COST = 0.004  # of one core, for the memory that is shared and for all else: together under the 1 % that is promised
+
+
+def cpu_seconds(root: int | None = None) -> float:
+    """User and system seconds of a process, its living descendants, and every child that has ended; of this one by default."""
+    return sum((_cpu(process) for process in _tree(root)), 0.0)
+
+
+def throttled_seconds() -> float | None:
+    """How long this process's cgroup, or one above it, was kept from running by a quota (v2); None where nothing says so."""
+    return next((stat["throttled_usec"] / 1e6 for stat in map(_cpu_stat, cgroup_folders()) if "throttled_usec" in stat), None)
+
+
+def cgroup_cpu_seconds(root: int) -> float | None:
+    """CPU seconds of this process's cgroup (v2); None unless all processes in it are `root`, its descendants and those above it."""
+    ours = {process.pid for process in _tree(root)} | {process.pid for process in psutil.Process(root).parents()}
+    for folder in cgroup_folders()[:1]:
         try:
-            total += sum(process.cpu_times()[:4])  # user, system, and both of the children it has waited for
-        except psutil.NoSuchProcess:
-            continue
-    return total
+            inside = {int(pid) for file in folder.rglob("cgroup.procs") for pid in file.read_text().split()}
+        except OSError:
+            return None
+        stat = _cpu_stat(folder)
+        if inside <= ours and "usage_usec" in stat:
+            return stat["usage_usec"] / 1e6
+    return None
 
 
-def memory_mib() -> float:
-    """Proportional set size of this process and its descendants: memory shared by several counts once. In MiB."""
-    total = 0
-    for process in _tree():
-        try:
-            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-        except (OSError, ValueError):
-            continue
-        total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-    return total / 1024
+def _cpu_stat(folder: Path) -> dict[str, int]:
+    try:
+        return {name: int(value) for name, value in (line.split() for line in (folder / "cpu.stat").read_text().splitlines())}
+    except (OSError, ValueError):
+        return {}
 
 
-def _tree() -> list[psutil.Process]:
-    me = psutil.Process(os.getpid())
-    return [me, *me.children(recursive=True)]
+class Sampler:
+    """Watches processes from outside while the block runs; it takes at most 1 % of one core, and `cost` says how much it took.
 
+    Args:
+        roots: processes whose descendants are watched with them.
 
-class PeakMemory:
-    """Samples `memory_mib` while the block runs; `mib` is the largest value seen."""
+    Attributes:
+        gpus: those that they use, as soon as that is known.
+        samples: at (time.monotonic), cpu_s, rss_mib, threads, processes, throttled_s and a list of what each GPU says; pss_mib,
+            which counts memory that processes share once, in the last and as many others as the cost allows.
+    """
 
-    def __init__(self, every_s: float = 1.0):
-        self.mib = 0.0
-        self._every_s, self._done = every_s, threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+    def __init__(self, roots: Sequence[int], every_s: float = 1.0):
+        self.samples: list[dict[str, Any]] = []
+        self.gpus: Sequence[Gpu] = ()
+        self._roots, self._every_s = roots, every_s
+        self._spent = self._spent_on_pss = 0.0
+        self._started = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def _sample(self) -> None:
-        while True:
-            self.mib = max(self.mib, memory_mib())
-            if self._done.wait(self._every_s):
-                return
+    @property
+    def cost(self) -> float:
+        """CPU seconds of the sampling itself, for each second that it ran."""
+        return (self._spent + self._spent_on_pss) / (time.monotonic() - self._started)
+
+    def _run(self) -> None:
+        pss_cost = 0.1
+        while not self._done.wait(self._every_s):
+            cost = self._sample()
+            if self._spent_on_pss + pss_cost <= COST * (time.monotonic() - self._started):
+                pss_cost = self._sample_pss()
+            self._done.wait(cost / COST - self._every_s)
+        self._sample()
+        self._sample_pss()
+
+    def _sample(self) -> float:
+        """Returns the CPU seconds that it took."""
+        start = time.thread_time()
+        processes = [process for root in self._roots for process in _tree(root)]
+        sample = {
+            "at": time.monotonic(),
+            "cpu_s": sum(map(_cpu, processes)),
+            "rss_mib": sum(_figure(lambda each: each.memory_info().rss, process) for process in processes) / MIB,
+            "threads": sum(_figure(psutil.Process.num_threads, process) for process in processes),
+            "processes": len(processes),
+            "throttled_s": throttled_seconds(),
+            "gpus": [gpu.sample() for gpu in self.gpus],
+        }
+        if processes:
+            self.samples.append(sample)
+        cost = time.thread_time() - start
+        self._spent += cost
+        return cost
+
+    def _sample_pss(self) -> float:
+        start = time.thread_time()
+        pss = sum(_pss(process) for root in self._roots for process in _tree(root))
+        if self.samples and pss:
+            self.samples[-1]["pss_mib"] = pss / 1024
+        cost = time.thread_time() - start
+        self._spent_on_pss += cost
+        return cost
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,4 +119,31 @@ class PeakMemory:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._done.set()
         self._thread.join()
-        self.mib = max(self.mib, memory_mib())
+
+
+def _tree(root: int | None) -> Iterator[psutil.Process]:
+    try:
+        process = psutil.Process(root or os.getpid())
+        yield from [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+
+
+def _cpu(process: psutil.Process) -> float:
+    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))  # both of its own, both of children it waited for
+
+
+def _figure(read: Any, process: psutil.Process) -> Any:
+    try:
+        return read(process)
+    except psutil.Error:
+        return 0
+
+
+def _pss(process: psutil.Process) -> int:
+    """Proportional set size in KiB."""
+    try:
+        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))

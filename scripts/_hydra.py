@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import OverrideParseException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dali_pipes.config import register
 from dali_pipes.errors import DaliPipesError
+from dali_pipes.jobs import register
 
 CONF = str(Path(__file__).resolve().parents[1] / "conf")
 
@@ -44,6 +46,12 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
         if composed:
             raise
         stop(_explain(error))
+
+
+def sweep_folder() -> Path | None:
+    """The folder of the sweep (`-m`) that this job belongs to."""
+    config = HydraConfig.get()
+    return Path(config.sweep.dir) if config.mode == RunMode.MULTIRUN else None
 
 
 def _explain(error: BaseException) -> str:

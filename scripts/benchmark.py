@@ -1,11 +1,12 @@
-"""Compares loaders on the same plan: agreement of the pixels first, then speed, CPU time and memory.
+"""The A/B: compares loaders on the same plan. Agreement of the pixels first, then blocks in random order, ratios with intervals.
 
 python scripts/benchmark.py data.train=/my/images arms=[torch,dali]
+python scripts/benchmark.py data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
 """
 
-from _hydra import run
+from _hydra import run, sweep_folder
 
 from dali_pipes.benchmark.run import benchmark
 
 if __name__ == "__main__":
-    run("benchmark", benchmark)
+    run("benchmark", lambda config: benchmark(config, sweep_folder()))

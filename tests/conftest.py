@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.config import needs_gpu
 from dali_pipes.demo import PATTERNS, draw_image
 
 
@@ -18,6 +19,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("needs_cuda"):
             item.add_marker(pytest.mark.skip(reason="no GPU here (FAIL_WITHOUT_CUDA=1 makes this a failure)"))
+
+
+@pytest.fixture
+def torchvision_gpu_anywhere(monkeypatch):
+    """Where there is no GPU, build_loader makes the torchvision_gpu backend on the CPU."""
+    monkeypatch.setattr(
+        "dali_pipes.loader.needs_gpu", lambda config: not isinstance(config, dp.TorchvisionGpuConfig) and needs_gpu(config)
+    )
 
 
 @pytest.fixture(scope="session")

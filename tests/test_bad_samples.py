@@ -17,7 +17,10 @@ CONFIGS = {
     "dali_whole": dp.DaliConfig(device="cpu", decode="whole"),
     "torch_pil": dp.TorchConfig(num_workers=1),
     "torch_torchvision": dp.TorchConfig(num_workers=1, decoder="torchvision"),
+    "tfdata": dp.TfDataConfig(),
+    "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
+pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 every_backend = pytest.mark.parametrize("name", CONFIGS)
 
 
@@ -147,7 +150,7 @@ with dp.build_loader(manifest, {config}, batch_size=8, **options) as loader:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read a file")
-@pytest.mark.parametrize("config", ["dp.DaliConfig(device='cpu')", "dp.TorchConfig(num_workers=0)"])
+@pytest.mark.parametrize("config", ["dp.DaliConfig(device='cpu')", "dp.TorchConfig(num_workers=0)", "dp.TfDataConfig()"])
 def test_a_file_that_may_not_be_read(scanned, tmp_path, config):
     scanned.save(tmp_path / "m.parquet")
     for folder in [scanned.root, tmp_path, *tmp_path.parents[:3]]:

@@ -11,7 +11,13 @@ import pytest
 
 import dali_pipes as dp
 
-CONFIGS = {"dali": dp.DaliConfig(device="cpu", num_threads=2), "torch": dp.TorchConfig(num_workers=2)}
+CONFIGS = {
+    "dali": dp.DaliConfig(device="cpu", num_threads=2),
+    "torch": dp.TorchConfig(num_workers=2),
+    "tfdata": dp.TfDataConfig(num_threads=2),
+    "torchvision_gpu": dp.TorchvisionGpuConfig(num_threads=2),
+}
+pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 every_backend = pytest.mark.parametrize("name", CONFIGS)
 
 ENDLESS = """
@@ -20,7 +26,11 @@ import dali_pipes as dp
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    configs = {"dali": dp.DaliConfig(device="cpu", num_threads=2), "torch": dp.TorchConfig(num_workers=2)}
+    configs = {
+        "dali": dp.DaliConfig(device="cpu", num_threads=2),
+        "torch": dp.TorchConfig(num_workers=2),
+        "tfdata": dp.TfDataConfig(num_threads=2),
+    }
     manifest = dp.Manifest.load(sys.argv[1])
     with dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=64), batch_size=8) as loader:
         while True:
@@ -61,7 +71,7 @@ def test_leaving_the_block(manifest, name, error):
     assert now[1] <= files and now[2] <= shared
 
 
-@every_backend
+@pytest.mark.parametrize("name", ["dali", "torch", "tfdata"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
     manifest.save(tmp_path / "m.parquet")

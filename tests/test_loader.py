@@ -7,8 +7,19 @@ import torch
 import dali_pipes as dp
 
 TRANSFORM = dp.TrainTransform(size=32)
-CONFIGS = [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=1), dp.SyntheticConfig()]
+CONFIGS = [
+    dp.DaliConfig(device="cpu"),
+    dp.TorchConfig(num_workers=1),
+    dp.TfDataConfig(),
+    dp.TorchvisionGpuConfig(),
+    dp.CachedConfig(),
+    dp.SyntheticConfig(),
+]
+pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+same_images_again = pytest.mark.parametrize(
+    "config", [each for each in CONFIGS if not isinstance(each, dp.CachedConfig)], ids=lambda config: type(config).__name__
+)
 
 
 def build(manifest, config, batch_size=8, transform=TRANSFORM, **options):
@@ -44,7 +55,7 @@ def test_an_abandoned_iterator_says_so(manifest):
             next(old)
 
 
-@every_config
+@same_images_again
 @pytest.mark.parametrize("delivered", [0, 1, 3, 4, 5])
 def test_a_resumed_stream_is_the_uninterrupted_one(manifest, config, delivered):
     with build(manifest, config) as loader:
@@ -130,15 +141,24 @@ def test_nothing_is_left_after_the_block(manifest, config):
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 
-def test_resume_on_another_backend(manifest):
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (dp.TorchConfig(num_workers=1), dp.DaliConfig(device="cpu")),
+        (dp.TfDataConfig(), dp.DaliConfig(device="cpu")),
+        (dp.TorchConfig(num_workers=1), dp.TfDataConfig()),
+        (dp.TfDataConfig(), dp.TorchvisionGpuConfig()),
+    ],
+)
+def test_resume_on_another_backend(manifest, before, after):
     """Same ids in the same order; pixels within the contract's tolerance, here in units of the normalized image."""
     transform = dp.TrainTransform()
-    with build(manifest, dp.TorchConfig(num_workers=1), transform=transform) as loader:
+    with build(manifest, before, transform=transform) as loader:
         whole = [batch for _ in range(2) for batch in loader]
-    with build(manifest, dp.TorchConfig(num_workers=1), transform=transform) as loader:
+    with build(manifest, before, transform=transform) as loader:
         next(iter(loader))
         state = loader.state_dict()
-    with build(manifest, dp.DaliConfig(device="cpu"), transform=transform) as loader:
+    with build(manifest, after, transform=transform) as loader:
         loader.load_state_dict(state)
         rest = [*loader, *loader]
     assert ids(rest) == ids(whole)[1:]

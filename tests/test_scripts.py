@@ -37,7 +37,12 @@ def mistakes(folder, empty, bare):
     yield "not a number", "preview", [train, "batch_size=many"], "batch_size"
     yield "special characters", "preview", [f"data.train={folder}/a=b, c"], "needs quotes"
     yield "no loader", "preview", [train, "loader=null"], "must be a string"
-    yield "loader of a benchmark", "benchmark", [train, "loader=torch"], "loader"
+    yield "arm twice", "benchmark", [train, "loader=torch", "arms=[torch,loader]"], "each only once"
+    yield "too few pairs", "benchmark", [train, "pairs=0"], "pairs is 0"
+    yield "unknown workload", "benchmark", [train, "workload=trian"], "workload is 'trian'; choose one of loader, train, cold"
+    yield "too many cpus", "benchmark", [train, "cpus=100000"], "cpus is 100000; this process may use 1 to"
+    yield "unknown baseline", "benchmark", [train, "baseline=dali_native"], "baseline is 'dali_native'"
+    yield "unknown model", "benchmark", [train, "workload=train", "model=resnet"], "model is 'resnet'"
     yield "out that cannot be written", "preview", [train, "out=/proc/none"], "/proc/none: no such file or directory"
     yield "out of a benchmark", "benchmark", [train, "out=/proc/none"], "/proc/none: no such file or directory"
     yield "batch size 0", "preview", [train, "batch_size=0"], "batch_size is 0"
@@ -102,27 +107,69 @@ def test_preview_shows_the_same_order_for_every_loader(image_folder, tmp_path, c
     assert len(orders) == 1
 
 
+def benchmark(image_folder, tmp_path, cache, *arguments):
+    quick = ["experiment=quick", "pairs=1", "min_seconds=0.5", "max_warmup_seconds=2", f"out={tmp_path / 'runs'}"]
+    return script("benchmark", f"data.train={image_folder}", cache, *quick, *arguments, cwd=tmp_path)
+
+
 def test_benchmark(image_folder, tmp_path, cache):
-    done = script(
-        "benchmark",
-        f"data.train={image_folder}",
-        cache,
-        "arms=[torch,dali_cpu]",
-        "experiment=quick",
-        "seconds=0.5",
-        f"out={tmp_path / 'runs'}",
-    )
+    done = benchmark(image_folder, tmp_path, cache, "arms=[torch,dali_cpu]", "loaders.torch.num_workers=2")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
-    assert list(result["arms"]) == ["torch", "dali_cpu"]
+    assert list(result["arms"]) == ["torch", "dali_cpu"] and result["baseline"] == "torch"
     for arm in result["arms"].values():
-        assert arm["images_per_s"] > 0 and arm["cpu_ms_per_image"] > 0 and arm["peak_memory_mib"] > 50
-        assert arm["images"] >= 8 * 16
-        assert 0 < arm["wait_ms"]["p50"] <= arm["wait_ms"]["p99"]
+        assert arm["images_per_s"] > 0 and arm["cpu_s_per_1000_images"] > 0 and arm["peak_pss_mib"] > 50
+        assert 0 < arm["wait_ms"]["p50"] <= arm["wait_ms"]["p95"] <= arm["wait_ms"]["p99"]
+        assert arm["threads"] > 1 and arm["first_batch_s"] > 0 and arm["device"] == "cpu"
     assert result["agreement"]["same_ids"] and 0 < result["agreement"]["mean"] <= 0.25
     assert {"max", "mean", "p99"} <= set(result["agreement"]) and set(result["agreement"]["arms"]) == {"dali_cpu"}
+    assert 0 < result["telemetry_cost"] < 0.1
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "result.json").read_text()) == result
+    assert len(list((folder / "blocks").glob("*_round_1_*.json"))) == 2
     page = (folder / "report.html").read_text()
     assert "dali_cpu" in page and "$" not in page and "http" not in page
     assert str(folder / "report.html") in done.stderr
+    assert_every_key_is_documented(result)
+    for runs in ([folder], [folder, folder / "result.json"]):
+        compared = script("compare", *map(str, runs))
+        assert compared.returncode == 0 and compared.stdout.count("dali_cpu") == len(runs)
+
+
+def assert_every_key_is_documented(result):
+    """docs/result.md names every key; those of plain tables, such as the arms' names, are said to be such there."""
+    told = (REPO / "docs/result.md").read_text()
+    keys = {key for arm in result["arms"].values() for key in arm} | {
+        key for arm in result["arms"].values() for key in arm["ratio"]
+    }
+    keys |= set(result) | set(result["work"]) | set(result["protocol"]) | set(result["provenance"]) | set(result["agreement"])
+    assert sorted(key for key in keys if f"`{key}`" not in told) == []
+
+
+def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(image_folder, tmp_path, cache):
+    """DALI's own reader knows no evaluation transform."""
+    arms = ["arms=[torch,dali_cpu,dali_native]", "loaders.torch.num_workers=1", "transform=eval", "transform.resize=110"]
+    done = benchmark(image_folder, tmp_path, cache, *arms)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    told = "arm dali_native: loader=dali_native knows only the training transform"
+    assert done.stderr.splitlines()[-1].startswith(f"error: {told}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert told in result["arms"]["dali_native"]["failed"] and "images_per_s" not in result["arms"]["dali_native"]
+    assert result["arms"]["dali_cpu"]["images_per_s"] > 0
+
+
+def test_a_sweep_collects_into_one_table(image_folder, tmp_path, cache):
+    done = benchmark(image_folder, tmp_path, cache, "-m", "arms=[loader]", "loader=dali_cpu", "loader.num_threads=1,2")
+    assert done.returncode == 0, done.stderr
+    (sweep,) = (tmp_path / "runs").iterdir()
+    assert len(list(sweep.glob("*/result.json"))) == 2
+    lines = [line for line in (sweep / "sweep.txt").read_text().splitlines() if "dali_cpu" in line]
+    assert [line.split("│")[1].strip() for line in lines] == ["1", "2"]
+    assert "loader.num_threads" in done.stderr and "2 runs of this sweep" in done.stderr
+
+
+@pytest.mark.parametrize("run", ["/no/such/run", str(REPO / "pyproject.toml")])
+def test_compare_refuses_what_is_no_result(run):
+    done = script("compare", run)
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {run}: no result of a benchmark")
+    assert done.stderr.count("\n") == 1

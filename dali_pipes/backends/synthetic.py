@@ -20,12 +20,16 @@ class SyntheticBackend:
         self._images = images.to(device, memory_format=MEMORY_FORMATS[transform.memory_format])
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
-        device = self._images.device
         for row in rows:
-            labels, ids = (torch.from_numpy(array) for array in (row.labels, row.ids))
-            if device.type == "cuda":
-                labels, ids = (tensor.pin_memory().to(device, non_blocking=True) for tensor in (labels, ids))
-            yield Batch(self._images[: len(row)], labels, ids)
+            yield Batch(self._images[: len(row)], *on_device(row, self._images.device))
 
     def close(self) -> None:
         pass
+
+
+def on_device(rows: Rows, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels and ids."""
+    labels, ids = torch.from_numpy(rows.labels), torch.from_numpy(rows.ids)
+    if device.type == "cpu":
+        return labels, ids
+    return labels.pin_memory().to(device, non_blocking=True), ids.pin_memory().to(device, non_blocking=True)

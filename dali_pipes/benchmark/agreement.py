@@ -1,21 +1,62 @@
-"""Do the arms deliver the same samples and the same pixels? `python -m dali_pipes.benchmark.agreement` with a job on stdin."""
+"""Do the arms deliver the same samples and the same pixels? `python -m dali_pipes.benchmark.agreement`, in a process of its own."""
 
+from collections.abc import Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
-from dali_pipes.benchmark.work import Work, answer, from_plain
-from dali_pipes.config import DaliNativeConfig, LoaderConfig, SyntheticConfig, Transform
+from dali_pipes.benchmark.arms import Arms, baseline, follows_plan
+from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess, led
+from dali_pipes.benchmark.work import Work, from_plain, plain
+from dali_pipes.config import LoaderConfig, Transform
+from dali_pipes.jobs import BenchmarkConfig
+
+SHOWN = 3
+AMPLIFIED = 64
 
 
-def follows_plan(config: LoaderConfig) -> bool:
-    """Whether an arm's pixels can be compared; constant batches and DALI's own reader are outside the plan."""
-    return not isinstance(config, (DaliNativeConfig, SyntheticConfig))
+def gate(config: BenchmarkConfig, work: Work, arms: Arms, cpus: Set[int], samples: Path) -> dict[str, Any]:
+    """Compares all arms that follow the plan, in a process of their own.
+
+    Raises:
+        ArmError: they do not deliver the same; then nothing may be timed.
+    """
+    planned = {arm: plain(loader) for arm, loader in arms.items() if follows_plan(loader)}
+    if len(planned) < 2:
+        return {"images": 0, "arms": {}, "note": "fewer than two arms follow the plan: there is nothing to compare"}
+    first = baseline(config, arms)
+    if first in planned:
+        planned = {first: planned[first]} | planned
+    job = {"work": work.plain(), "loaders": planned, "images": config.agreement_images, "samples": str(samples)}
+    found = _compared(job, cpus)
+    for arm, difference in found["arms"].items():
+        _check(config, found["reference"], arm, difference)
+    return found
+
+
+def _compared(job: dict[str, Any], cpus: Set[int]) -> dict[str, Any]:
+    with FreshProcess("dali_pipes.benchmark.agreement", job, "agreement of the arms", cpus) as process:
+        return process.answer()
+
+
+def _check(config: BenchmarkConfig, reference: str, arm: str, difference: dict[str, Any]) -> None:
+    if not difference["same_ids"]:
+        raise ArmError(f"{arm} and {reference} deliver different samples; nothing was timed")
+    if not (difference["mean"] <= config.max_mean_difference and difference["p99"] <= config.max_p99_difference):  # nor NaN
+        raise ArmError(
+            f"{arm} and {reference} differ by {difference['mean']:.2f} of 255 in the mean and {difference['p99']:.1f} "
+            f"at the 99th percentile, more than max_mean_difference={config.max_mean_difference:g} and "
+            f"max_p99_difference={config.max_p99_difference:g}; nothing was timed, since the work was not the same"
+        )
 
 
 def agreement(job: dict[str, Any]) -> dict[str, Any]:
     """Compares the first images of every arm with those of the first one.
+
+    The first three go into the folder `job["samples"]` as ARM_0.png …, with the difference times 64 as ARM_0_difference.png ….
 
     Returns:
         |difference| in steps of 1/255 of the pixel range: max, mean and p99 over all arms (the largest of each) and for each arm;
@@ -25,9 +66,13 @@ def agreement(job: dict[str, Any]) -> dict[str, Any]:
     loaders = {name: from_plain(config) for name, config in job["loaders"].items()}
     reference, *others = loaders
     ids, pixels = _first_images(work, loaders[reference], job["images"])
+    folder = Path(job["samples"])
+    _save(pixels, folder, reference)
     arms = {}
     for name in others:
         other_ids, other_pixels = _first_images(work, loaders[name], job["images"])
+        _save(other_pixels, folder, name)
+        _save((other_pixels - pixels).abs() * AMPLIFIED, folder, name, "_difference")
         difference = (other_pixels - pixels).abs_().numpy()
         arms[name] = {
             "max": float(difference.max()),
@@ -51,6 +96,13 @@ def _first_images(work: Work, config: LoaderConfig, count: int) -> tuple[torch.T
     return torch.cat(ids)[:count], torch.cat(images)[:count]
 
 
+def _save(images: torch.Tensor, folder: Path, arm: str, suffix: str = "") -> None:
+    folder.mkdir(exist_ok=True)
+    for number, image in enumerate(images[:SHOWN]):
+        pixels = image.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(folder / f"{arm}_{number}{suffix}.png")
+
+
 def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
     """float32 pixels from 0 to 255, normalization undone."""
     if transform.dtype == "uint8":
@@ -60,4 +112,4 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    answer(agreement)
+    led(lambda leader: leader.tell(agreement(leader.job)))

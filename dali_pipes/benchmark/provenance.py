@@ -4,7 +4,6 @@ import datetime
 import os
 import platform
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from dali_pipes.manifest import Manifest
 PACKAGES = ["dali_pipes", "nvidia-dali-cuda120", "torch", "torchvision", "numpy", "pillow"]
 
 
-def provenance(manifest: Manifest) -> dict[str, Any]:
+def provenance(manifest: Manifest, overrides: list[str]) -> dict[str, Any]:
     usable = manifest.table.filter(manifest.table["problem"].is_null())
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -38,7 +37,7 @@ def provenance(manifest: Manifest) -> dict[str, Any]:
             "median_size": np.median(manifest.sizes, axis=0).tolist(),
         },
         "commit": _commit(),
-        "arguments": sys.argv[1:],
+        "overrides": overrides,
     }
 
 

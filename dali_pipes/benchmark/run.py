@@ -1,55 +1,96 @@
-"""The benchmark from start to end: agreement, then each arm in a fresh process, then the report."""
+"""The benchmark from start to end: agreement, baseline workers, control, rounds of blocks, report."""
 
 import datetime
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
-from dali_pipes.benchmark.agreement import follows_plan
+from dali_pipes.benchmark.agreement import gate
+from dali_pipes.benchmark.arms import Arms, baseline, on_cpu_for_want_of_gpu, planning, skipped
+from dali_pipes.benchmark.compare import SCHEMA, collect_sweep
+from dali_pipes.benchmark.consume import check_model
+from dali_pipes.benchmark.figures import Block, block_figures, not_measured, result_figures
+from dali_pipes.benchmark.fresh_process import ArmError
+from dali_pipes.benchmark.page import write_page
+from dali_pipes.benchmark.protocol import Blocks, rounds
 from dali_pipes.benchmark.provenance import provenance
-from dali_pipes.benchmark.report import print_table, write_html
-from dali_pipes.benchmark.work import ArmError, Work, in_fresh_process, plain
-from dali_pipes.config import BenchmarkConfig, DaliConfig
+from dali_pipes.benchmark.stats import LEAST_PAIRS
+from dali_pipes.benchmark.table import print_result
+from dali_pipes.benchmark.work import Work, plain
+from dali_pipes.config import LoaderConfig, TorchConfig
+from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.progress import track
 
 console = Console(stderr=True)
 
 
-def benchmark(config: BenchmarkConfig) -> None:
-    """Runs all arms; the table goes to stderr, the result as one line of JSON to stdout, both and a page into a new folder."""
-    Path(config.out).mkdir(parents=True, exist_ok=True)
+def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
+    """Runs all arms; the table goes to stderr, the result as one line of JSON to stdout, everything into a new folder.
+
+    Args:
+        sweep: the folder of a sweep that this run belongs to; its table is brought up to date.
+
+    Raises:
+        ArmError: the arms do not agree, so that nothing was timed; or an arm failed, after all others have been reported.
+    """
+    out = sweep or Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
+    check_model(config.model)
+    left_out = skipped(config)
+    arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
+    _say_what_is_missing(arms, left_out)
     manifest = _images(config)
-    folder = _new_folder(config.out)
+    folder = _new_folder(out)
     manifest.save(folder / "manifest.parquet")
-    work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed)
-    loaders = {arm: plain(config.loaders[arm]) for arm in config.arms}
-    _say_where_dali_runs(config)
-    result: dict[str, Any] = {"arms": {}, "agreement": _agreement(config, work)}
-    timing = {"seconds": config.seconds, "min_batches": config.min_batches, "warmup_batches": config.warmup_batches}
-    for arm in track(config.arms, "timing the arms", len(config.arms)):
-        job = {"work": work.plain(), "loader": loaders[arm], **timing}
-        result["arms"][arm] = in_fresh_process("dali_pipes.benchmark.measure", job, f"arm {arm}")
-    result["work"] = {**work.plain(), "manifest": "manifest.parquet", "loaders": loaders, **timing}
-    result["provenance"] = provenance(manifest)
+    work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, config.model)
+    blocks = Blocks(work, manifest, config, folder / "blocks")
+    with console.status("comparing pixels"):
+        agreement = gate(config, work, arms, blocks.cpus, folder / "samples")
+    failed: dict[str, str] = {}
+    arms, swept = _with_best_workers(arms, blocks, failed)
+    result = {"schema": SCHEMA, **_measure(config, arms, blocks, failed), "agreement": agreement, "workers": swept}
+    result["arms"] |= {arm: {"failed": None, "skipped": why} for arm, why in left_out.items()}
+    result["arms"] = {arm: result["arms"][arm] for arm in config.arms}
+    result["work"] = work.plain() | {"manifest": "manifest.parquet", "corun": config.corun}
+    result["work"]["loaders"] = {arm: plain(loader) for arm, loader in arms.items()}
+    result["protocol"] = _protocol(config, blocks)
+    result["provenance"] = provenance(manifest, config.overrides)
     (folder / "result.json").write_text(json.dumps(result, indent=1))
-    write_html(result, folder / "report.html")
-    print_table(result, console)
+    write_page(folder)
+    print_result(result, console)
+    if sweep:
+        collect_sweep(sweep, console)
     console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
     print(json.dumps(result))
+    if failed:
+        raise ArmError("; ".join(failed.values()))
+
+
+def _say_what_is_missing(arms: Arms, left_out: dict[str, str]) -> None:
+    for arm, why in left_out.items():
+        console.print(f"{arm} is left out: it {why}.")
+    if dali := on_cpu_for_want_of_gpu(arms):
+        console.print(f"No GPU here: {' and '.join(dali)} on DALI's CPU backend.")
 
 
 def _images(config: BenchmarkConfig) -> Manifest:
-    """At most `config.images` of the training images, all of them in the page cache, so that no arm pays for another's reading."""
+    """At most `config.images` of the training images. All of them are read, so that no arm finds more of them in the page cache."""
     manifest = Manifest.open(config.data.source("train"), cache_dir=config.data.cache_dir)
     if len(manifest) > config.images:
         chosen = np.random.default_rng(config.seed).choice(len(manifest), config.images, replace=False)
         manifest = manifest.subset(np.sort(chosen))
+    if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
+        raise ArmError(
+            f"workload=cold reads every file once, and {len(manifest)} images are less than min_batches={config.min_batches} "
+            f"batches of {config.batch_size}; use more images, or a smaller batch_size"
+        )
     with ThreadPoolExecutor(8) as pool:
         paths = (manifest.path(sample_id) for sample_id in range(len(manifest)))
         for _ in track(pool.map(_read, paths), "reading the images into the page cache", len(manifest)):
@@ -61,9 +102,9 @@ def _read(path: Path) -> None:
     path.read_bytes()
 
 
-def _new_folder(out: str) -> Path:
+def _new_folder(out: Path) -> Path:
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    folder = Path(out).absolute() / stamp
+    folder = out.absolute() / stamp
     for number in range(2, 100):
         if not folder.exists():
             break
@@ -72,27 +113,55 @@ def _new_folder(out: str) -> Path:
     return folder
 
 
-def _say_where_dali_runs(config: BenchmarkConfig) -> None:
-    arms = [arm for arm in config.arms if isinstance(config.loaders[arm], DaliConfig) and config.loaders[arm].device == "auto"]
-    if arms and not torch.cuda.is_available():
-        console.print(f"No GPU here: {' and '.join(arms)} on DALI's CPU backend.")
+def _with_best_workers(arms: Arms, blocks: Blocks, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
+    """The DataLoader arms with the number of workers that is fastest here, where none was asked for, and what was tried."""
+    cores = len(blocks.cpus)
+    candidates = sorted({max(1, cores // 2), cores, 3 * cores // 2, 2 * cores})
+    free = {arm: loader for arm, loader in arms.items() if isinstance(loader, TorchConfig) and loader.num_workers is None}
+    tries = [(arm, workers) for arm in free for workers in candidates]
+    rates: dict[str, dict[str, float]] = {arm: {} for arm in free}
+    for arm, workers in track(tries, lambda each: f"{each[0]}: {each[1]} workers", len(tries)):
+        block = _try(blocks, arm, replace(free[arm], num_workers=workers), "workers", workers, failed)
+        if block:
+            rates[arm][str(workers)] = block_figures(block)["images_per_s"]
+    best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items() if rate}
+    tuned = {arm: replace(free[arm], num_workers=workers) for arm, workers in best.items()}
+    return arms | tuned, {arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()}
 
 
-def _agreement(config: BenchmarkConfig, work: Work) -> dict[str, Any]:
-    """The comparison of pixels, which has to pass before anything is timed."""
-    loaders = {arm: plain(config.loaders[arm]) for arm in config.arms if follows_plan(config.loaders[arm])}
-    if len(loaders) < 2:
-        return {"images": 0, "arms": {}, "note": "fewer than two arms follow the plan: there is nothing to compare"}
-    with console.status("comparing pixels"):
-        job = {"work": work.plain(), "loaders": loaders, "images": config.agreement_images}
-        found = in_fresh_process("dali_pipes.benchmark.agreement", job, "agreement of the arms")
-    for arm, difference in found["arms"].items():
-        if not difference["same_ids"]:
-            raise ArmError(f"{arm} and {found['reference']} deliver different samples; nothing was timed")
-        if not (difference["mean"] <= config.max_mean_difference and difference["p99"] <= config.max_p99_difference):  # nor NaN
-            raise ArmError(
-                f"{arm} and {found['reference']} differ by {difference['mean']:.2f} of 255 in the mean and {difference['p99']:.1f} "
-                f"at the 99th percentile, more than max_mean_difference={config.max_mean_difference:g} and "
-                f"max_p99_difference={config.max_p99_difference:g}; nothing was timed, since the work was not the same"
-            )
-    return found
+def _try(blocks: Blocks, arm: str, loader: LoaderConfig, phase: str, number: int, failed: dict[str, str]) -> Block | None:
+    """One block; an arm that fails once is in `failed` from then on, and runs no more."""
+    if arm in failed:
+        return None
+    try:
+        return blocks.run(arm, plain(loader), phase, number)
+    except ArmError as error:
+        failed[arm] = str(error)
+        return None
+
+
+def _measure(config: BenchmarkConfig, arms: Arms, blocks: Blocks, failed: dict[str, str]) -> dict[str, Any]:
+    """The baseline against itself, then all arms in rounds. An arm that has failed has no figures."""
+    first, done = baseline(config, arms), list[Block]()
+    plan = list(_plan(config, list(arms), first))
+    for phase, number, arm in track(plan, lambda each: f"{each[0]} {each[1]} of {config.pairs}: {each[2]}", len(plan)):
+        if block := _try(blocks, arm, arms[arm], phase, number, failed):
+            done.append(block)
+    done = [block for block in done if block["arm"] not in failed]
+    found = result_figures(done, list(arms), first, planning(arms))
+    figures = {arm: {"failed": None, "skipped": None} | found["arms"].get(arm, {"failed": failed.get(arm)}) for arm in arms}
+    cost = max((block["sampler_cost"] for block in done), default=None)
+    return {"baseline": first, **found, "arms": figures, "not_measured": not_measured(done), "telemetry_cost": cost}
+
+
+def _plan(config: BenchmarkConfig, arms: list[str], first: str) -> Iterator[tuple[str, int, str]]:
+    """Phase, round and arm of every block."""
+    if config.pairs >= LEAST_PAIRS:
+        yield from (("control", number, first) for number in range(1, config.pairs + 1) for _ in range(2))
+    for number, order in enumerate(rounds(arms, config.pairs, config.seed), 1):
+        yield from (("round", number, arm) for arm in order)
+
+
+def _protocol(config: BenchmarkConfig, blocks: Blocks) -> dict[str, Any]:
+    names = ("pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images", "agreement_images")
+    return {name: getattr(config, name) for name in names} | {"cpus": len(blocks.cpus)}

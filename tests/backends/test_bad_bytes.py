@@ -24,6 +24,8 @@ CONFIGS = {
     "dali_whole": dp.DaliConfig(device="cpu", decode="whole"),
     "torch_pil": dp.TorchConfig(num_workers=1),
     "torch_torchvision": dp.TorchConfig(num_workers=1, decoder="torchvision"),
+    "tfdata": dp.TfDataConfig(),
+    "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
 
 FAIL_OFTEN = f"""
@@ -57,6 +59,7 @@ def spoil(path, fault) -> None:
 
 @pytest.mark.parametrize("fault", BAD)
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.usefixtures("torchvision_gpu_anywhere")
 def test_a_file_that_went_bad_is_named(scanned, name, fault):
     spoil(scanned.path(11), fault)
     with dp.build_loader(scanned, CONFIGS[name], transform=dp.TrainTransform(size=32), batch_size=5, shuffle=False) as loader:

@@ -16,11 +16,17 @@ BACKENDS = {
     "torch_no_workers": dp.TorchConfig(num_workers=0, normalize_on="device"),
     "dali_cpu": dp.DaliConfig(device="cpu"),
     "dali_cpu_whole": dp.DaliConfig(device="cpu", decode="whole"),
+    "tfdata": dp.TfDataConfig(),
     "synthetic": dp.SyntheticConfig(),
+    "cached": dp.CachedConfig(),
 }
-GPU_BACKENDS = {"dali_gpu": dp.DaliConfig(device="gpu"), "dali_gpu_whole": dp.DaliConfig(device="gpu", decode="whole")}
+GPU_BACKENDS = {
+    "dali_gpu": dp.DaliConfig(device="gpu"),
+    "dali_gpu_whole": dp.DaliConfig(device="gpu", decode="whole"),
+    "torchvision_gpu": dp.TorchvisionGpuConfig(),
+}
 ALL = [*BACKENDS, *(pytest.param(name, marks=pytest.mark.needs_cuda) for name in GPU_BACKENDS)]
-WITH_PIXELS = [name for name in ALL if name != "synthetic"]
+WITH_PIXELS = [name for name in ALL if name not in ("synthetic", "cached")]
 TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform()}
 
 everywhere = pytest.mark.parametrize("name", ALL)
@@ -117,6 +123,7 @@ SETTINGS = [
         dp.DaliConfig(device="cpu", num_threads=1, prefetch_queue_depth=1),
         dp.DaliConfig(device="cpu", num_threads=3, prefetch_queue_depth=4),
     ),
+    (dp.TfDataConfig(num_threads=1), dp.TfDataConfig(num_threads=4)),
 ]
 
 
@@ -149,14 +156,16 @@ def test_two_loaders_live_side_by_side(manifest, name):
     assert pairs == [(one.plan.rows(0, s).ids.tolist(), two.plan.rows(0, s).ids.tolist()) for s in range(3)]
 
 
-def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(tmp_path, name="torch_pil"):
+@with_pixels
+@pytest.mark.parametrize(("width", "height"), [(30, 40), (80, 60), (20, 15)])
+def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(tmp_path, name, width, height):
     (tmp_path / "a").mkdir()
     for number in range(3):
         Image.new("RGB", (40, 30)).save(tmp_path / f"a/{number}.jpg")
     scanned = dp.Manifest.scan(tmp_path, progress=False)
-    Image.new("RGB", (30, 40)).save(tmp_path / "a/1.jpg")
+    Image.new("RGB", (width, height)).save(tmp_path / "a/1.jpg")
     with (
-        pytest.raises(dp.BadSampleError, match=r"1\.jpg: 30 × 40 pixels, but 40 × 30 when it was scanned"),
+        pytest.raises(dp.BadSampleError, match=rf"1\.jpg: {width} × {height} pixels, but 40 × 30 when it was scanned"),
         loader(scanned, name, batch_size=3) as each,
     ):
         list(each)

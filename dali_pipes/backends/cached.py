@@ -1,0 +1,45 @@
+"""The headroom: a few real batches, made once, again and again. Only ids and labels are new in each batch."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from dali_pipes.backends.synthetic import on_device
+from dali_pipes.batch import Backend, Batch
+from dali_pipes.plan import Rows
+
+
+class CachedBackend:
+    """Makes the samples of the first rows with `source`, in several orders, and delivers these images for all rows.
+
+    Args:
+        source: closed once the images are made.
+        batches: how many are kept.
+        batch_size: images in each.
+        device: where they are.
+    """
+
+    def __init__(self, source: Backend, batches: int, batch_size: int, device: torch.device):
+        self._source, self._count, self._batch_size, self._device = source, batches, batch_size, device
+        self._images: list[torch.Tensor] = []
+
+    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+        if not self._images:
+            first = next(rows)
+            rows = itertools.chain([first], rows)
+            places = np.resize(np.arange(len(first)), self._batch_size)
+            orders = [first.take(np.roll(places, shift)) for shift in range(self._count)]
+            made = self._source.stream(itertools.cycle(orders))
+            self._images = [batch.images.clone() for batch in itertools.islice(made, self._count)]
+            self._source.close()
+        return self._repeat(rows)
+
+    def _repeat(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+        for row, images in zip(rows, itertools.cycle(self._images)):
+            yield Batch(images[: len(row)], *on_device(row, self._device))
+
+    def close(self) -> None:
+        self._source.close()
+        self._images = []

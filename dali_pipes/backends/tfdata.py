@@ -1,0 +1,144 @@
+"""TensorFlow's tf.data on the CPU: the plan goes in by from_generator, a parallel map makes the images."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from dali_pipes.backends import read_pil
+from dali_pipes.backends.pixels import DTYPES
+from dali_pipes.backends.transfer import to_gpu
+from dali_pipes.batch import Batch
+from dali_pipes.config import TfDataConfig, Transform
+from dali_pipes.cpus import available_cpus
+from dali_pipes.errors import ConfigError
+from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Rows
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # no network runs here; else every import prints four lines about it
+try:
+    import tensorflow as tf
+except ImportError as error:
+    raise ConfigError(f"loader=tfdata needs TensorFlow ({error}); pip install 'dali_pipes[tf]', or take another loader") from None
+
+tf.config.set_visible_devices([], "GPU")  # else it takes all of a GPU's memory
+
+_SAMPLE = {
+    "id": tf.TensorSpec((None,), tf.int64),  # -1: fills up a partial batch, and is left out of it
+    "label": tf.TensorSpec((None,), tf.int64),
+    "path": tf.TensorSpec((None,), tf.string),
+    "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
+}
+
+
+class TfDataBackend:
+    """Carries out a plan with AUTOTUNE's parallelism and prefetching.
+
+    JPEGs are decoded by TensorFlow (accurate DCT, fancy upsampling), other formats by Pillow.
+
+    Args:
+        device: where the batches arrive.
+    """
+
+    def __init__(self, manifest: Manifest, transform: Transform, config: TfDataConfig, batch_size: int, device: torch.device):
+        if transform.exif == "apply":
+            raise ConfigError("loader=tfdata takes pixels as stored; transform.exif=apply needs loader=dali or loader=torch")
+        self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
+        self._threads = config.num_threads or available_cpus()
+        self._arrays: Any = None
+        self._closed = False
+
+    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+        if self._closed:
+            raise RuntimeError("the loader is closed")
+        dataset = (
+            tf.data.Dataset.from_generator(lambda: map(self._samples, rows), output_signature=_SAMPLE)
+            .unbatch()
+            .map(self._make, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .batch(self._batch_size, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = self._threads
+        self._arrays = iter(dataset.with_options(options))
+        batches = map(self._to_batch, iter(self._next, None))
+        return to_gpu(batches, self._device, lambda images: images) if self._device.type == "cuda" else batches
+
+    def _next(self) -> tuple[Any, Any, Any] | None:
+        """The next batch's arrays; None at the end. Errors are raised anew: one of TensorFlow's, kept, keeps its threads."""
+        try:
+            return next(self._arrays, None)
+        except tf.errors.OpError as error:
+            failed = RuntimeError(error.message)
+        raise failed
+
+    def _samples(self, rows: Rows) -> dict[str, Any]:
+        """One step's samples, filled up to a whole batch with its first."""
+        places = np.zeros(self._batch_size, np.int64)
+        places[: len(rows)] = np.arange(len(rows))
+        geometry = rows.geometry
+        numbers = np.zeros((len(rows), 5, 4), np.int32)
+        numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = geometry.source, geometry.window, geometry.resize
+        numbers[:, 3, :2], numbers[:, 4, 0] = geometry.crop, geometry.flip
+        ids = rows.ids[places]
+        ids[len(rows) :] = -1
+        padded = self._manifest.path_matrix(rows.ids)
+        paths = padded.view(f"S{padded.shape[1]}")[places, 0]
+        return {"id": ids, "label": rows.labels[places], "path": paths, "geometry": numbers[places]}
+
+    def _make(self, sample: dict[str, Any]) -> tuple[Any, Any, Any]:
+        geometry = sample["geometry"]
+        encoded = tf.io.read_file(sample["path"])
+        image = tf.cond(
+            tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff",
+            lambda: self._decode_jpeg(encoded, geometry),
+            lambda: self._with_pillow(sample["path"], geometry),
+        )
+        image = tf.cond(geometry[4, 0] == 1, lambda: image[:, ::-1], lambda: image)
+        return self._normalize(image), sample["label"], sample["id"]
+
+    def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
+        """(size, size, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
+        size = self._transform.size
+        scanned = tf.debugging.assert_equal(
+            tf.io.extract_jpeg_shape(encoded)[:2], geometry[0, :2], "another size than when it was scanned; scan again"
+        )
+        with tf.control_dependencies([scanned]):
+            image = tf.io.decode_and_crop_jpeg(
+                encoded, geometry[1], channels=3, dct_method="INTEGER_ACCURATE", fancy_upscaling=True
+            )
+        image = tf.image.resize(image, geometry[2, :2], antialias=True)
+        image = tf.slice(image, [geometry[3, 0], geometry[3, 1], 0], [size, size, 3])
+        return tf.clip_by_value(tf.round(image), 0, 255)
+
+    def _with_pillow(self, path: Any, geometry: Any) -> Any:
+        size = self._transform.size
+
+        def read(path: bytes, numbers: np.ndarray) -> np.ndarray:
+            source, window, resize, crop = numbers[0, :2], numbers[1], numbers[2, :2], numbers[3, :2]
+            return read_pil.read(os.fsdecode(path), size, False, source, window, resize, crop).astype(np.float32)
+
+        return tf.ensure_shape(tf.numpy_function(read, [path, geometry], tf.float32), (size, size, 3))
+
+    def _normalize(self, image: Any) -> Any:
+        transform = self._transform
+        if transform.dtype == "uint8":
+            image = tf.cast(image, tf.uint8)
+        else:
+            mean, std = (255 * np.array(each, np.float32) for each in (transform.mean, transform.std))
+            image = tf.cast((image - mean) * (1 / std), tf.as_dtype(str(DTYPES[transform.dtype]).removeprefix("torch.")))
+        return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
+
+    def _to_batch(self, arrays: tuple[Any, Any, Any]) -> Batch:
+        images, labels, ids = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)
+        if self._transform.memory_format == "channels_last":
+            images = images.permute(0, 3, 1, 2)
+        count = int((ids >= 0).sum())
+        return Batch(images[:count], labels[:count], ids[:count])
+
+    def close(self) -> None:
+        self._arrays, self._closed = None, True

@@ -1,0 +1,91 @@
+"""What is done with each batch while it is measured."""
+
+from collections import deque
+from difflib import get_close_matches
+from typing import Protocol
+
+import torch
+import torchvision
+from torch.nn.functional import cross_entropy
+
+from dali_pipes.batch import Batch
+from dali_pipes.errors import ConfigError
+
+STEPS_AHEAD = 2
+
+
+def check_model(name: str | None) -> None:
+    """Raises a ConfigError that names the nearest ones unless torchvision.models has this model for classification."""
+    names = torchvision.models.list_models(torchvision.models)
+    if name is not None and name not in names:
+        near = get_close_matches(name, names, n=5, cutoff=0.3)
+        raise ConfigError(f"model is {name!r}, which torchvision.models does not have; near names: {', '.join(near) or 'none'}")
+
+
+class Consumer(Protocol):
+    """Uses batches; nothing of a batch may be left undone when `finish` returns."""
+
+    def __call__(self, batch: Batch) -> None: ...
+
+    def finish(self) -> None:
+        """Waits for the device.
+
+        Raises:
+            ValueError: what was computed is not finite.
+        """
+        ...
+
+
+class Touch:
+    """Reads one column of every image where it lies, so that nobody can hand out what is not there yet."""
+
+    def __init__(self) -> None:
+        self._total = torch.zeros(())
+
+    def __call__(self, batch: Batch) -> None:
+        self._total = batch.images[..., 0].sum(dtype=torch.float32) + self._total.to(batch.images.device)
+
+    def finish(self) -> None:
+        _check_finite(self._total)
+
+
+class TrainStep:
+    """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without one.
+
+    The host runs at most two steps ahead of the GPU, so that the time inside next() is time that training has lost.
+    """
+
+    def __init__(self, batch: Batch, model: str | None):
+        device = batch.images.device
+        self._on_gpu = device.type == "cuda"
+        name = model or ("resnet50" if self._on_gpu else "shufflenet_v2_x0_5")
+        torch.manual_seed(0)
+        self._model = torchvision.models.get_model(name, weights=None).to(device, memory_format=torch.channels_last)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
+        self._ahead: deque[torch.cuda.Event] = deque()
+        self._loss = torch.zeros((), device=device)
+
+    def __call__(self, batch: Batch) -> None:
+        images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
+        images = images.to(torch.float32, memory_format=torch.channels_last)
+        with torch.autocast(batch.images.device.type, torch.bfloat16, enabled=self._on_gpu):
+            self._loss = cross_entropy(self._model(images).float(), batch.labels % 1000)
+        self._optimizer.zero_grad()
+        self._loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        if self._on_gpu:
+            self._stay_near()
+
+    def _stay_near(self) -> None:
+        event = torch.cuda.current_stream().record_event()  # type: ignore[no-untyped-call]
+        self._ahead.append(event)
+        if len(self._ahead) > STEPS_AHEAD:
+            self._ahead.popleft().synchronize()
+
+    def finish(self) -> None:
+        _check_finite(self._loss.detach())
+
+
+def _check_finite(value: torch.Tensor) -> None:
+    if not torch.isfinite(value).item():  # waits for all work on the current stream
+        raise ValueError(f"what was computed from the batches is {value.item()}; nothing can be said of this run")

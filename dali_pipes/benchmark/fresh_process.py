@@ -1,0 +1,144 @@
+"""Both ends of a module that runs in a process of its own and talks in lines of JSON."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Set
+from types import TracebackType
+from typing import IO, Any, Self
+
+from dali_pipes.errors import DaliPipesError
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+
+
+class ArmError(DaliPipesError):
+    """An arm that failed; there is no figure for it."""
+
+
+class FreshProcess:
+    """`python -m module`, told a job, asked for answers, ended with the block.
+
+    Args:
+        what: what its errors are about.
+        cpus: the cores it may use; the thread counts of numerical libraries follow.
+        gpu: which of the visible GPUs it sees; None: all.
+        patience_s: a process that gives no answer for so long is killed.
+    """
+
+    def __init__(
+        self, module: str, job: dict[str, Any], what: str, cpus: Set[int], gpu: str | None = None, patience_s: float = 600
+    ):
+        self._what, self._patience_s = what, patience_s
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
+        environment = {**os.environ, **dict.fromkeys(THREADS, str(len(cpus))), "OMP_WAIT_POLICY": "PASSIVE"}
+        if gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = gpu
+        command = [sys.executable, "-P", "-m", module]  # -P: the folder that the user stands in does not shadow modules
+        with _on(cpus):
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment
+            )
+        self._say(json.dumps(job))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def go(self) -> None:
+        self._say("go")
+
+    def answer(self) -> dict[str, Any]:
+        """Waits for the next answer.
+
+        Raises:
+            ArmError: the process failed; the text says why, or what it last wrote.
+        """
+        watchdog = threading.Timer(self._patience_s, self._process.kill)
+        watchdog.start()
+        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        late = watchdog.finished.is_set()
+        watchdog.cancel()
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            if "error" in answer:
+                raise ArmError(f"{self._what}: {answer['error']}")
+            return answer
+        if late:
+            raise ArmError(f"{self._what}: gave no answer for {self._patience_s:.0f} s and was ended")
+        self._errors.seek(0)
+        last = "\n  ".join(self._errors.read().strip().splitlines()[-5:])
+        raise ArmError(f"{self._what}: its process ended with status {self._process.wait()}; the last it wrote:\n  {last}")
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended; answer() says why
+            self._process.stdin.write(line + "\n")  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """The process ends itself and its workers when its stdin ends; one that does not is killed."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()  # type: ignore[union-attr]
+        self._errors.close()
+
+
+class Leader:
+    """The process that gave this one its job. Its orders are read in a thread, so that work can go on while they are waited for.
+
+    Attributes:
+        go: it has said so.
+        stop: nothing more is wanted.
+    """
+
+    def __init__(self, orders: IO[bytes], answers: IO[str]):
+        self.go, self.stop = threading.Event(), threading.Event()
+        self._orders, self._answers = orders, answers
+        self.job = json.loads(orders.readline())
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        if self._orders.readline():
+            self.go.set()
+            self._orders.readline()
+        self.stop.set()
+        self.go.set()
+
+    def tell(self, answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), file=self._answers, flush=True)
+
+
+def led(run: Callable[[Leader], None]) -> None:
+    """What a module does that is run by FreshProcess."""
+    # unbuffered: a buffer's lock, held by the thread that reads, would keep the process from ending
+    with open(os.dup(0), "rb", buffering=0) as orders, open(os.dup(1), "w") as answers, open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # workers that are forked close their stdin, and would wait for the thread that reads it
+        os.dup2(2, 1)  # what libraries print must not come between the answers
+        leader = Leader(orders, answers)
+        try:
+            run(leader)
+        except DaliPipesError as error:
+            leader.tell({"error": str(error)})
+
+
+@contextlib.contextmanager
+def _on(cpus: Set[int]) -> Iterator[None]:
+    """What is started meanwhile inherits these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,111 @@
+"""What a result says in words; the same for the terminal and the page."""
+
+from typing import Any
+
+Result = dict[str, Any]
+
+CAVEATS = {
+    "loader": "The loader alone. Training that computes longer than it loads gains nothing from a faster one.",
+    "train": "One model at one batch size. A larger model hides a slow loader, a smaller one shows it.",
+    "cold": "A first epoch. The files were dropped from the page cache of this machine, not from those of its disk or network.",
+}
+WARM = "Files come from the page cache, not from a disk or a network."
+ALONE = "One job on the machine. Several at once share its cores: corun=N."
+SHARED = "What else ran on this machine is not known; the control shows how far it disturbed."
+
+
+def caveats(result: Result) -> list[str]:
+    work = result["work"]
+    lines = [CAVEATS[work["workload"]]]
+    lines += [WARM] if work["workload"] != "cold" else []
+    lines += [ALONE] if work["corun"] == 1 else []
+    for why in dict.fromkeys(result["not_measured"].values()):
+        figures = [figure for figure, reason in result["not_measured"].items() if reason == why]
+        lines.append(f"Not measured, {why}: {', '.join(figures)}.")
+    return [*lines, SHARED, "Accuracy. Equal pixels within the stated difference are all that is shown of it."]
+
+
+def headline(result: Result) -> str:
+    """The best arm that did the same work as the baseline, and what may be said of it."""
+    arms, baseline = result["arms"], result["baseline"]
+    compared = [arm for arm in arms if arm != baseline and arms[arm].get("ratio") and same_work(result, arm)]
+    if arms[baseline]["failed"]:
+        return f"{baseline}, the baseline, failed: no comparison"
+    if not compared:
+        return f"{baseline}: {arms[baseline]['images_per_s']:,.0f} images/s"
+    best = max(compared, key=lambda arm: arms[arm]["ratio"]["images_per_s"]["estimate"])
+    return comparison(best, baseline, arms[best]["ratio"], result["protocol"]["pairs"])
+
+
+def same_work(result: Result, arm: str) -> bool:
+    agreement = result["agreement"]
+    return arm in agreement["arms"] or arm == agreement.get("reference")
+
+
+def comparison(arm: str, baseline: str, ratio: Result, pairs: int) -> str:
+    speed, cost = ratio["images_per_s"], ratio["cpu_s_per_1000_images"]
+    told = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
+    match speed["claim"]:
+        case "no interval":
+            count = "1 pair" if pairs == 1 else f"{pairs} pairs"
+            return f"{arm} against {baseline}: {told}; {count}: no interval, and nothing is claimed"
+        case "untrustworthy":
+            return f"Untrustworthy: {baseline} differs from itself, so nothing is claimed. {arm} against {baseline}: {told}"
+        case "more":
+            return f"{arm} is faster than {baseline}: {told}"
+        case "less":
+            return f"{arm} is slower than {baseline}: {told}"
+    cheaper = f", but {arm} takes less CPU time" if cost["claim"] == "less" else ""
+    return f"No difference in speed shown between {arm} and {baseline}{cheaper}: {told}"
+
+
+def interval(ratio: Result) -> str:
+    if ratio["low"] is None:
+        return f"{ratio['estimate']:.2f}"
+    return f"{ratio['estimate']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+
+
+def control_line(result: Result) -> str:
+    control, baseline = result["control"], result["baseline"]
+    if control is None:
+        return "No control: it takes at least five pairs."
+    speed, cost = control["images_per_s"], control["cpu_s_per_1000_images"]
+    off = [name for name, ratio in (("images/s", speed), ("CPU time", cost)) if not ratio["low"] <= 1 <= ratio["high"]]
+    verdict = f"UNTRUSTWORTHY, nothing is claimed of {' and '.join(off)}" if off else "both hold 1"
+    return f"Control, {baseline} against itself: images/s {interval(speed)}, CPU time {interval(cost)}: {verdict}."
+
+
+def agreement_line(result: Result) -> str:
+    agreement = result["agreement"]
+    if not agreement["images"]:
+        return f"Pixels: {agreement['note']}."
+    return (
+        f"Pixels: {agreement['images']} images, same samples in the same order, |difference| of 255: "
+        f"mean {agreement['mean']:.2f}, p99 {agreement['p99']:.0f}, max {agreement['max']:.0f}."
+    )
+
+
+def notes(result: Result) -> list[str]:
+    """What a reader must know before believing the figures."""
+    lines = [f"{name} FAILED and has no figures: {arm['failed']}" for name, arm in result["arms"].items() if arm["failed"]]
+    lines += [f"{name} was left out: it {arm['skipped']}." for name, arm in result["arms"].items() if arm["skipped"]]
+    if planning := result["planning"]:
+        told = f"CPU time {interval(planning['cpu_s_per_1000_images'])} ×, images/s {interval(planning['images_per_s'])} ×"
+        lines.append(f"What the plan costs, {planning['planned']} against {planning['native']}: {told}.")
+    for name, arm in result["arms"].items():
+        if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
+            lines.append(f"{name} was steady in {steady} blocks; its figures are those of an arm that never settled.")
+        if arm.get("throttled_s"):
+            lines.append(f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by the cgroup's CPU quota.")
+        if result["work"]["workload"] == "cold" and "images_per_s" in arm:
+            lines.append(f"{name}: {_cold(arm['resident'])}")
+    for name, tried in result["workers"].items():
+        rates = ", ".join(f"{workers}: {rate:,.0f}" for workers, rate in tried["images_per_s"].items())
+        lines.append(f"{name} with {tried['kept']} workers, the fastest of those tried (images/s by workers: {rates}).")
+    return lines
+
+
+def _cold(resident: float | None) -> str:
+    if resident is None:
+        return "whether its files had left the page cache is unknown."
+    return f"{resident:.0%} of its files lay in the page cache when it began."

@@ -1,0 +1,89 @@
+"""What may be said of numbers that scatter: paired ratios with their intervals, claims, and when a rate is steady."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.95
+LEAST_PAIRS = 5  # with fewer, no interval holds what it promises
+STEADY_WITHIN = 0.1
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of two arms over all rounds.
+
+    Attributes:
+        estimate: the geometric mean of the paired ratios.
+        low, high: its 95 % interval; None with fewer than five pairs, which give none.
+    """
+
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def noise(self) -> float | None:
+        """How far the interval reaches from 1, as a factor of at least 1. For an arm against itself: what is not worth a word."""
+        if self.low is None or self.high is None:
+            return None
+        return max(self.high, 1 / self.low, 1.0)
+
+    def holds_one(self) -> bool:
+        return self.low is not None and self.high is not None and self.low <= 1 <= self.high
+
+
+def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
+    """second / first, block by block of the same round.
+
+    What slows both blocks of a pair down drops out. The interval is the studentized bootstrap (bootstrap-t) over the logarithms of
+    the pairs: Efron and Tibshirani, An Introduction to the Bootstrap (1993), 12.5. The percentile bootstrap is too narrow for a few
+    pairs: of five normal ones it holds the truth 84 times in 100, this one 94 times.
+    """
+    logs = np.log(np.asarray(second, float)) - np.log(np.asarray(first, float))
+    n, mean = len(logs), float(logs.mean())
+    if n < LEAST_PAIRS:
+        return Ratio(float(np.exp(mean)))
+    error = logs.std(ddof=1) / np.sqrt(n)
+    samples = logs[_resamples(n)]
+    errors = samples.std(axis=1, ddof=1) / np.sqrt(n)
+    scattered = errors > 1e-12  # resamples of one pair alone say nothing of the scatter
+    studentized = (samples.mean(axis=1)[scattered] - mean) / errors[scattered]
+    if not len(studentized):
+        return Ratio(*[float(np.exp(mean))] * 3)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(studentized, [tail, 1 - tail])
+    return Ratio(*(float(np.exp(mean - shift * error)) for shift in (0, high, low)))
+
+
+def _resamples(n: int) -> NDArray[np.int64]:
+    """Every way to draw n of n pairs, or a fixed sample of the ways if there are many."""
+    if n**n <= _RESAMPLES:
+        return np.array(list(itertools.product(range(n), repeat=n)))
+    return np.random.default_rng(0).integers(0, n, (_RESAMPLES, n))
+
+
+def claim(ratio: Ratio, control: Ratio | None) -> str:
+    """What may be said of a ratio: "more", "less", "no difference shown", or why nothing may be said.
+
+    More or less is claimed only if the interval leaves out 1 and all that the baseline against itself (`control`) gave.
+    """
+    if ratio.low is None or ratio.high is None or control is None or control.noise is None:
+        return "no interval"
+    if not control.holds_one():
+        return "untrustworthy"
+    if ratio.low > control.noise:
+        return "more"
+    if ratio.high < 1 / control.noise:
+        return "less"
+    return "no difference shown"
+
+
+def is_steady(rates: Sequence[float]) -> bool:
+    """Whether the last three rates lie within 10 % of each other."""
+    last = rates[-3:]
+    return len(last) == 3 and max(last) - min(last) <= STEADY_WITHIN * float(np.median(last))

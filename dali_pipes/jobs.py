@@ -1,0 +1,163 @@
+"""What each script is told; `register()` makes the schemas known to Hydra."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dali_pipes.config import (
+    CachedConfig,
+    DaliConfig,
+    DaliNativeConfig,
+    DataConfig,
+    EvalTransform,
+    SyntheticConfig,
+    TfDataConfig,
+    TorchConfig,
+    TorchvisionGpuConfig,
+    TrainTransform,
+    at_least,
+    one_of,
+)
+from dali_pipes.cpus import available_cpus
+from dali_pipes.errors import ConfigError
+from dali_pipes.headers import MAX_PIXELS
+
+
+@dataclass(kw_only=True, slots=True)
+class ScanConfig:
+    """scripts/scan.py.
+
+    Attributes:
+        split: "train" or "val".
+        verify: "header" reads headers only; "full" decodes every image, on all cores.
+        max_pixels: images with more are not used.
+        out: Parquet file for the manifest; None: only the summary.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    split: str = "train"
+    verify: str = "header"
+    max_pixels: int = MAX_PIXELS
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        one_of("split", self.split, ("train", "val"))
+
+
+@dataclass(kw_only=True, slots=True)
+class PreviewConfig:
+    """scripts/preview.py: batches of one loader, to see what it yields.
+
+    Attributes:
+        split: "train" or "val".
+        batches: how many; None: a whole epoch.
+        out: folder for the picture of the first images.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    transform: Any = None
+    loader: Any = None
+    split: str = "train"
+    batch_size: int = 64
+    seed: int = 0
+    batches: int | None = None
+    out: str = "runs/preview"
+
+    def __post_init__(self) -> None:
+        one_of("split", self.split, ("train", "val"))
+        at_least("batch_size", self.batch_size, 1)
+        at_least("batches", self.batches, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class BenchmarkConfig:
+    """scripts/benchmark.py. docs/method.md says why each rule of the protocol is there.
+
+    Attributes:
+        loader: one more arm, under the name of the option chosen by `loader=`; in `arms` it is called "loader".
+        loader_name: that name.
+        loaders: a loader config for each other name.
+        arms: what to compare.
+        baseline: the arm that the others are compared with; None: the first that makes its images.
+        workload: "loader" takes batches as fast as they come, "train" takes a training step with each, "cold" is one epoch from
+            files that are not in the page cache.
+        model: of torchvision.models, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
+        corun: jobs at once on this machine, each on a GPU of its own as far as there are any.
+        cpus: cores for each arm; None: all that this process may use.
+        pairs: blocks of every arm; a ratio is taken within each round of blocks. Fewer than 5 give no interval and no claim.
+        min_seconds, min_batches: how long a block is measured at least.
+        max_warmup_seconds: after that a block that is not steady yet is measured as it is, and reported as never steady.
+        images: how many of the data set's images are used at most; all of them are read into the page cache first.
+        agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed.
+        max_mean_difference, max_p99_difference: the largest mean and 99th percentile of that |difference|, in steps of 1/255.
+        out: folder for the report; a subfolder is made for each run.
+        overrides: what was given on the command line.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    transform: Any = None
+    loader: Any = None
+    loader_name: str = "loader"
+    loaders: dict[str, Any] = field(default_factory=dict)
+    arms: list[str] = field(default_factory=lambda: ["torch", "loader"])
+    baseline: str | None = None
+    workload: str = "loader"
+    model: str | None = None
+    corun: int = 1
+    cpus: int | None = None
+    batch_size: int = 64
+    seed: int = 0
+    pairs: int = 6
+    min_seconds: float = 4.0
+    min_batches: int = 8
+    max_warmup_seconds: float = 20.0
+    images: int = 20_000
+    agreement_images: int = 128
+    max_mean_difference: float = 0.25
+    max_p99_difference: float = 2.0
+    out: str = "runs/benchmark"
+    overrides: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        one_of("workload", self.workload, ("loader", "train", "cold"))
+        for option in ("corun", "batch_size", "pairs", "min_batches", "images", "agreement_images"):
+            at_least(option, getattr(self, option), 1)
+        at_least("min_seconds", self.min_seconds, 0)
+        at_least("max_warmup_seconds", self.max_warmup_seconds, 0)
+        if "loader" in self.arms:
+            self.loaders = self.loaders | {self.loader_name: self.loader}
+            self.arms = [self.loader_name if arm == "loader" else arm for arm in self.arms]
+        if not self.arms or len(set(self.arms)) < len(self.arms):
+            raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
+        for arm in self.arms:
+            one_of("an arm", arm, tuple(self.loaders))
+        if self.baseline is not None:
+            one_of("baseline", self.baseline, tuple(self.arms))
+        if self.cpus is not None and not 1 <= self.cpus <= available_cpus():
+            raise ConfigError(f"cpus is {self.cpus}; this process may use 1 to {available_cpus()}")
+
+
+def register() -> None:
+    """Puts the schemas into Hydra's ConfigStore, and the resolver `repo:` for paths inside the checkout."""
+    from pathlib import Path
+
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("repo", lambda path: str(Path(__file__).parents[1] / path), replace=True)
+    store = ConfigStore.instance()
+    store.store(name="scan_schema", node=ScanConfig)
+    store.store(name="preview_schema", node=PreviewConfig)
+    store.store(name="benchmark_schema", node=BenchmarkConfig)
+    store.store(group="data", name="schema", node=DataConfig)
+    for group, name, node in (
+        ("transform", "train", TrainTransform),
+        ("transform", "eval", EvalTransform),
+        ("loader", "dali", DaliConfig),
+        ("loader", "dali_native", DaliNativeConfig),
+        ("loader", "torch", TorchConfig),
+        ("loader", "synthetic", SyntheticConfig),
+        ("loader", "cached", CachedConfig),
+        ("loader", "tfdata", TfDataConfig),
+        ("loader", "torchvision_gpu", TorchvisionGpuConfig),
+    ):
+        store.store(group=group, name=f"{name}_schema", node=node)

@@ -1,0 +1,68 @@
+"""Made result.json in this folder: python docs/benchmarks/pixels_tfdata_cpu_2026-11-21/measure.py IMAGES"""
+
+import json
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import dali_pipes as dp
+from dali_pipes.benchmark.agreement import to_steps
+from dali_pipes.benchmark.provenance import provenance
+
+LOADERS = {
+    "torch": dp.TorchConfig(),
+    "torch_torchvision": dp.TorchConfig(decoder="torchvision"),
+    "dali_cpu": dp.DaliConfig(device="cpu"),
+    "tfdata": dp.TfDataConfig(),
+}
+SIZES = (32, 64, 96, 160, 224, 288)
+TRANSFORMS = {f"train {size}": dp.TrainTransform(size=size) for size in SIZES} | {
+    f"eval {size}": dp.EvalTransform(size=size, resize=size * 256 // 224) for size in SIZES
+}
+
+
+def first_images(manifest, config, transform):
+    with dp.build_loader(manifest, config, transform=transform, batch_size=len(manifest), shuffle=True, device="cpu") as loader:
+        batch = next(iter(loader))
+    return batch.ids, to_steps(batch.images, transform)
+
+
+def measure(manifest, transform):
+    found = {name: first_images(manifest, config, transform) for name, config in LOADERS.items()}
+    ids, reference = found.pop("torch")
+    arms = {}
+    for name, (other_ids, images) in found.items():
+        difference = (images - reference).abs().numpy()
+        arms[name] = {
+            "max": float(difference.max()),
+            "mean": float(difference.mean(dtype=np.float64)),
+            "p99": float(np.percentile(difference, 99)),
+            "same_ids": torch.equal(ids, other_ids),
+        }
+    return {"images": len(ids), "reference": "torch", "arms": arms}
+
+
+def main(images):
+    manifest = dp.Manifest.scan(images, progress=False)
+    origin = provenance(manifest, [])
+    origin["versions"]["tensorflow-cpu"] = version("tensorflow-cpu")
+    result = {
+        name: {
+            "agreement": measure(manifest, transform),
+            "transform": {"kind": type(transform).__name__, **asdict(transform)},
+            **{key: origin[key] for key in ("versions", "data", "commit")},
+        }
+        for name, transform in TRANSFORMS.items()
+    }
+    Path(__file__).with_name("result.json").write_text(json.dumps(result, indent=2) + "\n")
+    for name, each in result.items():
+        for arm, figures in each["agreement"]["arms"].items():
+            print(name, arm, *(f"{figures[key]:.3f}" for key in ("mean", "p99", "max")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

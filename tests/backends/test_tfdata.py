@@ -1,0 +1,179 @@
+import os
+import shutil
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torch
+from PIL import Image
+
+import dali_pipes as dp
+
+CONFIG = dp.TfDataConfig(num_threads=2)
+TRANSFORM = dp.TrainTransform(size=32)
+
+WITHOUT_TENSORFLOW = """
+import sys
+import dali_pipes as dp
+
+sys.modules["tensorflow"] = None
+try:
+    dp.build_loader(dp.Manifest.load(sys.argv[1]), dp.TfDataConfig(), transform=dp.TrainTransform(), batch_size=4)
+except dp.ConfigError as error:
+    print(error)
+with dp.build_loader(dp.Manifest.load(sys.argv[1]), dp.TorchConfig(), transform=dp.TrainTransform(), batch_size=4) as loader:
+    print(len(next(iter(loader))))
+"""
+
+FIRST_BATCH = """
+import sys
+import dali_pipes as dp
+
+with dp.build_loader(dp.Manifest.load(sys.argv[1]), dp.TfDataConfig(), transform=dp.TrainTransform(), batch_size=4) as loader:
+    next(iter(loader))
+"""
+
+
+def build(manifest, config=CONFIG, batch_size=8, **options):
+    return dp.build_loader(manifest, config, transform=TRANSFORM, batch_size=batch_size, **options)
+
+
+def threads() -> int:
+    return psutil.Process().num_threads()
+
+
+@pytest.fixture
+def started(manifest):
+    """What TensorFlow starts once and keeps."""
+    with build(manifest) as loader:
+        next(iter(loader))
+
+
+@pytest.fixture
+def scanned(image_folder, tmp_path):
+    """A folder that was scanned while all was well."""
+    shutil.copytree(image_folder, tmp_path / "set")
+    return dp.Manifest.scan(tmp_path / "set", progress=False)
+
+
+@pytest.fixture
+def formats(tmp_path):
+    """12 images in each of the formats but JPEG, under names that are not UTF-8."""
+    latin1 = os.fsdecode(b"\xe9")
+    for number, form in enumerate(["PNG", "WEBP", "BMP", "TIFF", "PPM"] * 12):
+        (tmp_path / f"{number % 4}").mkdir(exist_ok=True)
+        Image.new("RGB", (40, 30), (number, 0, 0)).save(tmp_path / f"{number % 4}/{number:02d}{latin1}.{form.lower()}", form)
+    return dp.Manifest.scan(tmp_path, progress=False)
+
+
+def run(program, manifest, tmp_path):
+    manifest.save(tmp_path / "m.parquet")
+    command = [sys.executable, "-c", program, str(tmp_path / "m.parquet")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_without_tensorflow_it_says_what_to_install_and_the_others_work(manifest, tmp_path):
+    done = run(WITHOUT_TENSORFLOW, manifest, tmp_path)
+    told, delivered = done.stdout.splitlines()
+    assert told.startswith("loader=tfdata needs TensorFlow (") and told.endswith(
+        "pip install 'dali_pipes[tf]', or take another loader"
+    )
+    assert delivered == "4", done.stderr
+
+
+def test_tensorflow_prints_nothing(manifest, tmp_path):
+    done = run(FIRST_BATCH, manifest, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_orientation_is_refused(manifest):
+    with pytest.raises(dp.ConfigError, match=r"loader=tfdata takes pixels as stored.*exif=apply needs loader=dali or loader=torch"):
+        dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(exif="apply"), batch_size=8)
+
+
+@pytest.mark.parametrize("config", [dp.TfDataConfig(num_threads=1), CONFIG])
+def test_all_formats_with_one_thread_too(formats, config):
+    with build(formats, config, 7, last_batch="partial", shuffle=False) as loader:
+        batches = list(loader)
+    assert torch.cat([batch.ids for batch in batches]).tolist() == list(range(60))
+
+
+def test_close_ends_the_threads_in_mid_epoch(manifest, started):
+    before = threads()
+    with build(manifest) as loader:
+        batches = iter(loader)
+        next(batches)
+        assert threads() > before
+    assert threads() <= before
+
+
+def test_an_error_that_is_kept_keeps_no_threads(scanned, started):
+    scanned.path(20).unlink()
+    before = threads()
+    with build(scanned, shuffle=False) as loader, pytest.raises(dp.BadSampleError) as kept:
+        list(loader)
+    assert threads() <= before
+    assert kept.value.bad_samples[0][0] == 20
+
+
+def test_a_new_stream_ends_the_one_before_it(manifest):
+    with build(manifest) as loader:
+        next(iter(loader))
+        running = threads()
+        rows, streams = [loader.plan.rows(0, step) for step in range(4)], []
+        for _ in range(5):
+            streams.append(loader._backend.stream(iter(rows)))
+            assert next(streams[-1]).ids.tolist() == rows[0].ids.tolist()
+        assert threads() <= running
+
+
+def test_abandoned_epochs_leave_nothing_behind(manifest):
+    """Threads and memory; each of 40 new streams builds a data set of its own."""
+    with build(manifest) as loader:
+        for number in range(50):
+            if number == 10:
+                before = threads(), psutil.Process().memory_info().rss
+            assert next(iter(loader)).ids.tolist() == loader.plan.rows(number, 0).ids.tolist()
+        assert threads() <= before[0]
+        assert psutil.Process().memory_info().rss - before[1] < 30 * 2**20
+
+
+def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, monkeypatch):
+    with build(manifest) as loader:
+        walk = type(loader.plan).walk
+
+        def failing(plan, epoch, step):
+            for rows in walk(plan, epoch, step):
+                if rows.step == 2:
+                    raise ZeroDivisionError("in the plan")
+                yield rows
+
+        monkeypatch.setattr(type(loader.plan), "walk", failing)
+        batches = iter(loader)
+        assert [next(batches).ids.tolist() for _ in range(2)] == [loader.plan.rows(0, step).ids.tolist() for step in (0, 1)]
+        with pytest.raises(ZeroDivisionError, match="in the plan"):
+            next(batches)
+
+
+def test_a_passing_error_in_the_plan_is_told_and_blames_no_file(manifest):
+    """Only what TensorFlow says of it is known: the plan, asked again, is well."""
+    with build(manifest) as loader:
+        failing = iter([loader.plan.rows(0, 0)])
+
+        def rows():
+            yield next(failing)
+            raise ZeroDivisionError("in the plan")
+
+        stream = loader._backend.stream(rows())
+        assert len(next(stream)) == 8
+        with pytest.raises(RuntimeError, match=r"ZeroDivisionError: in the plan"):
+            next(stream)
+
+
+def test_a_closed_backend_says_so(manifest):
+    with build(manifest) as loader:
+        backend, rows = loader._backend, loader.plan.rows(0, 0)
+    backend.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        backend.stream(iter([rows]))

@@ -1,0 +1,146 @@
+"""The code of the torchvision_gpu backend on the CPU; tests/backends/test_contract.py runs it on a GPU."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import dali_pipes as dp
+from dali_pipes.backends.torchvision_gpu import TorchvisionGpuBackend
+from dali_pipes.plan import Plan
+
+CPU = torch.device("cpu")
+TRANSFORMS = {
+    "train": dp.TrainTransform(dtype="uint8"),
+    "eval": dp.EvalTransform(dtype="uint8"),
+    "always flipped": dp.TrainTransform(dtype="uint8", flip=1),
+    "never flipped": dp.TrainTransform(dtype="uint8", flip=0),
+}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory, manifest):
+    """Every third image as PNG, WebP or BMP, half of them named .jpg."""
+    root = tmp_path_factory.mktemp("mixed")
+    for number in range(len(manifest)):
+        folder = root / manifest.classes[manifest.labels[number]]
+        folder.mkdir(exist_ok=True)
+        form = ("PNG", "WEBP", "BMP")[number // 3 % 3] if number % 3 == 0 else "JPEG"
+        with Image.open(manifest.path(number)) as image:
+            image.save(folder / f"{number:03d}.{'jpg' if number % 2 else form.lower()}", form)
+    return dp.Manifest.scan(root, progress=False)
+
+
+def planned(manifest, transform, batch_size=10):
+    plan = Plan(manifest, transform, batch_size, seed=3, last_batch="partial")
+    return [plan.rows(epoch, step) for epoch in range(2) for step in range(len(plan))]
+
+
+def backend(manifest, transform, **options):
+    return TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(**options), CPU)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("kind", ["real_manifest", "mixed"])
+def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
+    """Promise 1: mean |difference| at most 0.25 of 255, 99th percentile at most 2."""
+    manifest, transform = request.getfixturevalue(kind), TRANSFORMS[name]
+    rows = planned(manifest, transform)
+    batches = list(backend(manifest, transform).stream(iter(rows)))
+    assert [batch.ids.tolist() for batch in batches] == [each.ids.tolist() for each in rows]
+    assert [batch.labels.tolist() for batch in batches] == [each.labels.tolist() for each in rows]
+    options = {"transform": transform, "batch_size": 10, "seed": 3, "last_batch": "partial", "shuffle": True}
+    with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), **options, device="cpu") as loader:
+        reference = torch.cat([batch.images for _ in range(2) for batch in loader])
+    difference = (torch.cat([batch.images for batch in batches]).int() - reference.int()).abs().numpy()
+    assert difference.mean() <= 0.25 and np.percentile(difference, 99) <= 2
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "uint8"])
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_form_of_the_images(mixed, dtype, memory_format):
+    transform = dp.TrainTransform(size=24, dtype=dtype, memory_format=memory_format)
+    for batch in backend(mixed, transform).stream(iter(planned(mixed, transform))):
+        assert batch.images.shape == (len(batch), 3, 24, 24)
+        assert batch.images.dtype == {"fp32": torch.float32, "fp16": torch.float16, "uint8": torch.uint8}[dtype]
+        expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        assert batch.images.is_contiguous(memory_format=expected)
+
+
+def test_threads_and_prefetching_change_nothing(mixed):
+    transform = dp.TrainTransform(size=48)
+    rows = planned(mixed, transform, 7)
+    one, two = (
+        list(backend(mixed, transform, num_threads=threads, prefetch=prefetch).stream(iter(rows)))
+        for threads, prefetch in ((1, 1), (3, 20))
+    )
+    for a, b in zip(one, two, strict=True):
+        assert torch.equal(a.images, b.images) and torch.equal(a.ids, b.ids)
+
+
+@pytest.mark.usefixtures("torchvision_gpu_anywhere")
+def test_a_missing_file_is_named_after_the_batches_before_it(tmp_path):
+    (tmp_path / "a").mkdir()
+    for number in range(6):
+        Image.new("RGB", (40, 30)).save(tmp_path / f"a/{number}.jpg")
+    scanned = dp.Manifest.scan(tmp_path, progress=False)
+    scanned.path(5).unlink()
+    with dp.build_loader(scanned, dp.TorchvisionGpuConfig(), transform=dp.EvalTransform(size=32), batch_size=2) as loader:
+        batches = iter(loader)
+        assert [next(batches).ids.tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        with pytest.raises(dp.BadSampleError, match=r"5\.jpg: no such file"):
+            next(batches)
+
+
+def test_an_abandoned_stream_reads_no_further(manifest, monkeypatch):
+    original, reads, gate = np.fromfile, [], threading.Event()
+
+    def gated(path, *dtype):
+        reads.append(path)
+        if len(reads) > 10:
+            gate.wait()
+        return original(path, *dtype)
+
+    monkeypatch.setattr(np, "fromfile", gated)
+    transform = dp.EvalTransform(size=32)
+    each = backend(manifest, transform, num_threads=2, prefetch=3)
+    stream = each.stream(iter(planned(manifest, transform)))
+    next(stream)
+    del stream
+    gate.set()
+    assert len(list(each.stream(iter(planned(manifest, transform)[:1])))) == 1
+    each.close()
+    assert len(reads) <= 10 + 2 + 10  # delivered, begun, delivered anew
+
+
+def test_close_ends_the_threads(manifest):
+    before = threading.active_count()
+    transform = dp.EvalTransform(size=32)
+    each = backend(manifest, transform, num_threads=3)
+    next(each.stream(iter(planned(manifest, transform))))
+    assert threading.active_count() > before
+    each.close()
+    each.close()
+    assert threading.active_count() == before
+
+
+def test_orientation_is_refused(manifest):
+    with pytest.raises(dp.ConfigError, match=r"loader=torchvision_gpu takes pixels as stored.*loader=dali or torch"):
+        backend(manifest, dp.EvalTransform(exif="apply"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        ("auto", "loader=torchvision_gpu, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch"),
+        ("cuda", "loader=torchvision_gpu, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch"),
+        ("cpu", "loader=torchvision_gpu makes batches on a GPU, but device=cpu wants them elsewhere; leave device at auto"),
+    ],
+)
+def test_without_a_gpu_it_is_refused_in_one_line(manifest, device, told):
+    with pytest.raises(dp.ConfigError) as caught:
+        dp.build_loader(manifest, dp.TorchvisionGpuConfig(), transform=dp.EvalTransform(), batch_size=4, device=device)
+    assert told in str(caught.value) and "\n" not in str(caught.value)

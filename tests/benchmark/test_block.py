@@ -1,0 +1,118 @@
+import shutil
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+import dali_pipes as dp
+from dali_pipes.benchmark.block import run_block
+from dali_pipes.benchmark.work import Work, plain
+from dali_pipes.config import DaliNativeConfig
+
+
+class InProcess:
+    """A leader that says go at once, and stop after the window."""
+
+    def __init__(self, job):
+        self.job, self.answers = job, []
+        self.go, self.stop = threading.Event(), threading.Event()
+
+    def tell(self, answer):
+        self.answers.append(answer)
+        self.go.set()
+        if len(self.answers) == 2:
+            self.stop.set()
+
+
+def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
+    timing = {"min_seconds": min_seconds, "min_batches": min_batches, "max_warmup_seconds": max_warmup_seconds}
+    leader = InProcess({"work": work.plain(), "loader": plain(config), **timing})
+    run_block(leader)
+    ready, window = leader.answers
+    return ready | window
+
+
+def test_the_window_is_as_long_as_asked_for(work):
+    by_time = run(work, dp.SyntheticConfig(), min_seconds=0.4)
+    assert by_time["end"] - by_time["start"] >= 0.4 and by_time["images"] > 32
+    by_count = run(work, dp.DaliConfig(device="cpu"), min_seconds=0, min_batches=7)
+    assert by_count["images"] == 7 * 8 == 8 * len(by_count["waits_s"])
+
+
+def test_rates_are_counts_over_time(work):
+    found = run(work, dp.DaliConfig(device="cpu"))
+    assert found["images_per_s"] == pytest.approx(found["images"] / (found["end"] - found["start"]))
+    assert found["device"] == "cpu" and found["first_batch_s"] > 0 and found["pinned_mib"] is None
+    assert found["cpu_s_per_1000_images"] > 0
+    assert sum(found["waits_s"]) <= found["end"] - found["start"]
+
+
+def slow(monkeypatch, seconds):
+    fetch = dp.Loader._next_batch
+    monkeypatch.setattr(dp.Loader, "_next_batch", lambda loader: (time.sleep(seconds()), fetch(loader))[1])
+
+
+def test_waiting_is_inside_the_clock(work, monkeypatch):
+    """A fetch that sleeps 20 ms cannot be faster than 50 batches a second, nor cost CPU for it."""
+    slow(monkeypatch, lambda: 0.02)
+    found = run(work, dp.SyntheticConfig(), max_warmup_seconds=3)
+    assert found["images_per_s"] <= 8 / 0.02
+    assert min(found["waits_s"]) >= 0.02
+    assert found["cpu_s_per_1000_images"] < 2
+    assert found["warm_up"]["steady"] and found["warm_up"]["images"] % 8 == 0
+
+
+def test_a_rate_that_never_settles_is_an_outcome(work, monkeypatch):
+    start = time.monotonic()
+    slow(monkeypatch, lambda: 0.005 + 0.05 * (time.monotonic() - start))  # slower and slower
+    found = run(work, dp.SyntheticConfig(), max_warmup_seconds=2.5)
+    assert not found["warm_up"]["steady"] and found["warm_up"]["seconds"] >= 2.5
+    assert found["images_per_s"] > 0
+
+
+def test_epochs_start_where_they_do(work):
+    found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=10)  # an epoch has 5 batches
+    assert len(found["epoch_starts"]) == 2 and found["epoch_starts"][1] - found["epoch_starts"][0] == 5
+
+
+@pytest.mark.parametrize("config", [DaliNativeConfig(device="cpu"), dp.CachedConfig(), dp.TfDataConfig()], ids=str)
+def test_every_arm_is_measured_alike(work, config):
+    assert run(work, config)["images_per_s"] > 0
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "uint8"])
+def test_training_steps(work, dtype):
+    work = replace(work, workload="train", transform=dp.TrainTransform(size=32, dtype=dtype))
+    found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=2, max_warmup_seconds=0)
+    assert found["images"] == 16
+    assert sum(found["waits_s"]) < 0.5 * (found["end"] - found["start"])  # the step takes the time, not the loader
+
+
+def test_what_is_not_finite_is_no_result(work, monkeypatch):
+    fetch = dp.Loader._next_batch
+
+    def spoiled(loader):
+        batch = fetch(loader)
+        return dp.Batch(torch.full_like(batch.images, float("nan")), batch.labels, batch.ids)
+
+    monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
+    with pytest.raises(ValueError, match="nothing can be said"):
+        run(work, dp.SyntheticConfig())
+
+
+def test_a_cold_block_is_one_epoch_from_its_first_fetch(work):
+    found = run(replace(work, workload="cold"), dp.DaliConfig(device="cpu"))
+    assert found["images"] == 40 and found["epoch_starts"] == [0]  # 37 images, filled up to whole batches
+    assert "first_batch_s" not in found and found["waits_s"][0] > 0
+
+
+def test_an_arm_that_raises_has_no_figure(image_folder, tmp_path):
+    shutil.copytree(image_folder, tmp_path / "set")
+    manifest = dp.Manifest.scan(tmp_path / "set", progress=False)
+    manifest.save(tmp_path / "m.parquet")
+    manifest.path(3).write_bytes(b"")
+    work = Work(str(tmp_path / "m.parquet"), dp.TrainTransform(size=32), 8, 0)
+    with pytest.raises(dp.BadSampleError, match=manifest.path(3).name):
+        run(work, dp.DaliConfig(device="cpu"))
