@@ -1,5 +1,6 @@
 """TensorFlow's tf.data on the CPU: the plan goes in by from_generator, a parallel map makes the images."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -18,10 +19,24 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
 
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    """TensorFlow's import tells of its settings on stderr, before any log level is read."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # no network runs here; else every import prints four lines about it
 try:
-    import tensorflow as tf
+    with _without_stderr():
+        import tensorflow as tf
 except ImportError as error:
     raise ConfigError(f"loader=tfdata needs TensorFlow ({error}); pip install 'dali_pipes[tf]', or take another loader") from None
 
@@ -98,7 +113,7 @@ class TfDataBackend:
             lambda: self._decode_jpeg(encoded, geometry),
             lambda: self._with_pillow(sample["path"], geometry),
         )
-        image = tf.cond(geometry[4, 0] == 1, lambda: image[:, ::-1], lambda: image)
+        image = tf.cond(geometry[4, 0] == 1, lambda: tf.reverse(image, [1]), lambda: image)
         return self._normalize(image), sample["label"], sample["id"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
@@ -113,7 +128,7 @@ class TfDataBackend:
             )
         image = tf.image.resize(image, geometry[2, :2], antialias=True)
         image = tf.slice(image, [geometry[3, 0], geometry[3, 1], 0], [size, size, 3])
-        return tf.clip_by_value(tf.round(image), 0, 255)
+        return tf.round(image)  # the triangle filter stays within 0 and 255
 
     def _with_pillow(self, path: Any, geometry: Any) -> Any:
         size = self._transform.size
@@ -129,7 +144,8 @@ class TfDataBackend:
         if transform.dtype == "uint8":
             image = tf.cast(image, tf.uint8)
         else:
-            mean, std = (255 * np.array(each, np.float32) for each in (transform.mean, transform.std))
+            whole = (transform.size, transform.size, 3)  # TensorFlow is slow at broadcasting three numbers to an image
+            mean, std = (255 * np.broadcast_to(np.array(each, np.float32), whole) for each in (transform.mean, transform.std))
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(str(DTYPES[transform.dtype]).removeprefix("torch.")))
         return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
 

@@ -15,7 +15,7 @@ import torch
 from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
 
-PACKAGES = ["dali_pipes", "nvidia-dali-cuda120", "torch", "torchvision", "numpy", "pillow"]
+PACKAGES = ["dali_pipes", "nvidia-dali-cuda120", "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
 
 
 def provenance(manifest: Manifest, overrides: list[str]) -> dict[str, Any]:
