@@ -2,6 +2,7 @@
 # From nothing to a measured comparison: makes a demo set of JPEGs and times DALI against the CPU DataLoader on it.
 #   bash scripts/quickstart.sh                          the demo set
 #   bash scripts/quickstart.sh data.train=/my/images    your own folder, one subfolder for each class
+#   bash scripts/quickstart.sh pairs=6                  with a control and intervals, a few minutes
 # Further arguments go to scripts/benchmark.py: arms=[torch,dali], batch_size=128, …
 set -euo pipefail
 here=$PWD
@@ -16,4 +17,9 @@ case " $* " in
     ;;
 esac
 cd "$here"
-exec "$root/.venv/bin/python" "$root/scripts/benchmark.py" "${data[@]}" seconds=3 "out=$root/runs/quickstart" "$@" >/dev/null
+quick=(pairs=1 min_seconds=3 max_warmup_seconds=8 "loaders.torch.num_workers=$(nproc)")
+"$root/.venv/bin/python" "$root/scripts/benchmark.py" "${data[@]}" "${quick[@]}" "out=$root/runs/quickstart" "$@" >/dev/null
+case " $* " in
+  *" pairs="*) ;;
+  *) echo "One pair, to be quick: a first impression. With a control and intervals: bash scripts/quickstart.sh pairs=6" >&2 ;;
+esac
