@@ -38,6 +38,7 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
 
     register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
     try:
         hydra.main(version_base="1.3", config_path=CONF, config_name=config_name)(task)()
     except KeyboardInterrupt:

@@ -159,7 +159,7 @@ def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(image_folder, tm
 
 
 def test_a_sweep_collects_into_one_table(image_folder, tmp_path, cache):
-    done = benchmark(image_folder, tmp_path, cache, "-m", "arms=[loader]", "loader=dali_cpu", "loader.num_threads=1,2")
+    done = benchmark(image_folder, tmp_path, cache, "arms=[loader]", "-m", "loader=dali_cpu", "loader.num_threads=1,2")
     assert done.returncode == 0, done.stderr
     (sweep,) = (tmp_path / "runs").iterdir()
     assert len(list(sweep.glob("*/result.json"))) == 2

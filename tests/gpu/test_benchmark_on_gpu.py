@@ -31,7 +31,8 @@ def test_arms_on_the_gpu(image_folder, tmp_path, workload):
     options = ["pairs=1", "min_seconds=3", "max_warmup_seconds=5", "batch_size=16", "loaders.torch.num_workers=2"]
     command = [sys.executable, str(SCRIPT), f"data.train={image_folder}", f"workload={workload}", "model=resnet18", *options]
     arms = "arms=[torch,dali,torchvision_gpu,dali_native,cached,synthetic]"
-    done = subprocess.run([*command, arms, f"out={tmp_path}", f"data.cache_dir={tmp_path}"], capture_output=True, text=True, check=False)
+    folders = [f"out={tmp_path}", f"data.cache_dir={tmp_path}"]
+    done = subprocess.run([*command, arms, *folders], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert set(result["agreement"]["arms"]) == {"dali", "torchvision_gpu"} and result["agreement"]["same_ids"]
