@@ -64,11 +64,7 @@ def per_block(result: Result, blocks: Sequence[Block], figure: str, label: str, 
             values = [block_figures(block)[figure] for block in blocks if block["arm"] == arm]
             axes.plot(values, [row] * len(values), "o", color=_colour(result, arm), alpha=0.55, markersize=7, markeredgewidth=0)
             axes.plot([np.median(values)] * 2, [row - 0.3, row + 0.3], color=_colour(result, arm), linewidth=3)
-        low, high = axes.get_xlim()
-        if low > 0 and high / low > 20:
-            _log_axis(axes)
-        else:
-            axes.set_xlim(left=0)
+        axes.set_xlim(left=0)
         _rows(axes, arms)
         axes.set_xlabel(label)
 

@@ -60,7 +60,7 @@ def compare(runs: Sequence[Path], console: Console) -> None:
 def the_work(result: Result) -> dict[str, Any]:
     """All that must be equal for two rates to mean the same."""
     work = result["work"]
-    equal = {name: work[name] for name in ("batch_size", "workload", "model", "corun")}
+    equal = {name: work[name] for name in ("batch_size", "epoch", "workload", "model", "corun")}
     return equal | {"images": result["provenance"]["data"]["fingerprint"], **work["transform"]}
 
 

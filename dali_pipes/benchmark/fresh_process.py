@@ -70,9 +70,10 @@ class FreshProcess:
             return answer
         if late:
             raise ArmError(f"{self._what}: gave no answer for {self._patience_s:.0f} s and was ended")
+        status = self._process.wait()  # its last words come after the end of its answers
         self._errors.seek(0)
         last = "\n  ".join(self._errors.read().strip().splitlines()[-5:])
-        raise ArmError(f"{self._what}: its process ended with status {self._process.wait()}; the last it wrote:\n  {last}")
+        raise ArmError(f"{self._what}: its process ended with status {status}; the last it wrote:\n  {last}")
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended; answer() says why

@@ -71,8 +71,11 @@ def _charts(result: Result, blocks: Sequence[Block], measured: Sequence[str]) ->
         told = "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
         figures.append(_figure(charts.ratios(result, others), told))
     if measured:
-        told = "Images per second. A dot is a block, the line their median."
-        figures.append(_figure(charts.per_block(result, blocks, "images_per_s", "images/s", measured), told))
+        rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
+        drawn = [arm for arm in measured if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)]
+        off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
+        told = "Images per second. A dot is a block, the line their median." + (f" Off the scale: {off}." if off else "")
+        figures.append(_figure(charts.per_block(result, blocks, "images_per_s", "images/s", drawn), told))
         told = "CPU time of all processes of an arm. A dot is a block."
         cost = charts.per_block(result, blocks, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
         figures.append(_figure(cost, told))

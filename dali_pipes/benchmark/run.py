@@ -28,6 +28,8 @@ from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.progress import track
 
+LEAST_EPOCH = 5_000  # images
+
 console = Console(stderr=True)
 
 
@@ -48,7 +50,8 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     _say_what_is_missing(arms, left_out)
     manifest = _images(config)
     folder = _new_folder(out)
-    manifest.save(folder / "manifest.parquet")
+    epoch = manifest if config.workload == "cold" else _repeated(manifest)
+    epoch.save(folder / "manifest.parquet")
     work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, config.model)
     blocks = Blocks(work, manifest, config, folder / "blocks")
     with console.status("comparing pixels"):
@@ -58,7 +61,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     result = {"schema": SCHEMA, **_measure(config, arms, blocks, failed), "agreement": agreement, "workers": swept}
     result["arms"] |= {arm: {"failed": None, "skipped": why} for arm, why in left_out.items()}
     result["arms"] = {arm: result["arms"][arm] for arm in config.arms}
-    result["work"] = work.plain() | {"manifest": "manifest.parquet", "corun": config.corun}
+    result["work"] = work.plain() | {"manifest": "manifest.parquet", "corun": config.corun, "epoch": len(epoch)}
     result["work"]["loaders"] = {arm: plain(loader) for arm, loader in arms.items()}
     result["protocol"] = _protocol(config, blocks)
     result["provenance"] = provenance(manifest, config.overrides)
@@ -96,6 +99,11 @@ def _images(config: BenchmarkConfig) -> Manifest:
         for _ in track(pool.map(_read, paths), "reading the images into the page cache", len(manifest)):
             pass
     return manifest
+
+
+def _repeated(manifest: Manifest) -> Manifest:
+    """A few images are repeated, so that what an epoch's start costs is spread over as many batches as in training."""
+    return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
 
 
 def _read(path: Path) -> None:

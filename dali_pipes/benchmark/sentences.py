@@ -18,6 +18,8 @@ def caveats(result: Result) -> list[str]:
     work = result["work"]
     lines = [CAVEATS[work["workload"]]]
     lines += [WARM] if work["workload"] != "cold" else []
+    images, epoch = result["provenance"]["data"]["images"], work["epoch"]
+    lines += [f"{images} images, repeated to epochs of {epoch:,}: all of them stay in memory."] if epoch > images else []
     lines += [ALONE] if work["corun"] == 1 else []
     for why in dict.fromkeys(result["not_measured"].values()):
         figures = [figure for figure, reason in result["not_measured"].items() if reason == why]
@@ -94,7 +96,9 @@ def notes(result: Result) -> list[str]:
         lines.append(f"What the plan costs, {planning['planned']} against {planning['native']}: {told}.")
     for name, arm in result["arms"].items():
         if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
-            lines.append(f"{name} was steady in {steady} blocks; its figures are those of an arm that never settled.")
+            lines.append(
+                f"{name} became steady in {steady} blocks; the others were measured as they were after the longest warm-up."
+            )
         if arm.get("throttled_s"):
             lines.append(f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by the cgroup's CPU quota.")
         if result["work"]["workload"] == "cold" and "images_per_s" in arm:

@@ -18,6 +18,7 @@ def made_result(rate=1000.0, **work):
         "workload": "loader",
         "model": None,
         "corun": 1,
+        "epoch": 5000,
         "transform": {"kind": "TrainTransform", "size": 224},
     } | work
     hardware = {"cpu": "A CPU", "gpu": None}

@@ -76,6 +76,10 @@ def test_what_is_said_is_said_on_the_page(page):
     assert "Not measured, no cgroup (v2): throttled_s" in text
 
 
+def test_repeated_images_are_told(page):
+    assert "125 images, repeated to epochs of 5,000" in page()
+
+
 def test_a_single_arm_has_a_page(page):
     alone = made_result()
     alone = {name: figures for name, figures in alone["arms"].items() if name == "torch"}

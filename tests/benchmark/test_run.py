@@ -83,6 +83,10 @@ def test_a_control_then_rounds_then_ratios(made_up, run, tmp_path):
     assert result["arms"]["torch"]["share_of_ceiling"] == pytest.approx(500 / 9000, rel=0.01)
     assert "dali_cpu is faster than torch: 2.00" in told
     (folder,) = (tmp_path / "runs").iterdir()
+    repeated = dp.Manifest.load(folder / "manifest.parquet")
+    assert len(repeated) == result["work"]["epoch"] == 5000 and result["provenance"]["data"]["images"] == 37
+    assert repeated.path(37) == repeated.path(0)
+    (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "result.json").read_text()) == result
     assert {"manifest.parquet", "report.html", "blocks"} <= {file.name for file in folder.iterdir()}
 
