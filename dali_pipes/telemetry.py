@@ -75,10 +75,10 @@ class Sampler:
         return (self._spent + self._spent_on_pss) / (time.monotonic() - self._started)
 
     def _run(self) -> None:
-        pss_cost = 0.1
+        pss_cost = 0.1  # and as much again for the last one
         while not self._done.wait(self._every_s):
             cost = self._sample()
-            if self._spent_on_pss + pss_cost <= COST * (time.monotonic() - self._started):
+            if self._spent_on_pss + 2 * pss_cost <= COST * (time.monotonic() - self._started):
                 pss_cost = self._sample_pss()
             self._done.wait(cost / COST - self._every_s)
         self._sample()

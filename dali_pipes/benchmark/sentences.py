@@ -58,7 +58,7 @@ def comparison(arm: str, baseline: str, ratio: Result, pairs: int) -> str:
         case "less":
             return f"{arm} is slower than {baseline}: {told}"
     cheaper = f", but {arm} takes less CPU time" if cost["claim"] == "less" else ""
-    return f"No difference in speed shown between {arm} and {baseline}{cheaper}: {told}"
+    return f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs from itself{cheaper}: {told}"
 
 
 def interval(ratio: Result) -> str:
