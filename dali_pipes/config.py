@@ -26,7 +26,7 @@ def at_least(option: str, value: float | None, least: float) -> None:
         raise ConfigError(f"{option} is {value}; it must be at least {least}")
 
 
-def _within(option: str, value: float, low: float, high: float) -> None:
+def within(option: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ConfigError(f"{option} is {value}; it must lie between {low} and {high}")
 
@@ -105,7 +105,7 @@ class TrainTransform(Transform):
         Transform.__post_init__(self)
         _ordered_pair("transform.scale", self.scale)
         _ordered_pair("transform.ratio", self.ratio)
-        _within("transform.flip", self.flip, 0, 1)
+        within("transform.flip", self.flip, 0, 1)
         self.scale, self.ratio = _tuple(self.scale), _tuple(self.ratio)
 
     @property
@@ -172,7 +172,7 @@ class DaliConfig:
         one_of("loader.decode", self.decode, ("region", "whole"))
         at_least("loader.num_threads", self.num_threads, 1)
         at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
-        _within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
+        within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
 
 
 @dataclass(kw_only=True, slots=True)

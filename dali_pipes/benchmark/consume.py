@@ -1,25 +1,15 @@
 """What is done with each batch while it is measured."""
 
 from collections import deque
-from difflib import get_close_matches
 from typing import Protocol
 
 import torch
-import torchvision
 from torch.nn.functional import cross_entropy
 
 from dali_pipes.batch import Batch
-from dali_pipes.errors import ConfigError
+from dali_pipes.models import build_model
 
 STEPS_AHEAD = 2
-
-
-def check_model(name: str | None) -> None:
-    """Raises a ConfigError that names the nearest ones unless torchvision.models has this model for classification."""
-    names = torchvision.models.list_models(torchvision.models)
-    if name is not None and name not in names:
-        near = get_close_matches(name, names, n=5, cutoff=0.3)
-        raise ConfigError(f"model is {name!r}, which torchvision.models does not have; near names: {', '.join(near) or 'none'}")
 
 
 class Consumer(Protocol):
@@ -60,7 +50,7 @@ class TrainStep:
         self._on_gpu = device.type == "cuda"
         name = model or ("resnet50" if self._on_gpu else "shufflenet_v2_x0_5")
         torch.manual_seed(0)
-        self._model = torchvision.models.get_model(name, weights=None).to(device, memory_format=torch.channels_last)
+        self._model = build_model(name).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._ahead: deque[torch.cuda.Event] = deque()
         self._loss = torch.zeros((), device=device)

@@ -14,7 +14,6 @@ from rich.console import Console
 from dali_pipes.benchmark.agreement import gate
 from dali_pipes.benchmark.arms import Arms, baseline, on_cpu_for_want_of_gpu, planning, skipped
 from dali_pipes.benchmark.compare import SCHEMA, collect_sweep
-from dali_pipes.benchmark.consume import check_model
 from dali_pipes.benchmark.figures import Block, block_figures, not_measured, result_figures
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.benchmark.page import write_page
@@ -26,6 +25,7 @@ from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import LoaderConfig, TorchConfig
 from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
+from dali_pipes.models import check_model
 from dali_pipes.progress import track
 
 LEAST_EPOCH = 5_000  # images
@@ -44,7 +44,8 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     """
     out = sweep or Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
-    check_model(config.model)
+    if config.model is not None:
+        check_model(config.model)
     left_out = skipped(config)
     arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
     _say_what_is_missing(arms, left_out)

@@ -1,0 +1,41 @@
+"""Networks by name: torchvision's, and timm's where it is installed."""
+
+from difflib import get_close_matches
+from importlib.util import find_spec
+
+import torchvision
+from torch import nn
+
+from dali_pipes.errors import ConfigError
+
+
+def check_model(name: str) -> None:
+    """Raises a ConfigError that names the nearest ones unless there is such a model for classification."""
+    names = _torchvision_names()
+    if name in names or name in _timm_names():
+        return
+    near = get_close_matches(name, names, n=5, cutoff=0.3)
+    where = "torchvision.models and timm do" if find_spec("timm") else "torchvision.models does"
+    raise ConfigError(f"model is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
+
+
+def build_model(name: str, num_classes: int = 1000) -> nn.Module:
+    """The network with random weights and `num_classes` outputs; torchvision's if both have the name."""
+    check_model(name)
+    if name in _torchvision_names():
+        return torchvision.models.get_model(name, weights=None, num_classes=num_classes)
+    import timm
+
+    return timm.create_model(name, num_classes=num_classes)
+
+
+def _torchvision_names() -> list[str]:
+    return torchvision.models.list_models(torchvision.models)
+
+
+def _timm_names() -> list[str]:
+    if not find_spec("timm"):
+        return []
+    import timm
+
+    return timm.list_models()

@@ -1,0 +1,70 @@
+"""Checkpoints that are whole or not there: written aside, flushed to the disk, then renamed."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dali_pipes.errors import DaliPipesError
+
+FORMAT = 1
+
+
+class CheckpointError(DaliPipesError):
+    """A checkpoint that cannot be written or used; the text names it and says why."""
+
+
+def save(state: dict[str, Any], path: Path) -> None:
+    """Replaces `path`, at once and as a whole.
+
+    Raises:
+        CheckpointError: it cannot be written, as on a full disk; what was there before is still there.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as file:
+            torch.save({"format": FORMAT, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        _flush_folder(path.parent)
+    except (OSError, RuntimeError) as error:  # PyTorch's writer raises RuntimeError on a full disk
+        kept = f"; {path} is still that of before" if path.exists() else ""
+        raise CheckpointError(f"{path}: the checkpoint could not be written ({_reason(error)}){kept}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The state, on the CPU. Nothing in the file is executed (weights_only).
+
+    Raises:
+        CheckpointError: no such file, not a checkpoint of this program, or damaged.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such checkpoint") from None
+    except Exception as error:  # a damaged file raises what its bytes happen to bring about
+        raise CheckpointError(f"{path}: not a whole checkpoint ({_reason(error)}); take another one") from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: not a checkpoint of format {FORMAT}, which this version writes and reads")
+    return state
+
+
+def _flush_folder(folder: Path) -> None:
+    """So that the new name outlives a power cut too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

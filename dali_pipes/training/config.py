@@ -1,0 +1,102 @@
+"""What scripts/train.py is told."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dali_pipes.config import DataConfig, at_least, one_of, within
+from dali_pipes.errors import ConfigError
+
+
+@dataclass(kw_only=True, slots=True)
+class ModelConfig:
+    """The network.
+
+    Attributes:
+        name: of torchvision.models, or of timm if that is installed.
+        channels_last: memory format of the weights; on a GPU convolutions in half precision are faster with it.
+        compile: torch.compile.
+    """
+
+    name: str = "resnet50"
+    channels_last: bool = True
+    compile: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class OptimizerConfig:
+    """SGD or AdamW, in PyTorch's words.
+
+    Attributes:
+        lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
+        lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr` holds for any.
+        decay_norm_and_bias: whether biases and normalizations are decayed as well, as PyTorch's optimizers do by default.
+    """
+
+    name: str = "sgd"
+    lr: float = 0.1
+    lr_batch_size: int | None = 256
+    weight_decay: float = 1e-4
+    decay_norm_and_bias: bool = True
+    momentum: float = 0.9
+    nesterov: bool = False
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    def __post_init__(self) -> None:
+        one_of("optimizer.name", self.name, ("sgd", "adamw"))
+        at_least("optimizer.lr", self.lr, 0)
+        at_least("optimizer.weight_decay", self.weight_decay, 0)
+        at_least("optimizer.lr_batch_size", self.lr_batch_size, 1)
+        for option in ("momentum", "beta1", "beta2"):
+            within(f"optimizer.{option}", getattr(self, option), 0, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainConfig:
+    """scripts/train.py.
+
+    Attributes:
+        batch_size: images per rank and forward pass; the global batch is batch_size × accumulate × ranks.
+        accumulate: forward passes per optimizer step.
+        precision: "fp32", "bf16" or "fp16" (autocast, the latter with gradient scaling).
+        ema_decay: of an exponential average of the weights, which is then what is evaluated; None: none is kept.
+        resume: "auto" goes on from `out`/last.pt if there is one; a path goes on from that file; None starts anew.
+        checkpoint_every_s: seconds between checkpoints within an epoch; there is one after every epoch anyway.
+        eval_only: evaluates `checkpoint`, and trains nothing.
+        out: folder of the run.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    transform: Any = None
+    eval_transform: Any = None
+    loader: Any = None
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    epochs: int = 90
+    warmup_epochs: float = 5
+    batch_size: int = 64
+    eval_batch_size: int = 128
+    accumulate: int = 1
+    precision: str = "fp32"
+    label_smoothing: float = 0.0
+    ema_decay: float | None = None
+    seed: int = 0
+    on_bad_sample: str = "raise"
+    max_bad_fraction: float = 0.001
+    resume: str | None = None
+    checkpoint_every_s: float | None = 600
+    eval_only: bool = False
+    checkpoint: str | None = None
+    out: str = "runs/train"
+    overrides: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for option in ("epochs", "batch_size", "eval_batch_size", "accumulate"):
+            at_least(option, getattr(self, option), 1)
+        at_least("warmup_epochs", self.warmup_epochs, 0)
+        one_of("precision", self.precision, ("fp32", "bf16", "fp16"))
+        within("label_smoothing", self.label_smoothing, 0, 1)
+        if self.ema_decay is not None:
+            within("ema_decay", self.ema_decay, 0, 1)
+        if self.eval_only != (self.checkpoint is not None):
+            raise ConfigError("eval_only=true and checkpoint=FILE go together; to go on with training use resume=FILE")

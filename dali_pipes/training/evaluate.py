@@ -1,0 +1,47 @@
+"""Top-1, top-5 and loss over a whole validation set, every image counted once on any number of ranks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from dali_pipes.loader import Loader
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Fractions from 0 to 1; top5 counts the true class among the five most likely, or all of them if there are fewer."""
+
+    top1: float
+    top5: float
+    loss: float
+    images: int
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, loader: Loader, fabric: Any) -> Evaluation:
+    """One epoch of `loader`, whose shards together hold every image once (`last_batch="partial"`).
+
+    The ranks may have different numbers of batches: nothing is exchanged before the end, so `model` is not the one wrapped by DDP.
+    """
+    was_training = model.training
+    model.eval()
+    totals = torch.zeros(4, dtype=torch.float64, device=fabric.device)
+    for batch in loader:
+        with fabric.autocast():
+            scores = model(batch.images)
+        totals += counts(scores.float(), batch.labels)
+    model.train(was_training)
+    top1, top5, loss, images = fabric.all_reduce(totals, reduce_op="sum").tolist()
+    return Evaluation(top1 / images, top5 / images, loss / images, int(images))
+
+
+def counts(scores: Tensor, labels: Tensor) -> Tensor:
+    """(4,) float64: right at once, right among five, summed loss, images."""
+    best = scores.topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
+    loss = cross_entropy(scores, labels, reduction="sum")
+    return torch.stack(
+        [best[:, 0].sum().double(), best.any(dim=1).sum().double(), loss.double(), loss.new_tensor(len(labels)).double()]
+    )

@@ -1,0 +1,35 @@
+"""Being asked to stop: SIGTERM, SIGUSR1 or SIGUSR2, as clusters send before they take a machine away."""
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Interrupt:
+    """While it is entered, these signals are noted and nothing else, so that a step can be finished and saved.
+
+    Attributes:
+        signal: the first that came, or None.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def pass_on(self) -> None:
+        """Calls what would have handled the signal, if that is a function: SLURM's launcher requeues the job in it."""
+        if self.signal is not None and callable(before := self._before[self.signal]):
+            before(self.signal, None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal = self.signal or signal.Signals(number)
+
+    def __enter__(self) -> Self:
+        self._before = {each: signal.signal(each, self._note) for each in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for each, before in self._before.items():
+            signal.signal(each, before)

@@ -1,0 +1,51 @@
+"""What is learned how fast: parameter groups, the learning rate of every step, the average of the weights."""
+
+import math
+
+from torch import nn, optim
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from dali_pipes.training.config import OptimizerConfig, TrainConfig
+
+
+def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
+    """The learning rate after the warm-up: `lr` as it is, or scaled linearly with the global batch if `lr_batch_size` is given.
+
+    Linear scaling: Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour (2017), section 2.1.
+    """
+    return config.lr * (global_batch_size / config.lr_batch_size if config.lr_batch_size else 1.0)
+
+
+def lr_at(step: int, steps: int, warmup_steps: int, peak: float) -> float:
+    """Of one optimizer step, from 0: a linear warm-up to `peak`, then half a cosine down to 0 after the last.
+
+    Warm-up: Goyal et al. (2017), section 2.2. Cosine: Loshchilov and Hutter, SGDR (2017); He et al., Bag of Tricks (2019), 5.1.
+    """
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(1, steps - warmup_steps)))
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimizer:
+    """SGD or AdamW. Without `decay_norm_and_bias` only weights are decayed: He et al. (2019), section 3.1."""
+    groups = parameter_groups(model, config)
+    if config.name == "adamw":
+        return optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2))
+    return optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov)
+
+
+def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, object]]:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if config.decay_norm_and_bias:
+        return [{"params": trained, "weight_decay": config.weight_decay}]
+    return [
+        {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def build_ema(config: TrainConfig, model: nn.Module) -> AveragedModel | None:
+    """An exponential average of weights and buffers, updated after every optimizer step; None without `ema_decay`."""
+    if config.ema_decay is None:
+        return None
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema_decay), use_buffers=True)  # type: ignore[no-untyped-call]

@@ -1,0 +1,16 @@
+import pytest
+import torch
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.models import build_model, check_model
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "mobilenet_v3_small"])
+def test_names_of_torchvision_are_models(name):
+    model = build_model(name, 7).eval()
+    assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 7)
+
+
+def test_an_unknown_name_is_told_with_near_ones():
+    with pytest.raises(ConfigError, match=r"model is 'resnet', which torchvision.models .* near names: .*resnet"):
+        check_model("resnet")

@@ -1,0 +1,67 @@
+import errno
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from dali_pipes.training import checkpoint
+from dali_pipes.training.checkpoint import CheckpointError, load, save
+
+STATE = {"weights": {"a": torch.arange(6.0)}, "loader": {"epoch": 2, "samples": 64, "fingerprint": {"seed": 3}}}
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    save(STATE, tmp_path / "last.pt")
+    found = load(tmp_path / "last.pt")
+    assert torch.equal(found["weights"]["a"], STATE["weights"]["a"]) and found["loader"] == STATE["loader"]
+    assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_a_full_disk_leaves_the_last_good_one(tmp_path):
+    """A limit on the size of files stands for a disk that is full: the write fails in the middle."""
+    save(STATE, tmp_path / "last.pt")
+    program = (
+        "import resource, signal, sys, torch, pathlib\n"
+        "from dali_pipes.training.checkpoint import save\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try:\n"
+        "    save({'weights': {'a': torch.zeros(1_000_000)}}, pathlib.Path(sys.argv[1]))\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "last.pt")], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("CheckpointError") and "could not be written" in done.stdout, done.stderr
+    assert f"{tmp_path / 'last.pt'} is still that of before" in done.stdout
+    assert torch.equal(load(tmp_path / "last.pt")["weights"]["a"], STATE["weights"]["a"])
+    assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_a_write_that_fails_at_the_end_leaves_the_last_good_one(tmp_path, monkeypatch):
+    save(STATE, tmp_path / "last.pt")
+
+    def no_space(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", no_space)
+    with pytest.raises(CheckpointError, match=r"last\.pt: the checkpoint could not be written \(no space left on device\)"):
+        save({"weights": {}}, tmp_path / "last.pt")
+    assert "a" in load(tmp_path / "last.pt")["weights"]
+
+
+@pytest.mark.parametrize("spoil", ["nothing", "half", "text", "other", "code"])
+def test_what_is_no_checkpoint_is_refused(tmp_path, spoil):
+    path = tmp_path / "last.pt"
+    if spoil == "half":
+        save(STATE, path)
+        path.write_bytes(path.read_bytes()[:300])
+    if spoil == "text":
+        path.write_text("hello")
+    if spoil == "other":
+        torch.save({"state_dict": {}}, path)
+    if spoil == "code":
+        torch.save({"format": 1, "model": subprocess.Popen}, path)
+    told = {"nothing": "no such checkpoint", "other": "not a checkpoint of format 1"}.get(spoil, "not a whole checkpoint")
+    with pytest.raises(CheckpointError, match=told):
+        load(path)

@@ -1,0 +1,72 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from dali_pipes.training.config import OptimizerConfig, TrainConfig
+from dali_pipes.training.recipe import build_ema, build_optimizer, lr_at, parameter_groups, peak_lr
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+
+
+def test_the_rate_is_scaled_with_the_global_batch_only_if_asked_for():
+    assert peak_lr(OptimizerConfig(lr=0.1, lr_batch_size=256), 1024) == pytest.approx(0.4)
+    assert peak_lr(OptimizerConfig(lr=0.1, lr_batch_size=None), 1024) == 0.1
+
+
+def test_warm_up_is_linear_and_reaches_the_peak():
+    rates = [lr_at(step, 100, 10, 0.4) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.04 * step for step in range(1, 11)])
+    assert max(rates) == rates[9] == rates[10] == 0.4
+
+
+def test_the_cosine_ends_at_zero_and_is_halfway_in_the_middle():
+    assert lr_at(100, 100, 0, 0.4) == pytest.approx(0, abs=1e-12)
+    assert lr_at(50, 100, 0, 0.4) == pytest.approx(0.2)
+    assert lr_at(25, 100, 0, 1.0) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
+    rates = [lr_at(step, 100, 5, 1.0) for step in range(5, 101)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_without_warm_up_the_first_step_has_the_peak():
+    assert lr_at(0, 10, 0, 0.3) == 0.3
+
+
+def test_norms_and_biases_are_decayed_only_if_asked_for():
+    everything = parameter_groups(model(), OptimizerConfig(weight_decay=0.1))
+    assert [(len(group["params"]), group["weight_decay"]) for group in everything] == [(6, 0.1)]
+    weights, rest = parameter_groups(model(), OptimizerConfig(weight_decay=0.1, decay_norm_and_bias=False))
+    assert (len(weights["params"]), weights["weight_decay"]) == (2, 0.1)
+    assert (len(rest["params"]), rest["weight_decay"]) == (4, 0.0)
+
+
+def test_frozen_parameters_are_left_out():
+    frozen = model()
+    frozen[0].weight.requires_grad_(False)
+    assert sum(len(group["params"]) for group in parameter_groups(frozen, OptimizerConfig())) == 5
+
+
+def test_the_optimizer_is_the_one_that_is_named():
+    sgd = build_optimizer(OptimizerConfig(lr=0.2, momentum=0.8, nesterov=True), model())
+    assert isinstance(sgd, torch.optim.SGD)
+    assert {sgd.defaults["lr"], sgd.defaults["momentum"], sgd.defaults["nesterov"]} == {0.2, 0.8, True}
+    adamw = build_optimizer(OptimizerConfig(name="adamw", beta2=0.95), model())
+    assert isinstance(adamw, torch.optim.AdamW) and adamw.defaults["betas"] == (0.9, 0.95)
+
+
+def test_the_average_follows_weights_and_buffers():
+    trained = model()
+    ema = build_ema(TrainConfig(ema_decay=0.9), trained)
+    ema.update_parameters(trained)
+    before = trained[0].weight.detach().clone()
+    with torch.no_grad():
+        trained[0].weight += 1
+        trained[1].running_mean += 1
+    ema.update_parameters(trained)
+    assert torch.allclose(ema.module[0].weight, before + 0.1)
+    assert torch.allclose(ema.module[1].running_mean, torch.full((4,), 0.1))
+    assert build_ema(TrainConfig(), trained) is None
