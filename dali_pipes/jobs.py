@@ -119,6 +119,8 @@ class BenchmarkConfig:
 
     def __post_init__(self) -> None:
         one_of("workload", self.workload, ("loader", "train", "cold"))
+        if self.workload == "cold" and self.corun > 1:
+            raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
         for option in ("corun", "batch_size", "pairs", "min_batches", "images", "agreement_images"):
             at_least(option, getattr(self, option), 1)
         at_least("min_seconds", self.min_seconds, 0)

@@ -41,6 +41,7 @@ def mistakes(folder, empty, bare):
     yield "too few pairs", "benchmark", [train, "pairs=0"], "pairs is 0"
     yield "unknown workload", "benchmark", [train, "workload=trian"], "workload is 'trian'; choose one of loader, train, cold"
     yield "too many cpus", "benchmark", [train, "cpus=100000"], "cpus is 100000; this process may use 1 to"
+    yield "cold and several jobs", "benchmark", [train, "workload=cold", "corun=2"], "workload=cold reads every file once"
     yield "unknown baseline", "benchmark", [train, "baseline=dali_native"], "baseline is 'dali_native'"
     yield "unknown model", "benchmark", [train, "workload=train", "model=resnet"], "model is 'resnet'"
     yield "out that cannot be written", "preview", [train, "out=/proc/none"], "/proc/none: no such file or directory"

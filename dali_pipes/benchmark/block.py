@@ -37,7 +37,7 @@ def run_block(leader: Leader) -> None:
             return
         batches = _endless(loader)
         sample = next(batches)
-        consume = TrainStep(sample, work.model) if work.workload == "train" else Touch()
+        consume = TrainStep(sample, work.model) if work.model else Touch()
         consume(sample)
         consume.finish()
         first_batch_s = time.monotonic() - start

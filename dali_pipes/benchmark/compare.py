@@ -46,7 +46,8 @@ def compare(runs: Sequence[Path], console: Console) -> None:
     first, *others = runs
     for run in others:
         one, other = the_work(results[first]), the_work(results[run])
-        differ = [f"{name} ({one[name]} and {other[name]})" for name in one if one[name] != other[name]]
+        names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        differ = [f"{name} ({one.get(name)} and {other.get(name)})" for name in names]
         if differ:
             raise CompareError(f"{first} and {run} did not do the same work: {', '.join(differ)}; each alone is still right")
     rows = [
@@ -73,7 +74,10 @@ def _machine(result: Result) -> str:
 def collect_sweep(folder: Path, console: Console) -> None:
     """A table of all runs of a sweep that are done, with the options in which they differ; also as sweep.txt in its folder."""
     results = [load_result(file) for file in sorted(folder.glob("*/result.json"))]
-    options = [dict(override.lstrip("+").split("=", 1) for override in result["provenance"]["overrides"]) for result in results]
+    options = [
+        dict(override.lstrip("+").split("=", 1) for override in result["provenance"]["overrides"] if "=" in override)
+        for result in results
+    ]
     names = list(dict.fromkeys(name for each in options for name in each))
     swept = [name for name in names if len({each.get(name) for each in options}) > 1]
     rows = [

@@ -45,12 +45,11 @@ class TrainStep:
     The host runs at most two steps ahead of the GPU, so that the time inside next() is time that training has lost.
     """
 
-    def __init__(self, batch: Batch, model: str | None):
+    def __init__(self, batch: Batch, model: str):
         device = batch.images.device
         self._on_gpu = device.type == "cuda"
-        name = model or ("resnet50" if self._on_gpu else "shufflenet_v2_x0_5")
         torch.manual_seed(0)
-        self._model = build_model(name).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._model = build_model(model).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._ahead: deque[torch.cuda.Event] = deque()
         self._loss = torch.zeros((), device=device)

@@ -59,10 +59,13 @@ class FreshProcess:
             ArmError: the process failed; the text says why, or what it last wrote.
         """
         watchdog = threading.Timer(self._patience_s, self._process.kill)
+        watchdog.daemon = True
         watchdog.start()
-        line = self._process.stdout.readline()  # type: ignore[union-attr]
-        late = watchdog.finished.is_set()
-        watchdog.cancel()
+        try:
+            line = self._process.stdout.readline()  # type: ignore[union-attr]
+            late = watchdog.finished.is_set()
+        finally:
+            watchdog.cancel()
         if line:
             answer: dict[str, Any] = json.loads(line)
             if "error" in answer:

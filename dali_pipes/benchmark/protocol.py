@@ -13,12 +13,14 @@ import torch
 from dali_pipes.benchmark.fresh_process import FreshProcess
 from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.benchmark.work import Work
+from dali_pipes.cpus import available_cpus
 from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.telemetry import Sampler
 
 Block = dict[str, Any]
+SLOWEST = 5  # images/s of a whole epoch from a disk; an arm that is slower is ended as one that hangs
 
 
 def rounds(arms: Sequence[str], count: int, seed: int) -> list[list[str]]:
@@ -43,7 +45,7 @@ class Blocks:
     """
 
     def __init__(self, work: Work, manifest: Manifest, config: BenchmarkConfig, folder: Path):
-        self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus])
+        self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._work, self._manifest, self._config, self._folder = work, manifest, config, folder
         self._count = 0
         folder.mkdir()
@@ -67,6 +69,8 @@ class Blocks:
             "max_warmup_seconds": config.max_warmup_seconds,
         }
         patience = 300 + config.max_warmup_seconds + 10 * config.min_seconds
+        if config.workload == "cold":
+            patience += len(self._manifest) / SLOWEST
         block: Block = {"arm": arm, "phase": phase, "round": number}
         with contextlib.ExitStack() as stack:
             processes = [

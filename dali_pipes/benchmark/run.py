@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from dali_pipes.benchmark.agreement import gate
@@ -53,7 +54,8 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     folder = _new_folder(out)
     epoch = manifest if config.workload == "cold" else _repeated(manifest)
     epoch.save(folder / "manifest.parquet")
-    work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, config.model)
+    model = (config.model or _default_model()) if config.workload == "train" else None
+    work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, model)
     blocks = Blocks(work, manifest, config, folder / "blocks")
     with console.status("comparing pixels"):
         agreement = gate(config, work, arms, blocks.cpus, folder / "samples")
@@ -100,6 +102,10 @@ def _images(config: BenchmarkConfig) -> Manifest:
         for _ in track(pool.map(_read, paths), "reading the images into the page cache", len(manifest)):
             pass
     return manifest
+
+
+def _default_model() -> str:
+    return "resnet50" if torch.cuda.is_available() else "shufflenet_v2_x0_5"
 
 
 def _repeated(manifest: Manifest) -> Manifest:

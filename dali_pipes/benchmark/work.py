@@ -17,7 +17,7 @@ class Work:
     Attributes:
         manifest: a saved manifest.
         workload: "loader", "train" or "cold".
-        model: of torchvision.models, for "train".
+        model: a name that dali_pipes.models knows, for "train"; else None.
     """
 
     manifest: str

@@ -79,9 +79,9 @@ def test_other_images_are_refused(save, console):
 
 
 def test_transforms_of_different_kinds_are_refused(save, console):
-    kind = {"kind": "EvalTransform", "size": 224, "resize": 256}
-    with pytest.raises(CompareError, match="kind"):
-        compare([save("one", made_result()), save("other", made_result(transform=kind))], console)
+    kinds = [{"kind": "TrainTransform", "size": 224, "scale": [0.08, 1]}, {"kind": "EvalTransform", "size": 224, "resize": 256}]
+    with pytest.raises(CompareError, match=r"kind .* scale \(.* and None\), resize \(None and 256\)"):
+        compare([save(kind["kind"], made_result(transform=kind)) for kind in kinds], console)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"arms": {}}'])
@@ -96,7 +96,7 @@ def test_what_is_no_result_is_refused(tmp_path, text):
 def test_a_sweep_shows_the_options_in_which_its_runs_differ(save, console, tmp_path):
     for threads in (1, 2):
         result = made_result(1000.0 * threads)
-        result["provenance"]["overrides"] = ["data.train=/my/images", f"loader.num_threads={threads}"]
+        result["provenance"]["overrides"] = ["data.train=/my/images", "~hydra", f"loader.num_threads={threads}"]
         save(f"sweep/{threads}", result)
     collect_sweep(tmp_path / "sweep", console)
     told = console.export_text()

@@ -1,4 +1,6 @@
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -59,6 +61,15 @@ def test_a_failure_is_told_with_its_reason(do, told):
 def test_a_process_that_hangs_is_ended():
     with child("sleep", patience_s=3) as process, pytest.raises(ArmError, match="gave no answer for 3 s"):
         process.answer()
+
+
+def test_nothing_is_left_running_when_waiting_is_interrupted():
+    """Ctrl-C while an answer is waited for; a timer that lived on would keep the program from ending."""
+    with pytest.raises(KeyboardInterrupt), child("sleep") as process:
+        threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        process.answer()
+    assert process._process.poll() is not None
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
 def test_no_such_module():
