@@ -108,14 +108,6 @@ def compared(first: Sequence[Block], second: Sequence[Block], control: dict[str,
     }
 
 
-def control_ratios(blocks: Sequence[Block]) -> dict[str, Ratio]:
-    """The baseline against itself: blocks of phase "control", two for each round."""
-    one, other = blocks[0::2], blocks[1::2]
-    # which of the two ran first changes from round to round, as it does between arms
-    pairs = [(a, b) if number % 2 else (b, a) for number, (a, b) in enumerate(zip(one, other, strict=True))]
-    return {name: _ratio([a for a, _ in pairs], [b for _, b in pairs], name) for name in COMPARED}
-
-
 def _ratio(first: Sequence[Block], second: Sequence[Block], name: str) -> Ratio:
     by_round = {block["round"]: block_figures(block)[name] for block in first}
     other = {block["round"]: block_figures(block)[name] for block in second}
@@ -128,10 +120,13 @@ def _plain(ratio: Ratio, claimed: str) -> dict[str, Any]:
 
 
 def result_figures(blocks: Sequence[Block], arms: Sequence[str], baseline: str, planning: tuple[str, str] | None) -> Figures:
-    """arms, control, and planning: of two arms, the second, which follows the plan, against the first, which does not."""
+    """Of all blocks: arms; control, the baseline's block of phase "control" against its other one of each round; and planning.
+
+    planning: of two arms, the second, which follows the plan, against the first, which does not.
+    """
     of = {arm: [block for block in blocks if (block["phase"], block["arm"]) == ("round", arm)] for arm in arms}
     control_blocks = [block for block in blocks if block["phase"] == "control"]
-    control = control_ratios(control_blocks) if control_blocks else None
+    control = {name: _ratio(of[baseline], control_blocks, name) for name in COMPARED} if control_blocks else None
     measured = [arm for arm in arms if of[arm]]
     found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": None}
     if control:

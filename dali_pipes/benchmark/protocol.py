@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,16 +20,17 @@ from dali_pipes.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.telemetry import Sampler
 
 Block = dict[str, Any]
+Arm = TypeVar("Arm")
 SLOWEST = 5  # images/s of a whole epoch from a disk; an arm that is slower is ended as one that hangs
 
 
-def rounds(arms: Sequence[str], count: int, seed: int) -> list[list[str]]:
+def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
     """The arms of each round in the order in which they run: a random order, then the same reversed (ABBA), then another.
 
     What changes steadily over two such rounds, as a machine that grows warm, weighs on all arms alike.
     """
     random = np.random.default_rng(seed)
-    orders: list[list[str]] = []
+    orders: list[list[Arm]] = []
     while len(orders) < count:
         order = [arms[place] for place in random.permutation(len(arms))]
         orders += [order, order[::-1]]

@@ -170,11 +170,12 @@ def _measure(config: BenchmarkConfig, arms: Arms, blocks: Blocks, failed: dict[s
 
 
 def _plan(config: BenchmarkConfig, arms: list[str], first: str) -> Iterator[tuple[str, int, str]]:
-    """Phase, round and arm of every block."""
+    """Phase, round and arm of every block. The control is the baseline once more in each round, wherever its turn comes."""
+    blocks = [("round", arm) for arm in arms]
     if config.pairs >= LEAST_PAIRS:
-        yield from (("control", number, first) for number in range(1, config.pairs + 1) for _ in range(2))
-    for number, order in enumerate(rounds(arms, config.pairs, config.seed), 1):
-        yield from (("round", number, arm) for arm in order)
+        blocks.append(("control", first))
+    for number, order in enumerate(rounds(blocks, config.pairs, config.seed), 1):
+        yield from ((phase, number, arm) for phase, arm in order)
 
 
 def _protocol(config: BenchmarkConfig, blocks: Blocks) -> dict[str, Any]:

@@ -57,32 +57,26 @@ def rounds(arm, rates, **options):
 
 
 def control(rates):
-    return [block("torch", 1 + place // 2, "control", rate) for place, rate in enumerate(rates)]
+    return [block("torch", number, "control", rate) for number, rate in enumerate(rates, 1)]
 
 
 def test_ratios_are_taken_within_a_round():
     """The machine gets twice as fast; dali is 1.5 times as fast as torch in every round."""
     blocks = [
-        *control([100, 101, 99, 100, 100, 99, 101, 100, 100, 100]),
+        *control([101, 124, 150, 176, 199]),
         *rounds("torch", [100, 125, 150, 175, 200]),
         *rounds("dali", [150, 187.5, 225, 262.5, 300]),
     ]
     found = result_figures(blocks, ["torch", "dali"], "torch", None)
     ratio = found["arms"]["dali"]["ratio"]["images_per_s"]
+    assert found["control"]["images_per_s"]["high"] < 1.02
     assert ratio["estimate"] == pytest.approx(1.5) and ratio["low"] == pytest.approx(1.5) and ratio["claim"] == "more"
     assert found["control"]["holds"] and found["planning"] is None
     assert found["arms"]["dali"]["share_of_ceiling"] is None
 
 
-def test_a_control_that_drifts_by_order_is_no_control():
-    """Whichever block of a pair runs second is faster: ABBA order cancels it."""
-    found = result_figures(control([100, 110] * 6), ["torch"], "torch", None)
-    assert found["control"]["holds"]
-
-
 def test_a_control_that_differs_from_itself_makes_the_run_untrustworthy():
-    of_torch = [100, 130, 131, 100] * 3  # the same one of the two is faster every time
-    blocks = [*control(of_torch), *rounds("torch", [100] * 6), *rounds("dali", [200] * 6)]
+    blocks = [*control([130, 131, 129] * 2), *rounds("torch", [100] * 6), *rounds("dali", [200] * 6)]
     found = result_figures(blocks, ["torch", "dali"], "torch", None)
     assert not found["control"]["holds"]
     assert found["arms"]["dali"]["ratio"]["images_per_s"]["claim"] == "untrustworthy"
