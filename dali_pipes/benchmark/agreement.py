@@ -73,16 +73,16 @@ def agreement(job: dict[str, Any]) -> dict[str, Any]:
         other_ids, other_pixels = _first_images(work, loaders[name], job["images"])
         _save(other_pixels, folder, name)
         _save((other_pixels - pixels).abs() * AMPLIFIED, folder, name, "_difference")
-        difference = (other_pixels - pixels).abs_().numpy()
-        arms[name] = {
-            "max": float(difference.max()),
-            "mean": float(difference.mean(dtype=np.float64)),
-            "p99": float(np.percentile(difference, 99)),
-            "same_ids": torch.equal(ids, other_ids),
-        }
+        arms[name] = difference(other_pixels, pixels) | {"same_ids": torch.equal(ids, other_ids)}
     worst = {key: max((arm[key] for arm in arms.values()), default=0.0) for key in ("max", "mean", "p99")}
     same = all(arm["same_ids"] for arm in arms.values())
     return {**worst, "same_ids": same, "images": len(ids), "reference": reference, "arms": arms}
+
+
+def difference(images: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
+    """max, mean and p99 of |images - reference|."""
+    found = (images - reference).abs_().numpy()
+    return {"max": float(found.max()), "mean": float(found.mean(dtype=np.float64)), "p99": float(np.percentile(found, 99))}
 
 
 def _first_images(work: Work, config: LoaderConfig, count: int) -> tuple[torch.Tensor, torch.Tensor]:

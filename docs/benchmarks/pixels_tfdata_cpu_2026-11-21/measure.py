@@ -3,14 +3,12 @@
 import json
 import sys
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import dali_pipes as dp
-from dali_pipes.benchmark.agreement import to_steps
+from dali_pipes.benchmark.agreement import difference, to_steps
 from dali_pipes.benchmark.provenance import provenance
 
 LOADERS = {
@@ -36,20 +34,13 @@ def measure(manifest, transform):
     ids, reference = found.pop("torch")
     arms = {}
     for name, (other_ids, images) in found.items():
-        difference = (images - reference).abs().numpy()
-        arms[name] = {
-            "max": float(difference.max()),
-            "mean": float(difference.mean(dtype=np.float64)),
-            "p99": float(np.percentile(difference, 99)),
-            "same_ids": torch.equal(ids, other_ids),
-        }
+        arms[name] = difference(images, reference) | {"same_ids": torch.equal(ids, other_ids)}
     return {"images": len(ids), "reference": "torch", "arms": arms}
 
 
 def main(images):
     manifest = dp.Manifest.scan(images, progress=False)
     origin = provenance(manifest, [])
-    origin["versions"]["tensorflow-cpu"] = version("tensorflow-cpu")
     result = {
         name: {
             "agreement": measure(manifest, transform),
