@@ -20,8 +20,8 @@ CONFIGS = {
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 every_backend = pytest.mark.parametrize("name", CONFIGS)
 
-ENDLESS = """
-import os, signal, sys
+OPENED = """
+import signal, sys
 import dali_pipes as dp
 
 if __name__ == "__main__":
@@ -32,10 +32,20 @@ if __name__ == "__main__":
         "tfdata": dp.TfDataConfig(num_threads=2),
     }
     manifest = dp.Manifest.load(sys.argv[1])
-    with dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=64), batch_size=8) as loader:
+    loader = dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=64), batch_size=8)
+"""
+ENDLESS = f"""{OPENED}
+    with loader:
         while True:
             for batch in loader:
                 print(loader.epoch, flush=True)
+"""
+CARELESS = f"""{OPENED}
+    for _ in range(3):
+        for batch in loader:
+            pass
+    batch = next(iter(loader))
+    raise ValueError("never closed")
 """
 
 
@@ -88,6 +98,16 @@ def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
     assert left_behind()[2] <= shared
+
+
+@pytest.mark.parametrize("name", ["dali", "torch", "tfdata"])
+def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
+    manifest.save(tmp_path / "m.parquet")
+    (tmp_path / "careless.py").write_text(CARELESS)
+    command = [sys.executable, str(tmp_path / "careless.py"), str(tmp_path / "m.parquet"), name]
+    for _ in range(3):  # what could hang here is a race
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 1 and ended.stderr.endswith("ValueError: never closed\n")
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])

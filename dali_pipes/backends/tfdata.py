@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import traceback
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,11 +66,11 @@ class TfDataBackend:
             raise ConfigError("loader=tfdata takes pixels as stored; transform.exif=apply needs loader=dali or loader=torch")
         self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
         self._threads = config.num_threads or available_cpus()
-        self._arrays: Any = None
-        self._closed = False
+        self._iterator: list[Any] = []
+        self._close = weakref.finalize(self, self._iterator.clear)  # at the interpreter's end too: see _next
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
-        if self._closed:
+        if not self._close.alive:
             raise RuntimeError("the loader is closed")
         dataset = (
             tf.data.Dataset.from_generator(lambda: map(self._samples, rows), output_signature=_SAMPLE)
@@ -79,16 +81,23 @@ class TfDataBackend:
         )
         options = tf.data.Options()
         options.threading.private_threadpool_size = self._threads
-        self._arrays = iter(dataset.with_options(options))
+        self._iterator[:] = [iter(dataset.with_options(options))]
         batches = map(self._to_batch, iter(self._next, None))
         return to_gpu(batches, self._device, lambda images: images) if self._device.type == "cuda" else batches
 
     def _next(self) -> tuple[Any, Any, Any] | None:
-        """The next batch's arrays; None at the end. Errors are raised anew: one of TensorFlow's, kept, keeps its threads."""
+        """The next batch's arrays; None at the end.
+
+        Nothing that leaves here holds TensorFlow's iterator, not even a traceback that is kept: whoever still has it when
+        the interpreter ends waits for ever, for a thread of it that can get the interpreter no more.
+        """
         try:
-            return next(self._arrays, None)
+            return next(self._iterator[0], None)
         except tf.errors.OpError as error:
             failed = RuntimeError(error.message)
+        except BaseException as interrupt:
+            traceback.clear_frames(interrupt.__traceback__)
+            raise
         raise failed
 
     def _samples(self, rows: Rows) -> dict[str, Any]:
@@ -157,4 +166,4 @@ class TfDataBackend:
         return Batch(images[:count], labels[:count], ids[:count])
 
     def close(self) -> None:
-        self._arrays, self._closed = None, True
+        self._close()
