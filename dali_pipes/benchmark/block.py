@@ -18,22 +18,25 @@ from dali_pipes.benchmark.consume import Consumer, Touch, TrainStep
 from dali_pipes.benchmark.fresh_process import Leader, led
 from dali_pipes.benchmark.stats import is_steady
 from dali_pipes.benchmark.work import Work, from_plain
+from dali_pipes.config import LoaderConfig, TorchConfig
 from dali_pipes.loader import Loader
 from dali_pipes.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 
 GROUP_SECONDS = 0.5  # the least that one rate of the warm-up is taken over
-GROUP_BATCHES = {"loader": 12, "train": 4}  # likewise; worker processes deliver in bursts, and 12 holds many numbers of them whole
+GROUP_BATCHES = {"loader": 12, "train": 4}  # likewise
 
 
 def run_block(leader: Leader) -> None:
     """Answers when it is ready (first_batch_s, the warm-up, the GPU) and after the window (its figures, times in seconds)."""
     work = Work.from_plain(leader.job["work"])
     start = time.monotonic()
-    with work.loader(from_plain(leader.job["loader"])) as loader:
+    config = from_plain(leader.job["loader"])
+    with work.loader(config) as loader:
         if work.workload == "cold":
             leader.tell({"gpu": _gpu()})
             leader.go.wait()
-            leader.tell(_window(loader, iter(loader), Touch(), seconds=float("inf"), min_batches=len(loader)))
+            if not leader.stop.is_set():
+                leader.tell(_window(loader, iter(loader), Touch(), float("inf"), len(loader), leader.stop))
             return
         batches = _endless(loader)
         sample = next(batches)
@@ -41,16 +44,24 @@ def run_block(leader: Leader) -> None:
         consume(sample)
         consume.finish()
         first_batch_s = time.monotonic() - start
-        warm_up = _warm_up(batches, consume, leader.job["max_warmup_seconds"], GROUP_BATCHES[work.workload])
+        group_batches = _whole_bursts(GROUP_BATCHES[work.workload], config)
+        warm_up = _warm_up(batches, consume, leader.job["max_warmup_seconds"], group_batches)
         leader.tell({"first_batch_s": first_batch_s, "warm_up": warm_up, "gpu": _gpu()})
         _take_until(leader.go, batches, consume)
         if not leader.stop.is_set():
-            leader.tell(_window(loader, batches, consume, leader.job["min_seconds"], leader.job["min_batches"]))
+            least = leader.job["min_seconds"], leader.job["min_batches"]
+            leader.tell(_window(loader, batches, consume, *least, leader.stop))
         _take_until(leader.stop, batches, consume)
 
 
 def _endless(loader: Loader) -> Iterator[Batch]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
+
+
+def _whole_bursts(batches: int, config: LoaderConfig) -> int:
+    """At least so many batches: worker processes deliver in bursts of one batch each, and a part of a burst has another rate."""
+    workers = (config.num_workers if isinstance(config, TorchConfig) else None) or 1
+    return -(-batches // workers) * workers
 
 
 def _take_until(event: threading.Event, batches: Iterator[Batch], consume: Consumer) -> None:
@@ -75,7 +86,9 @@ def _warm_up(batches: Iterator[Batch], consume: Consumer, at_most_s: float, grou
     return {"seconds": time.monotonic() - start, "images": images, "steady": is_steady(rates), "rates": rates}
 
 
-def _window(loader: Loader, batches: Iterator[Batch], consume: Consumer, seconds: float, min_batches: int) -> dict[str, Any]:
+def _window(
+    loader: Loader, batches: Iterator[Batch], consume: Consumer, seconds: float, min_batches: int, stop: threading.Event
+) -> dict[str, Any]:
     """The clock runs over every fetch, and on a GPU until all of its work is done. Epochs follow each other without a pause."""
     images, device, waits, epoch_starts = 0, "", list[float](), list[int]()
     cpu, cgroup, throttled = cpu_seconds(), cgroup_cpu_seconds(os.getppid()), throttled_seconds()
@@ -92,6 +105,8 @@ def _window(loader: Loader, batches: Iterator[Batch], consume: Consumer, seconds
         images, device = images + len(batch), str(batch.images.device)
         consume(batch)
         now = time.monotonic()
+        if stop.is_set():
+            break
     consume.finish()
     end = time.monotonic()
     return {

@@ -146,9 +146,16 @@ def not_measured(blocks: Sequence[Block]) -> dict[str, str]:
     """The reason for every figure that no block has."""
     if not blocks:
         return {}
+    cold, together = "warm_up" not in blocks[0]["jobs"][0], len(blocks[0]["jobs"]) > 1
     reasons = dict.fromkeys(_FROM_GPU.values(), "no GPU was used") | {
-        "cgroup_cpu_s_per_1000_images": "no cgroup (v2) of which this run is all there is",
+        "cgroup_cpu_s_per_1000_images": "jobs at once share their cgroup"
+        if together
+        else "no cgroup (v2) of which this run is all there is",
         "throttled_s": "no cgroup (v2)",
+        "warm_up_s": "a cold block has no warm-up",
+        "steady": "a cold block has no warm-up",
+        "resident": "nothing says what is in the page cache" if cold else "only a cold block asks what is in the page cache",
+        "peak_pss_mib": "the system does not tell it",
     }
     for block in blocks:
         reasons |= {_FROM_GPU[figure]: why for figure, why in block["gpu_missing"].items()}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Set
 from types import TracebackType
 from typing import IO, Any, Self
 
-from dali_pipes.errors import DaliPipesError
+from dali_pipes.errors import BadSampleError, DaliPipesError
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
@@ -133,6 +133,9 @@ def led(run: Callable[[Leader], None]) -> None:
         leader = Leader(orders, answers)
         try:
             run(leader)
+        except BadSampleError as error:
+            _, path, why = error.bad_samples[0]
+            leader.tell({"error": f"{path}: {why}; mend or remove it (scripts/scan.py verify=full finds all such files)"})
         except DaliPipesError as error:
             leader.tell({"error": str(error)})
 

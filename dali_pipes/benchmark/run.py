@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     with console.status("comparing pixels"):
         agreement = gate(config, work, arms, blocks.cpus, folder / "samples")
     failed: dict[str, str] = {}
-    arms, swept = _with_best_workers(arms, blocks, failed)
+    arms, swept = _with_best_workers(arms, blocks, config.seed, failed)
     result = {"schema": SCHEMA, **_measure(config, arms, blocks, failed), "agreement": agreement, "workers": swept}
     result["arms"] |= {arm: {"failed": None, "skipped": why} for arm, why in left_out.items()}
     result["arms"] = {arm: result["arms"][arm] for arm in config.arms}
@@ -76,7 +77,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
     print(json.dumps(result))
     if failed:
-        raise ArmError("; ".join(failed.values()))
+        raise ArmError(f"{' and '.join(failed)} failed and {'has' if len(failed) == 1 else 'have'} no figures; the reason is above")
 
 
 def _say_what_is_missing(arms: Arms, left_out: dict[str, str]) -> None:
@@ -128,18 +129,22 @@ def _new_folder(out: Path) -> Path:
     return folder
 
 
-def _with_best_workers(arms: Arms, blocks: Blocks, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
-    """The DataLoader arms with the number of workers that is fastest here, where none was asked for, and what was tried."""
+def _with_best_workers(arms: Arms, blocks: Blocks, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
+    """The DataLoader arms with the number of workers that is fastest here, where none was asked for, and what was tried.
+
+    Each number is tried twice, in ABBA order, and judged by the mean of both.
+    """
     cores = len(blocks.cpus)
     candidates = sorted({max(1, cores // 2), cores, 3 * cores // 2, 2 * cores})
     free = {arm: loader for arm, loader in arms.items() if isinstance(loader, TorchConfig) and loader.num_workers is None}
-    tries = [(arm, workers) for arm in free for workers in candidates]
-    rates: dict[str, dict[str, float]] = {arm: {} for arm in free}
+    tries = [(arm, workers) for arm in free for order in rounds(candidates, 2, seed) for workers in order]
+    found: dict[str, dict[int, list[float]]] = {arm: {workers: [] for workers in candidates} for arm in free}
     for arm, workers in track(tries, lambda each: f"{each[0]}: {each[1]} workers", len(tries)):
         block = _try(blocks, arm, replace(free[arm], num_workers=workers), "workers", workers, failed)
         if block:
-            rates[arm][str(workers)] = block_figures(block)["images_per_s"]
-    best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items() if rate}
+            found[arm][workers].append(block_figures(block)["images_per_s"])
+    rates = {arm: {str(workers): fmean(each) for workers, each in rate.items()} for arm, rate in found.items() if arm not in failed}
+    best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items()}
     tuned = {arm: replace(free[arm], num_workers=workers) for arm, workers in best.items()}
     return arms | tuned, {arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()}
 

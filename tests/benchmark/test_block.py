@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.benchmark.block import run_block
+from dali_pipes.benchmark.block import _whole_bursts, run_block
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import DaliNativeConfig
 
@@ -106,6 +106,22 @@ def test_a_cold_block_is_one_epoch_from_its_first_fetch(work):
     found = run(replace(work, workload="cold"), dp.DaliConfig(device="cpu"))
     assert found["images"] == 40 and found["epoch_starts"] == [0]  # 37 images, filled up to whole batches
     assert "first_batch_s" not in found and found["waits_s"][0] > 0
+
+
+def test_a_cold_block_that_nobody_waits_for_ends_at_once(work, monkeypatch):
+    leader = InProcess({"work": replace(work, workload="cold").plain(), "loader": plain(dp.SyntheticConfig())})
+    slow(monkeypatch, lambda: leader.stop.set() or 0)
+    run_block(leader)
+    assert leader.answers[1]["images"] == 8
+
+
+@pytest.mark.parametrize(
+    ("config", "batches"),
+    [(dp.DaliConfig(), 12), (dp.TorchConfig(), 12), (dp.TorchConfig(num_workers=5), 15), (dp.TorchConfig(num_workers=32), 32)],
+    ids=str,
+)
+def test_a_rate_is_taken_over_whole_bursts(config, batches):
+    assert _whole_bursts(12, config) == batches
 
 
 def test_an_arm_that_raises_has_no_figure(image_folder, tmp_path):

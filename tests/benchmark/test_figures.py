@@ -42,6 +42,21 @@ def test_without_a_gpu_the_reason_is_told():
     assert not_measured([block("torch")])["joules_per_1000_images"] == "no GPU was used"
 
 
+def test_what_this_workload_does_not_have_is_told():
+    warm, together, cold = block("torch"), block("torch", jobs=2), block("torch")
+    del cold["jobs"][0]["warm_up"]
+    assert "cold block" in not_measured([warm])["resident"] and "warm_up_s" not in not_measured([warm])
+    assert "share" in not_measured([together])["cgroup_cpu_s_per_1000_images"]
+    assert not_measured([cold])["warm_up_s"] == not_measured([cold])["steady"] == "a cold block has no warm-up"
+    assert not_measured([cold])["resident"] == "nothing says what is in the page cache"
+    assert "resident" not in not_measured([cold | {"resident": 0.0}])
+
+
+@pytest.mark.parametrize("made", [block("torch"), block("torch", jobs=2)])
+def test_every_figure_that_is_not_there_has_its_reason(made):
+    assert {name for name, value in block_figures(made).items() if value is None} == set(not_measured([made]))
+
+
 def test_an_arm_over_its_blocks():
     blocks = [block("torch", 1, rate=900), block("torch", 2, rate=1000), block("torch", 3, rate=1500)]
     blocks[1]["jobs"][0]["warm_up"]["steady"] = False

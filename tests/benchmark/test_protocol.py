@@ -1,4 +1,5 @@
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -47,6 +48,25 @@ def test_jobs_at_once_measure_at_the_same_time(blocks, tmp_path):
 def test_the_cores_are_counted_from_those_that_this_process_has(blocks):
     one = blocks(cpus=1).cpus
     assert len(one) == 1 and one <= os.sched_getaffinity(0)
+
+
+def test_a_quota_bounds_every_arm(blocks, monkeypatch):
+    monkeypatch.setattr("dali_pipes.cpus._cgroup_quota", lambda: 1.5)
+    assert len(blocks().cpus) == 1
+
+
+def test_a_bad_file_is_named_with_what_can_be_done(work, manifest, image_folder, tmp_path):
+    shutil.copytree(image_folder, tmp_path / "set")
+    bad = dp.Manifest.scan(tmp_path / "set", progress=False)
+    bad.save(tmp_path / "bad.parquet")
+    bad.path(3).write_bytes(b"")
+    config = BenchmarkConfig(loaders={"torch": 1}, arms=["torch"], min_batches=6)
+    with pytest.raises(ArmError) as error:
+        Blocks(replace(work, manifest=str(tmp_path / "bad.parquet")), bad, config, tmp_path / "blocks").run(
+            "dali", plain(dp.DaliConfig(device="cpu")), "round", 1
+        )
+    assert str(error.value).startswith(f"arm dali: {bad.path(3)}: ")
+    assert "scan.py verify=full" in str(error.value) and "on_bad_sample" not in str(error.value)
 
 
 def test_a_cold_block_says_what_was_in_the_page_cache(blocks, manifest):

@@ -102,9 +102,9 @@ def test_without_enough_pairs_nothing_is_claimed(made_up, run):
 def test_an_arm_that_raises_is_a_failure_and_never_a_rate(made_up, run, when):
     made_up.failing["dali_cpu"] = when
     result, told, error = run(["torch", "dali_cpu", "dali_native"])
-    assert error == "arm dali_cpu: the file is broken"
-    assert result["arms"]["dali_cpu"] == {"failed": error, "skipped": None}
-    assert "dali_cpu FAILED and has no figures" in told
+    assert error == "dali_cpu failed and has no figures; the reason is above"
+    assert result["arms"]["dali_cpu"] == {"failed": "arm dali_cpu: the file is broken", "skipped": None}
+    assert told.count("dali_cpu FAILED and has no figures: arm dali_cpu: the file is broken") == 1
     assert made_up.ran[-1][1] == 6 and ("round", 6, "dali_cpu") not in made_up.ran
     assert result["arms"]["dali_native"]["ratio"]["images_per_s"]["claim"] == "more"
     assert result["planning"] is None
@@ -138,7 +138,8 @@ def test_workers_are_swept_and_the_fastest_number_is_kept(made_up, run, monkeypa
     rates = {2: 400.0, 4: 500.0, 6: 700.0, 8: 600.0}
     made_up.rate = lambda arm, loader: rates.get(loader.get("num_workers"), 1000.0)
     result, told, _ = run(["torch", "dali_cpu"], LOADERS | {"torch": dp.TorchConfig()}, pairs=1)
-    assert [number for phase, number, _ in made_up.ran if phase == "workers"] == [2, 4, 6, 8]
+    tried = [number for phase, number, _ in made_up.ran if phase == "workers"]
+    assert sorted(tried[:4]) == [2, 4, 6, 8] and tried[4:] == tried[3::-1]
     assert result["workers"]["torch"]["kept"] == result["work"]["loaders"]["torch"]["num_workers"] == 6
     assert "torch with 6 workers, the fastest of those tried" in told
 
