@@ -9,7 +9,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.benchmark.agreement import difference, to_steps
-from dali_pipes.benchmark.provenance import provenance
+from dali_pipes.provenance import provenance
 
 LOADERS = {
     "torch": dp.TorchConfig(),
