@@ -20,6 +20,7 @@ from dali_pipes.config import (
 from dali_pipes.cpus import available_cpus
 from dali_pipes.errors import ConfigError
 from dali_pipes.headers import MAX_PIXELS
+from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 
 @dataclass(kw_only=True, slots=True)
@@ -138,6 +139,13 @@ class BenchmarkConfig:
             raise ConfigError(f"cpus is {self.cpus}; this process may use 1 to {available_cpus()}")
 
 
+def to_yaml(config: Any) -> str:
+    """Every option of a job, as the composed configuration has it."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
 def register() -> None:
     """Puts the schemas into Hydra's ConfigStore, and the resolver `repo:` for paths inside the checkout."""
     from pathlib import Path
@@ -150,7 +158,10 @@ def register() -> None:
     store.store(name="scan_schema", node=ScanConfig)
     store.store(name="preview_schema", node=PreviewConfig)
     store.store(name="benchmark_schema", node=BenchmarkConfig)
+    store.store(name="train_schema", node=TrainConfig)
     store.store(group="data", name="schema", node=DataConfig)
+    store.store(group="model", name="schema", node=ModelConfig)
+    store.store(group="optimizer", name="schema", node=OptimizerConfig)
     for group, name, node in (
         ("transform", "train", TrainTransform),
         ("transform", "eval", EvalTransform),

@@ -1,5 +1,6 @@
 """How every script starts: compose the configuration, run the job, and end user mistakes in one line."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dali_pipes.errors import DaliPipesError
+from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.jobs import register
 
 CONF = str(Path(__file__).resolve().parents[1] / "conf")
@@ -25,6 +26,7 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
 
     def task(config: DictConfig) -> None:
         nonlocal composed
+        register()  # in a process of SLURM's launcher
         try:
             options = OmegaConf.to_object(config)
             composed = True
@@ -37,6 +39,10 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
             stop(f"{error.filename}: {(error.strerror or str(error)).lower()}")
 
     register()
+    with contextlib.suppress(ImportError):  # SLURM's launcher sends the job to processes that do not find this file
+        import cloudpickle
+
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
     try:
@@ -53,6 +59,20 @@ def sweep_folder() -> Path | None:
     """The folder of the sweep (`-m`) that this job belongs to."""
     config = HydraConfig.get()
     return Path(config.sweep.dir) if config.mode == RunMode.MULTIRUN else None
+
+
+def job_folder() -> Path | None:
+    """The folder of this job within a sweep (`-m`).
+
+    Raises:
+        ConfigError: torchrun started the sweep, once on every rank.
+    """
+    config = HydraConfig.get()
+    if config.mode != RunMode.MULTIRUN:
+        return None
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ConfigError("-m under torchrun would sweep on every rank; start each run with torchrun, or sweep with cluster=slurm")
+    return Path(config.runtime.output_dir)
 
 
 def _explain(error: BaseException) -> str:

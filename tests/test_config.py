@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.jobs import BenchmarkConfig, PreviewConfig, ScanConfig, register
+from dali_pipes.training.config import OptimizerConfig, TrainConfig
 
 CONF = Path(__file__).parents[1] / "conf"
-JOBS = {"scan": ScanConfig, "preview": PreviewConfig, "benchmark": BenchmarkConfig}
+JOBS = {"scan": ScanConfig, "preview": PreviewConfig, "benchmark": BenchmarkConfig, "train": TrainConfig}
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
@@ -41,7 +42,7 @@ def jobs_of(group):
 
 def test_every_file_in_conf_is_known():
     assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted(JOBS)
-    assert GROUPS == ["data", "experiment", "loader", "transform"]
+    assert GROUPS == ["cluster", "data", "experiment", "loader", "model", "optimizer", "transform"]
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -51,7 +52,7 @@ def test_jobs_compose_into_their_schema(job):
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group, option):
-    for job in jobs_of(group):
+    for job in ["train"] if "resnet" in option else jobs_of(group):
         override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
         assert isinstance(composed(job, override), JOBS[job])
 
@@ -76,6 +77,16 @@ def test_experiments_set_what_they_say():
     config = composed("preview", "experiment=imagenet_gpu")
     assert (config.batch_size, config.transform.dtype, config.transform.memory_format) == (256, "fp16", "channels_last")
     assert composed("benchmark", "experiment=quick").transform.size == 96
+
+
+def test_recipes_of_training():
+    demo, short = (composed("train", f"experiment={name}") for name in ("demo_resnet18", "imagenet_resnet50_short"))
+    assert demo.model.name == "resnet18" and demo.data.root.endswith("data/demo") and demo.transform.size == demo.eval_transform.size
+    assert (short.epochs, short.transform.size, short.eval_transform.size, short.precision) == (36, 176, 224, "bf16")
+    assert short.eval_transform.dtype == short.transform.dtype == "fp16" and short.optimizer.nesterov
+    assert composed("train", "model.name=vit_b_16").model.name == "vit_b_16"
+    assert composed("train", "optimizer=adamw").optimizer.lr_batch_size is None
+    assert composed("train", "cluster=slurm").resume == "auto"
 
 
 def test_defaults_in_conf_are_those_of_python():
@@ -108,6 +119,11 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.EvalTransform(resize=200), "transform.resize is 200"),
         (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=["torch", "dalli"]), "an arm is 'dalli'; choose one of torch"),
         (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=[]), "name at least one loader"),
+        (lambda: TrainConfig(epochs=0), "epochs is 0; it must be at least 1"),
+        (lambda: TrainConfig(precision="fp8"), "precision is 'fp8'; choose one of fp32, bf16, fp16"),
+        (lambda: TrainConfig(eval_only=True), "eval_only=true and checkpoint=FILE go together"),
+        (lambda: TrainConfig(transform=dp.TrainTransform(dtype="uint8")), "dtype=uint8 is not normalized"),
+        (lambda: OptimizerConfig(name="lamb"), "optimizer.name is 'lamb'"),
         (lambda: PreviewConfig(split="test"), "split is 'test'"),
         (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),
     ],

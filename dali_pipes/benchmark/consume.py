@@ -1,6 +1,5 @@
 """What is done with each batch while it is measured."""
 
-from collections import deque
 from typing import Protocol
 
 import torch
@@ -8,8 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from dali_pipes.batch import Batch
 from dali_pipes.models import build_model
-
-STEPS_AHEAD = 2
+from dali_pipes.readback import Readback
 
 
 class Consumer(Protocol):
@@ -40,10 +38,7 @@ class Touch:
 
 
 class TrainStep:
-    """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without one.
-
-    The host runs at most two steps ahead of the GPU, so that the time inside next() is time that training has lost.
-    """
+    """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without one."""
 
     def __init__(self, batch: Batch, model: str):
         device = batch.images.device
@@ -51,7 +46,7 @@ class TrainStep:
         torch.manual_seed(0)
         self._model = build_model(model).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
-        self._ahead: deque[torch.cuda.Event] = deque()
+        self._readback = Readback(device)
         self._loss = torch.zeros((), device=device)
 
     def __call__(self, batch: Batch) -> None:
@@ -62,14 +57,7 @@ class TrainStep:
         self._optimizer.zero_grad()
         self._loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        if self._on_gpu:
-            self._stay_near()
-
-    def _stay_near(self) -> None:
-        event = torch.cuda.current_stream().record_event()  # type: ignore[no-untyped-call]
-        self._ahead.append(event)
-        if len(self._ahead) > STEPS_AHEAD:
-            self._ahead.popleft().synchronize()
+        self._readback.push(self._loss)
 
     def finish(self) -> None:
         _check_finite(self._loss.detach())

@@ -20,7 +20,6 @@ from dali_pipes.benchmark.figures import Block, block_figures, not_measured, res
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.benchmark.page import write_page
 from dali_pipes.benchmark.protocol import Blocks, rounds
-from dali_pipes.benchmark.provenance import provenance
 from dali_pipes.benchmark.stats import LEAST_PAIRS
 from dali_pipes.benchmark.table import print_result
 from dali_pipes.benchmark.work import Work, plain
@@ -29,6 +28,7 @@ from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.models import check_model
 from dali_pipes.progress import track
+from dali_pipes.provenance import provenance
 
 LEAST_EPOCH = 5_000  # images
 

@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dali_pipes.errors import DaliPipesError
+from dali_pipes.training.data import difference
 
 FORMAT = 1
 
@@ -53,6 +55,14 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of format {FORMAT}, which this version writes and reads")
     return state
+
+
+def check_same(state: dict[str, Any], path: Path, model: str, classes: Sequence[str]) -> None:
+    """Raises a CheckpointError unless the weights are of this model and tell these classes apart."""
+    if state["name"] != model:
+        raise CheckpointError(f"{path}: of {state['name']}, but model.name is {model}; set model.name={state['name']}")
+    if state["classes"] != classes:
+        raise CheckpointError(f"{path} and the images: {difference(state['classes'], classes)}")
 
 
 def _flush_folder(folder: Path) -> None:

@@ -63,7 +63,7 @@ class TrainConfig:
         resume: "auto" goes on from `out`/last.pt if there is one; a path goes on from that file; None starts anew.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is one after every epoch anyway.
         eval_only: evaluates `checkpoint`, and trains nothing.
-        out: folder of the run.
+        out: folder of the run; None: a new one under runs/train.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -87,7 +87,7 @@ class TrainConfig:
     checkpoint_every_s: float | None = 600
     eval_only: bool = False
     checkpoint: str | None = None
-    out: str = "runs/train"
+    out: str | None = None
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,5 +98,8 @@ class TrainConfig:
         within("label_smoothing", self.label_smoothing, 0, 1)
         if self.ema_decay is not None:
             within("ema_decay", self.ema_decay, 0, 1)
+        for transform in (self.transform, self.eval_transform):
+            if transform is not None and transform.dtype == "uint8":
+                raise ConfigError("transform.dtype=uint8 is not normalized, and nothing can be learned from it; use fp32 or fp16")
         if self.eval_only != (self.checkpoint is not None):
             raise ConfigError("eval_only=true and checkpoint=FILE go together; to go on with training use resume=FILE")

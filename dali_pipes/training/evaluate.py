@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.loader import Loader
+from dali_pipes.loader import Loader, build_loader
+from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Shard
+from dali_pipes.training.config import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,21 @@ class Evaluation:
     top5: float
     loss: float
     images: int
+
+
+def validate(config: TrainConfig, model: nn.Module, val: Manifest, shard: Shard, fabric: Any) -> Evaluation:
+    """All validation images, by a loader that is there only for so long."""
+    with build_loader(
+        val,
+        config.loader,
+        transform=config.eval_transform,
+        batch_size=config.eval_batch_size,
+        shard=shard,
+        on_bad_sample=config.on_bad_sample,
+        max_bad_fraction=config.max_bad_fraction,
+        device=fabric.device,
+    ) as loader:
+        return evaluate(model, loader, fabric)
 
 
 @torch.no_grad()
@@ -31,7 +49,7 @@ def evaluate(model: nn.Module, loader: Loader, fabric: Any) -> Evaluation:
     totals = torch.zeros(4, dtype=torch.float64, device=fabric.device)
     for batch in loader:
         with fabric.autocast():
-            scores = model(batch.images)
+            scores = model(batch.images.float())
         totals += counts(scores.float(), batch.labels)
     model.train(was_training)
     top1, top5, loss, images = fabric.all_reduce(totals, reduce_op="sum").tolist()

@@ -1,0 +1,35 @@
+"""The images of a run, and that training and validation speak of the same classes."""
+
+from collections.abc import Sequence
+
+from dali_pipes.errors import ManifestError
+from dali_pipes.manifest import Manifest
+from dali_pipes.training.config import TrainConfig
+
+
+def open_val(config: TrainConfig) -> Manifest:
+    return Manifest.open(config.data.source("val"), cache_dir=config.data.cache_dir)
+
+
+def open_both(config: TrainConfig) -> tuple[Manifest, Manifest]:
+    """The training and the validation images.
+
+    Raises:
+        ManifestError: there are none, or a label would not mean the same in both.
+    """
+    train = Manifest.open(config.data.source("train"), cache_dir=config.data.cache_dir)
+    val = open_val(config)
+    if train.classes != val.classes:
+        raise ManifestError(f"{train.root} and {val.root}: {difference(train.classes, val.classes)}")
+    return train, val
+
+
+def difference(first: Sequence[str], second: Sequence[str]) -> str:
+    """In what two lists of classes differ, in a few words."""
+    only = [[name for name in one if name not in set(other)] for one, other in ((first, second), (second, first))]
+    told = [
+        f"{len(names)} only in the {which} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+        for names, which in zip(only, ("first", "second"), strict=True)
+        if names
+    ]
+    return f"not the same classes: {'; '.join(told) or 'another order'}; a label would mean two things"

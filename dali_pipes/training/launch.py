@@ -1,0 +1,148 @@
+"""The processes of one run: who is there, on which device, with how many CPU threads, and how they end together."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from lightning.fabric.plugins import MixedPrecision
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from torch.amp.grad_scaler import GradScaler
+
+from dali_pipes.config import LoaderConfig
+from dali_pipes.cpus import available_cpus
+from dali_pipes.errors import ConfigError, DaliPipesError
+from dali_pipes.plan import Shard
+
+T = TypeVar("T")
+
+_THREAD_OPTIONS = ("num_threads", "num_workers")
+
+
+def launch(precision: str) -> Fabric:
+    """Joins the other ranks, if torchrun or SLURM started several, and takes this rank's device.
+
+    Raises:
+        ConfigError: fewer GPUs than ranks on this machine.
+    """
+    world = Shard.from_env().count
+    if world > 1 and "RANK" not in os.environ:
+        _name_slurm_ranks()
+    local_world = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    gpus = torch.cuda.device_count()
+    if gpus and local_world > gpus:
+        raise ConfigError(f"{local_world} ranks on this machine, but it has {gpus} GPUs; start one rank per GPU")
+    fabric = Fabric(
+        accelerator="cuda" if gpus else "cpu",
+        devices=local_world,
+        num_nodes=max(1, world // local_world),
+        strategy="ddp" if world > 1 else "auto",
+        precision="32-true" if precision == "fp32" else None,
+        plugins=[
+            *([TorchElasticEnvironment()] if world > 1 else []),
+            *([_mixed(precision, "cuda" if gpus else "cpu")] if precision != "fp32" else []),
+        ],
+    )
+    fabric.launch()
+    return fabric
+
+
+def _mixed(precision: str, device: str) -> MixedPrecision:
+    """Autocast; for fp16 with gradient scaling: Micikevicius et al., Mixed Precision Training (2018), section 3.2."""
+    if precision == "bf16":
+        return MixedPrecision("bf16-mixed", device)
+    return MixedPrecision("16-mixed", device, scaler=GradScaler(device))
+
+
+def _name_slurm_ranks() -> None:
+    """SLURM's ranks under torchrun's names, with the first node's address."""
+    from submitit.helpers import TorchDistributedEnvironment
+
+    TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
+
+
+def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str]:
+    """Gives every local rank its part of the cores: PyTorch's threads here, and the loader's where they are not given.
+
+    Returns:
+        The loader's config, and a sentence that says what was done.
+    """
+    mine = (os.uname().nodename, tuple(sorted(os.sched_getaffinity(0))))
+    sharing = gathered(fabric, mine).count(mine)
+    cores = available_cpus()
+    threads = max(1, cores // sharing)
+    torch.set_num_threads(threads)
+    free: dict[str, Any] = {name: threads for name in _THREAD_OPTIONS if getattr(config, name, 0) is None}
+    shared = f" shared by {sharing} ranks" if sharing > 1 else ""
+    told = "".join(f", {name}={getattr(config, name, None) or threads}" for name in _THREAD_OPTIONS if hasattr(config, name))
+    return replace(config, **free), f"{cores} CPU cores{shared}: {threads} threads for PyTorch{told} for the loader"
+
+
+def gathered(fabric: Fabric, value: T) -> list[T]:
+    """Every rank's value, in the order of the ranks."""
+    if fabric.world_size == 1:
+        return [value]
+    values: list[Any] = [None] * fabric.world_size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def together(fabric: Fabric, action: Callable[[], T]) -> T:
+    """What `action` returns, called on rank 0 first, so that the others find what it has written.
+
+    Raises:
+        DaliPipesError: it failed on one of them. All of them end, and only rank 0 says why.
+    """
+    if fabric.world_size == 1:
+        return action()
+    result, error = None, None
+    for turn in (True, False):
+        if (fabric.global_rank == 0) == turn:
+            result, error = _attempt(action)
+        fabric.barrier()
+    errors = gathered(fabric, error)
+    failed = next((rank for rank, each in enumerate(errors) if each), None)
+    if failed is None:
+        return result  # type: ignore[return-value]
+    if fabric.global_rank:
+        sys.exit(2)
+    raise DaliPipesError(f"rank {failed}: {errors[failed]}" if failed else str(errors[0]))
+
+
+def _attempt(action: Callable[[], T]) -> tuple[T | None, str | None]:
+    try:
+        return action(), None
+    except DaliPipesError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, f"{error.filename}: {error.strerror}"
+
+
+class Votes:
+    """What any rank wishes, told to all of them at the same step: one step late, so that nobody waits for it."""
+
+    def __init__(self, fabric: Fabric):
+        self._group = dist.new_group(backend="gloo") if fabric.world_size > 1 else None
+        self._pending: tuple[Any, torch.Tensor] | None = None
+
+    def count(self, *wishes: bool) -> list[bool]:
+        """Which of the wishes any rank had, on a single rank now, and on several when each of them last called this."""
+        if self._group is None:
+            return list(wishes)
+        votes = torch.tensor(wishes, dtype=torch.int32)
+        before = self.close()
+        self._pending = dist.all_reduce(votes, dist.ReduceOp.MAX, self._group, async_op=True), votes
+        return before or [False] * len(wishes)
+
+    def close(self) -> list[bool]:
+        """Waits for the votes that are still on their way."""
+        if self._pending is None:
+            return []
+        work, votes = self._pending
+        self._pending = None
+        work.wait()
+        return votes.bool().tolist()

@@ -1,0 +1,145 @@
+"""What a run tells while it runs: a live line, a line per epoch, CSV and TensorBoard files, a log."""
+
+import csv
+import datetime
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from dali_pipes.training.meter import Meter
+
+Row = dict[str, Any]
+
+package = logging.getLogger("dali_pipes")  # bad samples are told here too
+
+SHOWN_EVERY_S = 0.5
+STEP_COLUMNS = ("epoch", "step", "loss", "lr")
+
+
+class Log:
+    """Writes into the run's folder and to stderr.
+
+    Files: epochs.csv, rewritten after each epoch; steps.csv, one row per step; TensorBoard's events; train.log.
+
+    Args:
+        folder: None: nothing is written or shown, as on every rank but the first.
+        step: the one that the run goes on with; what an earlier process wrote of it and of later ones is dropped.
+    """
+
+    def __init__(self, folder: Path | None, step: int = 0):
+        self._folder = folder
+        self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+        self._progress = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._task = self._progress.add_task("", told="")
+        self._shown, self._loss = 0.0, float("nan")
+        if folder is None:
+            return
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._board = SummaryWriter(str(folder), purge_step=step)
+        self._steps_file = _rows_before(folder / "steps.csv", step)
+        to_file = logging.FileHandler(folder / "train.log")
+        to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._handlers = [to_file, _ToConsole(self._console)]
+        package.setLevel(logging.INFO)
+        for handler in self._handlers:
+            package.addHandler(handler)
+
+    def say(self, text: str) -> None:
+        if self._folder:
+            package.info(text)
+
+    def live(self, epoch: int, epochs: int, step: int, steps: int, epoch_steps: int, meter: Meter, ranks: int) -> None:
+        """The line that changes: where the run is, how fast it goes, how much of that is waiting, and when it will be done."""
+        if self._progress.disable or time.monotonic() - self._shown < SHOWN_EVERY_S:
+            return
+        self._shown = time.monotonic()
+        images_per_s, steps_per_s, waiting = meter.pace()
+        left = f", {_clock((steps - step - 1) / steps_per_s)} left" if steps_per_s else ""
+        rate = f"{images_per_s * ranks:,.0f} images/s  {waiting:.0%} waiting{left}"
+        self._progress.update(
+            self._task,
+            description=f"epoch {epoch + 1} of {epochs}",
+            completed=step % epoch_steps + 1,
+            total=epoch_steps,
+            told=f"step {step % epoch_steps + 1:,} of {epoch_steps:,}  loss {self._loss:.3f}  {rate}",
+        )
+
+    def step(self, row: Row) -> None:
+        """epoch, step (from the start of the run), loss and lr."""
+        self._loss = row["loss"]
+        if not self._folder:
+            return
+        csv.DictWriter(self._steps_file, STEP_COLUMNS).writerow(row)
+        self._board.add_scalar("train/loss", row["loss"], row["step"])
+        self._board.add_scalar("train/lr", row["lr"], row["step"])
+
+    def epochs(self, rows: Sequence[Row], step: int, epochs: int) -> None:
+        """All epochs so far, the last of which is new, and of how many."""
+        row = rows[-1]
+        self.say(
+            f"epoch {row['epoch'] + 1} of {epochs}: loss {row['loss']:.3f}, top-1 {row['top1']:.1%}, top-5 {row['top5']:.1%} "
+            f"({row['images_per_s']:,.0f} images/s, {row['wait_share']:.0%} waiting)"
+        )
+        if not self._folder:
+            return
+        with (self._folder / "epochs.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        for name, value in row.items():
+            self._board.add_scalar(f"epoch/{name}", value, step)
+        self.flush()
+
+    def flush(self) -> None:
+        if self._folder:
+            self._steps_file.flush()
+            self._board.flush()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()
+        if self._folder:
+            self._board.close()
+            self._steps_file.close()
+            for handler in self._handlers:
+                package.removeHandler(handler)
+                handler.close()
+
+
+class _ToConsole(logging.Handler):
+    """Above the live line, if there is one."""
+
+    def __init__(self, console: Console):
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(self.format(record), markup=False, highlight=False)
+
+
+def _rows_before(path: Path, step: int) -> Any:
+    """The file of steps, open for more, with the rows of earlier steps only."""
+    rows = []
+    if path.exists():
+        with path.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["step"].isdigit() and int(row["step"]) < step]
+    file = path.open("w", newline="")
+    writer = csv.DictWriter(file, STEP_COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    return file
+
+
+def _clock(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))

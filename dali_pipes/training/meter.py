@@ -1,0 +1,83 @@
+"""What an epoch of training took, without evaluation and saving."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from dali_pipes.batch import Batch
+from dali_pipes.telemetry import cpu_seconds
+
+SUMS = ("images", "loss_sum", "losses", "cpu_s")  # over all ranks
+MEANS = ("seconds", "wait_s")  # of all ranks, which go in step
+
+
+class Meter:
+    """Counts while batches pass through `watch`.
+
+    Attributes:
+        figures: images; loss_sum over so many losses; seconds of the clock, wait_s of them for batches; cpu_s of the process tree.
+    """
+
+    def __init__(self) -> None:
+        self.figures = dict.fromkeys((*SUMS, *MEANS), 0.0)
+        self.start()
+
+    def start(self) -> None:
+        """What has passed since the last `stop` does not count."""
+        self._cpu, self._clock = cpu_seconds(), time.monotonic()
+
+    def stop(self) -> None:
+        cpu, clock = self._cpu, self._clock
+        self.start()
+        self.figures["cpu_s"] += self._cpu - cpu
+        self.figures["seconds"] += self._clock - clock
+
+    def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        source = iter(batches)
+        self._began = time.monotonic(), self.figures["images"], self.figures["wait_s"], self.figures["losses"]
+        while True:
+            before = time.monotonic()
+            batch = next(source, None)
+            if batch is None:
+                return
+            self.figures["wait_s"] += time.monotonic() - before
+            self.figures["images"] += len(batch)
+            yield batch
+
+    def add_losses(self, losses: list[float]) -> None:
+        self.figures["loss_sum"] += sum(losses)
+        self.figures["losses"] += len(losses)
+
+    def pace(self) -> tuple[float, float, float]:
+        """Of this rank, since `watch` began: images and steps per second, and the share of the time that went into waiting."""
+        clock, images, wait_s, losses = self._began
+        seconds = max(time.monotonic() - clock, 1e-9)
+        figures = self.figures
+        return (
+            (figures["images"] - images) / seconds,
+            (figures["losses"] - losses) / seconds,
+            (figures["wait_s"] - wait_s) / seconds,
+        )
+
+    def over_ranks(self, fabric: Any) -> dict[str, float]:
+        """The figures of all ranks together."""
+        mine = torch.tensor(list(self.figures.values()), dtype=torch.float64, device=fabric.device)
+        summed = dict(zip(self.figures, fabric.all_reduce(mine, reduce_op="sum").tolist(), strict=True))
+        return summed | {name: summed[name] / fabric.world_size for name in MEANS}
+
+    def load(self, figures: dict[str, float], fabric: Any) -> None:
+        """Goes on from what `over_ranks` gave, on any number of ranks."""
+        share = 1.0 if fabric.global_rank == 0 else 0.0
+        self.figures = {name: value if name in MEANS else value * share for name, value in figures.items()}
+
+
+def rates(figures: dict[str, float]) -> dict[str, float]:
+    """What the figures of all ranks come to; fractions from 0 to 1."""
+    return {
+        "loss": figures["loss_sum"] / max(figures["losses"], 1),
+        "images_per_s": figures["images"] / max(figures["seconds"], 1e-9),
+        "wait_share": figures["wait_s"] / max(figures["seconds"], 1e-9),
+        "cpu_s_per_1000_images": figures["cpu_s"] / max(figures["images"], 1) * 1e3,
+    }

@@ -1,0 +1,135 @@
+"""A run from start to end: processes, images, folder, checkpoint, training, summary."""
+
+import datetime
+import json
+import signal
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.jobs import to_yaml
+from dali_pipes.loader import Loader, build_loader
+from dali_pipes.models import check_model
+from dali_pipes.plan import Shard
+from dali_pipes.provenance import provenance
+from dali_pipes.training import checkpoint
+from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.data import open_both, open_val
+from dali_pipes.training.evaluate import validate
+from dali_pipes.training.interrupt import Interrupt
+from dali_pipes.training.launch import divide_cpus, gathered, launch, together
+from dali_pipes.training.log import Log
+from dali_pipes.training.recipe import averaged_weights, build_network
+from dali_pipes.training.summary import summarize
+from dali_pipes.training.trainer import LAST, Interrupted, Trainer
+
+
+def train(config: TrainConfig, folder: Path | None = None) -> None:
+    """Trains, or with `eval_only` evaluates. What came out is one line of JSON on stdout, the same as in summary.json.
+
+    Args:
+        folder: of this job within a sweep; else `config.out`, or a new one under runs/train.
+
+    Raises:
+        DaliPipesError: a mistake in the configuration or the images; nothing that was there before has been changed.
+        SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as a shell has it.
+    """
+    fabric = launch(config.precision)
+    check_model(config.model.name)
+    loader, cpus = divide_cpus(fabric, config.loader)
+    config = replace(config, loader=loader)
+    if config.eval_only:
+        _evaluate(config, fabric)
+        return
+    train_images, val = together(fabric, lambda: open_both(config))
+    if config.resume == "auto" and not (folder or config.out):
+        raise ConfigError("resume=auto looks for last.pt in the folder of the run; name it: out=DIR")
+    folder = Path(fabric.broadcast(str(folder or config.out or _new_folder())))
+    path = together(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
+    with (
+        build_loader(
+            train_images,
+            config.loader,
+            transform=config.transform,
+            batch_size=config.batch_size * config.accumulate,
+            seed=config.seed,
+            shard=Shard(fabric.global_rank, fabric.world_size),
+            on_bad_sample=config.on_bad_sample,
+            max_bad_fraction=config.max_bad_fraction,
+            device=fabric.device,
+        ) as images,
+        Interrupt() as interrupt,
+    ):
+        trainer = Trainer(config, fabric, images, val, folder)
+        if path:
+            together(fabric, lambda: trainer.restore(checkpoint.load(path), path))
+        with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
+            _tell_start(config, fabric, trainer, images, log, folder, cpus)
+            try:
+                trainer.fit(log, interrupt)
+            except Interrupted:
+                _leave(fabric, folder, log, interrupt)
+            finally:
+                trainer.close()
+            summary = summarize(trainer.history, fabric, images, provenance(train_images, config.overrides))
+            log.say(summary["told"])
+    if fabric.global_rank == 0:
+        (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+        print(json.dumps(summary))
+
+
+def _new_folder() -> Path:
+    return Path("runs/train", datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
+
+
+def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
+    """Makes the folder. A run that is there already is not written over."""
+    last = folder / LAST
+    path = last if config.resume == "auto" else Path(config.resume) if config.resume else None
+    if last.exists() and (path is None or path.absolute().parent != folder.absolute()):
+        raise ConfigError(f"{folder} holds a run already; go on with it (resume=auto), or choose another folder with out=DIR")
+    folder.mkdir(parents=True, exist_ok=True)
+    return None if config.resume == "auto" and not last.exists() else path
+
+
+def _tell_start(config: TrainConfig, fabric: Any, trainer: Trainer, images: Loader, log: Log, folder: Path, cpus: str) -> None:
+    """What is about to be done, with the composed configuration beside it."""
+    if fabric.global_rank:
+        return
+    plan, device = images.plan, fabric.device.type
+    log.say(
+        f"{config.model.name} on {fabric.world_size} × {device}, {config.precision}: {config.epochs} epochs of {len(images):,} "
+        f"steps of {plan.global_batch_size}; {len(plan.manifest):,} images of {len(plan.manifest.classes):,} classes"
+    )
+    log.say(f"images by {config.loader}")
+    log.say(f"{cpus}. Everything is kept in {folder}")
+    if trainer.step:
+        log.say(f"goes on at epoch {images.epoch + 1}, step {trainer.step:,} of the run")
+    name = f"config_from_step_{trainer.step}.yaml" if trainer.step else "config.yaml"
+    (folder / name).write_text(to_yaml(config))
+
+
+def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
+    """The run has been saved; who waits for that is told, and the process ends."""
+    number = max(each or 0 for each in gathered(fabric, interrupt.signal))
+    log.say(f"stopped by {signal.Signals(number).name} and saved; resume=auto out={folder} goes on")
+    interrupt.pass_on()
+    raise SystemExit(128 + number)
+
+
+def _evaluate(config: TrainConfig, fabric: Any) -> None:
+    """The checkpoint's weights, or their average if it has one, on all validation images."""
+    path = Path(str(config.checkpoint))
+    val = together(fabric, lambda: open_val(config))
+    state = together(fabric, lambda: checkpoint.load(path))
+    together(fabric, lambda: checkpoint.check_same(state, path, config.model.name, val.classes))
+    module = build_network(config.model, len(val.classes))
+    module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
+    shard = Shard(fabric.global_rank, fabric.world_size)
+    found = validate(config, module.to(fabric.device), val, shard, fabric)
+    if fabric.global_rank == 0:
+        told = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
+        print(f"{path}: {told}", file=sys.stderr)
+        print(json.dumps(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val, config.overrides)}))

@@ -1,0 +1,194 @@
+"""A run: everything that a checkpoint holds, and the loop over epochs that changes it."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dali_pipes.errors import DaliPipesError
+from dali_pipes.loader import Loader
+from dali_pipes.manifest import Manifest
+from dali_pipes.readback import Readback
+from dali_pipes.training import checkpoint
+from dali_pipes.training.checkpoint import CheckpointError
+from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.evaluate import Evaluation, validate
+from dali_pipes.training.interrupt import Interrupt
+from dali_pipes.training.launch import Votes, gathered
+from dali_pipes.training.log import Log
+from dali_pipes.training.meter import Meter, rates
+from dali_pipes.training.recipe import build_ema, build_network, build_optimizer, lr_at, peak_lr
+from dali_pipes.training.step import TrainStep
+
+LAST, BEST = "last.pt", "best.pt"
+
+
+class TrainingError(DaliPipesError):
+    """Training that cannot go on; the text says why."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and has been saved."""
+
+
+class Trainer:
+    """One rank's part of a run.
+
+    Args:
+        fabric: as `launch` gave it.
+        loader: of the training images, in global batches of batch_size × accumulate × ranks.
+        val: the validation images.
+        folder: for checkpoints.
+
+    Attributes:
+        history: one row per epoch; docs/training.md says what is in it.
+    """
+
+    def __init__(self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path):
+        self.history: list[dict[str, Any]] = []
+        self._config, self._fabric, self._loader, self._val, self._folder = config, fabric, loader, val, folder
+        if not len(loader):
+            whole = f"no whole global batch of {loader.plan.global_batch_size}"
+            raise TrainingError(f"{len(loader.plan.manifest)} training images make {whole}; choose a smaller batch_size")
+        self._meter, self._losses, self._votes = Meter(), Readback(fabric.device), Votes(fabric)
+        torch.manual_seed(config.seed)
+        self._module = build_network(config.model, len(val.classes)).to(fabric.device)
+        self._optimizer = build_optimizer(config.optimizer, self._module)
+        self._ema = build_ema(config, self._module)
+        compiled = torch.compile(self._module) if config.model.compile else self._module
+        model, optimizer = fabric.setup(compiled, self._optimizer)
+        self._train_step = TrainStep(config, fabric, model, self._module, optimizer, self._ema)
+        self._scaler = getattr(fabric.strategy.precision, "scaler", None)
+        torch.manual_seed(config.seed + 1 + fabric.global_rank)
+
+    @property
+    def step(self) -> int:
+        """The one that comes next, from the start of the run."""
+        return (self._loader.epoch + 1) * len(self._loader) - self._loader.batches_left
+
+    def fit(self, log: Log, interrupt: Interrupt) -> None:
+        """Trains to the end. last.pt is written after every epoch and from time to time, best.pt after the best epoch.
+
+        Raises:
+            Interrupted: a signal came, and the run has been saved.
+            TrainingError: the loss is not finite.
+        """
+        while len(self.history) < self._config.epochs:
+            epoch = len(self.history)
+            if self._loader.epoch == epoch:
+                self._train_epoch(log, interrupt)
+            found = validate(self._config, self._ema or self._module, self._val, self._loader.plan.shard, self._fabric)
+            self._end_epoch(epoch, found, log)
+            if any(gathered(self._fabric, interrupt.signal is not None)):
+                raise Interrupted
+
+    def _train_epoch(self, log: Log, interrupt: Interrupt) -> None:
+        epoch, saved = self._loader.epoch, time.monotonic()
+        warmup, steps = (round(epochs * len(self._loader)) for epochs in (self._config.warmup_epochs, self._config.epochs))
+        peak = peak_lr(self._config.optimizer, self._loader.plan.global_batch_size)
+        taken: list[dict[str, Any]] = []  # steps whose loss is still to come
+        self._meter.start()
+        for batch in self._meter.watch(self._loader):
+            step = self.step - 1
+            lr = lr_at(step, steps, warmup, peak)
+            taken.append({"epoch": epoch, "step": step, "lr": lr})
+            self._note(self._losses.push(self._train_step(batch, lr)), taken, log)
+            log.live(epoch, self._config.epochs, step, steps, len(self._loader), self._meter, self._fabric.world_size)
+            due = self._fabric.global_rank == 0 and time.monotonic() - saved > (self._config.checkpoint_every_s or math.inf)
+            stop, save = self._votes.count(interrupt.signal is not None, due)
+            if (stop or save) and self._loader.epoch == epoch:
+                self._note(self._losses.drain(), taken, log)
+                self._meter.stop()
+                self._save(LAST)
+                log.flush()
+                if stop:
+                    raise Interrupted
+                saved = time.monotonic()
+                self._meter.start()
+        self._note(self._losses.drain(), taken, log)
+        self._meter.stop()
+
+    def close(self) -> None:
+        """After it nothing is on its way between the ranks."""
+        self._votes.close()
+
+    def _note(self, losses: list[float], taken: list[dict[str, Any]], log: Log) -> None:
+        self._meter.add_losses(losses)
+        for loss in losses:
+            row = taken.pop(0) | {"loss": loss}
+            log.step(row)
+            if not math.isfinite(loss):
+                raise TrainingError(
+                    f"the loss is {loss} at epoch {row['epoch'] + 1}, step {row['step']}, with a learning rate of {row['lr']:.3g}; "
+                    "the last checkpoint is from before: go on from it with a lower optimizer.lr, or warm up longer"
+                )
+
+    def _end_epoch(self, epoch: int, found: Evaluation, log: Log) -> None:
+        figures = self._meter.over_ranks(self._fabric)
+        measured = {"top1": found.top1, "top5": found.top5, "val_loss": found.loss, "val_images": found.images}
+        self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
+        self._meter = Meter()
+        best = found.top1 >= max(row["top1"] for row in self.history)
+        self._save(LAST, *[BEST] if best else [])
+        log.epochs(self.history, self.step, self._config.epochs)
+
+    def _save(self, *names: str) -> None:
+        state = self._state()
+        if self._fabric.global_rank == 0:
+            for name in names:
+                checkpoint.save(state, self._folder / name)
+
+    def _state(self) -> dict[str, Any]:
+        """All that is needed to go on; every rank has a part in it."""
+        return {
+            "name": self._config.model.name,
+            "classes": self._val.classes,
+            "model": self._module.state_dict(),
+            "ema": self._ema.state_dict() if self._ema else None,
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": self._scaler.state_dict() if self._scaler else None,
+            "loader": self._loader.state_dict(),
+            "random": gathered(self._fabric, _random_state()),
+            "history": self.history,
+            "meter": self._meter.over_ranks(self._fabric),
+        }
+
+    def restore(self, state: dict[str, Any], path: Path) -> None:
+        """Goes on from a checkpoint, on any number of ranks with the same global batch.
+
+        Raises:
+            CheckpointError: it is of another model, of other classes, or of other options that it depends on.
+            ConfigError: the images, their order or the transform have changed since.
+        """
+        checkpoint.check_same(state, path, self._config.model.name, self._val.classes)
+        if bool(self._ema) != bool(state["ema"]):
+            kept = "an" if state["ema"] else "no"
+            told = f"that run kept {kept} average of its weights, and ema_decay is {self._config.ema_decay}"
+            raise CheckpointError(f"{path}: {told}; resume with the options of that run")
+        self._loader.load_state_dict(state["loader"])
+        self._module.load_state_dict(state["model"])
+        if self._ema:
+            self._ema.load_state_dict(state["ema"])
+        try:
+            self._optimizer.load_state_dict(state["optimizer"])
+        except ValueError as error:
+            raise CheckpointError(f"{path}: of another optimizer ({error}); resume with the options of that run") from None
+        if self._scaler and state["scaler"]:
+            self._scaler.load_state_dict(state["scaler"])
+        if len(state["random"]) == self._fabric.world_size:
+            _set_random_state(state["random"][self._fabric.global_rank])
+        self.history = state["history"]
+        self._meter.load(state["meter"], self._fabric)
+
+
+def _random_state() -> dict[str, Any]:
+    """What dropout and stochastic depth draw from; the plan draws from nothing that could be stored."""
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None}
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -1,0 +1,77 @@
+"""On a real SLURM of one node: two tasks, preempted in mid-epoch, queued again, gone on with."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from training.conftest import same, weights
+
+REPO = Path(__file__).parents[2]
+SETUP = str(Path(__file__).with_name("slurm.sh"))
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """An environment in which SLURM's commands find it."""
+    if os.geteuid() or not shutil.which("apt-get"):
+        pytest.skip("needs root and Debian's packages")
+    folder = tmp_path_factory.mktemp("slurm")
+    if subprocess.run(["bash", SETUP, "install", folder], check=False, timeout=250).returncode:
+        pytest.skip("Debian's slurmctld, slurmd and munge cannot be had here")
+    try:
+        subprocess.run(["bash", SETUP, "start", folder], check=True, timeout=100)
+        yield {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "OMP_NUM_THREADS": "1"}
+    finally:
+        subprocess.run(["bash", SETUP, "stop", folder], check=True, timeout=60)
+
+
+@pytest.fixture
+def submit(slurm, image_folder, tmp_path):
+    """Starts scripts/train.py, which submits two tasks and waits for them."""
+
+    def go(name):
+        options = [f"data.train={image_folder}", f"data.val={image_folder}", f"data.cache_dir={tmp_path / 'cache'}"]
+        options += ["cluster=slurm", "hydra.launcher.tasks_per_node=2", "hydra.launcher.cpus_per_task=1"]
+        options += ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "loader=dali_cpu", "epochs=2"]
+        options += ["batch_size=1", "checkpoint_every_s=0", f"hydra.sweep.dir={tmp_path / name}"]
+        return subprocess.Popen(
+            [sys.executable, str(REPO / "scripts/train.py"), *options],
+            cwd=tmp_path,
+            env=slurm,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    return go
+
+
+def finish(process, folder):
+    told, _ = process.communicate(timeout=250)
+    logs = [file.read_text()[-2000:] for file in folder.rglob("*_log.*")]
+    assert process.returncode == 0, "\n".join([told, *logs])
+    return weights(folder / "0")
+
+
+@pytest.mark.timeout(900)
+def test_preempted_and_queued_again(slurm, submit, tmp_path):
+    never = finish(submit("never"), tmp_path / "never")
+    process, last = submit("preempted"), tmp_path / "preempted/0/last.pt"
+    deadline = time.time() + 200
+    while not last.exists() or weights(last.parent)["loader"]["samples"] < 10:
+        assert time.time() < deadline and process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    job = subprocess.run(["squeue", "-h", "-o", "%A"], env=slurm, capture_output=True, text=True, check=True).stdout.split()[0]
+    subprocess.run(["scancel", "--signal=USR2", job], env=slurm, check=True)
+    preempted = finish(process, tmp_path / "preempted")
+    shown = subprocess.run(["scontrol", "show", "job", job], env=slurm, capture_output=True, text=True, check=True).stdout
+    assert "Restarts=1" in shown
+    log = (tmp_path / "preempted/0/train.log").read_text()
+    assert "stopped by SIGUSR2 and saved" in log and "goes on at epoch" in log and "on 2 × cpu" in log
+    assert all(same(never[part], preempted[part]) for part in ("model", "optimizer", "loader", "random"))
+    assert len(preempted["history"]) == 2 and preempted["history"][-1]["val_images"] == 37

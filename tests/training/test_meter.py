@@ -1,0 +1,57 @@
+import time
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+
+import dali_pipes as dp
+from dali_pipes.training.meter import Meter, rates
+from dali_pipes.training.summary import sentence
+
+
+def slow(count, seconds):
+    for _ in range(count):
+        time.sleep(seconds)
+        yield dp.Batch(torch.zeros(4, 3, 2, 2), torch.zeros(4, dtype=torch.long), torch.arange(4))
+
+
+def test_waiting_for_batches_is_told_from_using_them():
+    meter = Meter()
+    meter.start()
+    for _ in meter.watch(slow(5, 0.02)):
+        time.sleep(0.01)
+        meter.add_losses([2.0])
+    images_per_s, steps_per_s, waiting = meter.pace()
+    meter.stop()
+    figures = meter.over_ranks(Fabric(accelerator="cpu", devices=1))
+    found = rates(figures)
+    assert figures["images"] == 20 and found["loss"] == 2 and figures["wait_s"] >= 0.1
+    assert figures["seconds"] - figures["wait_s"] >= 0.05
+    assert found["wait_share"] == pytest.approx(figures["wait_s"] / figures["seconds"]) == pytest.approx(waiting, abs=0.05)
+    assert images_per_s == pytest.approx(4 * steps_per_s)
+
+
+def test_a_pause_does_not_count():
+    meter = Meter()
+    meter.start()
+    meter.stop()
+    time.sleep(0.1)
+    meter.start()
+    meter.stop()
+    assert meter.figures["seconds"] < 0.1
+
+
+def test_figures_are_gone_on_with():
+    fabric, meter = Fabric(accelerator="cpu", devices=1), Meter()
+    kept = {**meter.figures, "images": 640.0, "seconds": 5.0}
+    meter.load(kept, fabric)
+    assert meter.over_ranks(fabric) == kept
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.4, "Input-bound: 40%"), (0.02, "Compute-bound: only 2%")])
+def test_the_sentence(share, told):
+    found = {"wait_share": share, "images_per_s": 600.0, "cpu_s_per_1000_images": 2.5}
+    said = sentence(found, "cuda")
+    assert said.startswith(told) and "600 images/s, 2.5 CPU-s" in said and "cores" not in said
+    assert ("would give 1,000" in said) == (share == 0.4)
+    assert "share the same cores" in sentence(found, "cpu")

@@ -1,0 +1,162 @@
+"""scripts/train.py as it is run: killed and gone on with, on several ranks, stopped, and wrong."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from training.conftest import same, weights
+
+import dali_pipes as dp
+
+REPO = Path(__file__).parents[2]
+SCRIPT = str(REPO / "scripts/train.py")
+SMALL = ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "epochs=2", "warmup_epochs=0"]
+SMALL += ["optimizer.lr=0.01", "optimizer.lr_batch_size=null", "loader=dali_cpu"]
+
+
+@pytest.fixture
+def start(image_folder, tmp_path):
+    """Starts it in a folder of its own; one that a test leaves behind is killed."""
+    running = []
+
+    def go(*options, ranks=0, images=image_folder):
+        command = [sys.executable]
+        if ranks:
+            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        data = [f"data.train={images}", f"data.val={images}", f"data.cache_dir={tmp_path / 'cache'}"]
+        (tmp_path / "here").mkdir(exist_ok=True)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        process = subprocess.Popen(
+            [*command, SCRIPT, *data, *SMALL, *options],
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "stderr").open("w"),
+            text=True,
+            cwd=tmp_path / "here",
+            env=environment,
+            start_new_session=True,
+        )
+        running.append(process)
+        return process
+
+    yield go
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.fixture
+def finish(tmp_path):
+    def wait(process, status=0):
+        out, _ = process.communicate(timeout=200)
+        told = (tmp_path / "stderr").read_text()
+        assert process.returncode == status, told[-3000:]
+        return (json.loads(out) if out.strip() else None), told
+
+    return wait
+
+
+def rows(folder):
+    with (folder / "steps.csv").open(newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def until(condition, process):
+    deadline = time.time() + 120
+    while not condition():
+        assert time.time() < deadline and process.poll() is None
+        time.sleep(0.02)
+
+
+def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
+    """With -9: the same batches, and the same weights bit for bit."""
+    often = ["batch_size=3", "checkpoint_every_s=0"]
+    never, killed = tmp_path / "never", tmp_path / "killed"
+    finish(start(*often, f"out={never}"))
+    process = start(*often, f"out={killed}")
+    until(lambda: (killed / "last.pt").exists() and weights(killed)["loader"]["samples"] >= 9, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    at = weights(killed)["loader"]
+    assert at["samples"] % 36
+    summary, told = finish(start(*often, f"out={killed}", "resume=auto"))
+    assert f"goes on at epoch {at['epoch'] + 1}" in told and summary["images"] == 72
+    one, other = weights(never), weights(killed)
+    assert all(same(one[part], other[part]) for part in ("model", "optimizer", "loader", "random"))
+    assert rows(never) == rows(killed) and len(rows(killed)) == 24
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path):
+    """Two ranks train as one does with two parts per step, which see the same images; validation has 37 images, an odd number."""
+    summary, told = finish(start(f"out={tmp_path / 'two'}", "batch_size=4", "eval_batch_size=5", ranks=2))
+    assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 8, 37, 64)
+    assert "shared by 2 ranks" in told and told.count("epoch 1 of 2") == 1
+    alone, _ = finish(start(f"out={tmp_path / 'one'}", "batch_size=4", "accumulate=2", "eval_batch_size=5"))
+    two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
+    assert [float(row["loss"]) for row in rows(tmp_path / "one")] == pytest.approx(one["history"][0]["loss"], abs=0.5)
+    assert all(torch.allclose(two["model"][name], one["model"][name], atol=1e-3) for name in one["model"])
+    assert alone["val_loss"] == pytest.approx(summary["val_loss"], abs=1e-3)
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_two_ranks_are_stopped_and_one_goes_on(start, finish, tmp_path):
+    """The signal reaches one rank only; both stop after the same step."""
+    out = tmp_path / "run"
+    process = start(f"out={out}", "batch_size=2", "epochs=40", "checkpoint_every_s=0", ranks=2)
+    until(lambda: (out / "last.pt").exists(), process)
+    ranks = [each.pid for each in psutil.Process(process.pid).children(recursive=True) if each.cmdline()[1:2] == ["-u"]]
+    assert len(ranks) == 2
+    os.kill(ranks[1], signal.SIGUSR1)
+    process.wait(timeout=100)
+    state = weights(out)
+    assert "stopped by SIGUSR1 and saved" in (out / "train.log").read_text()
+    epochs = state["loader"]["epoch"] + 1
+    summary, _ = finish(start(f"out={out}", "batch_size=4", f"epochs={epochs}", "resume=auto"))
+    assert summary["ranks"] == 1 and summary["epochs"] == epochs and summary["images"] == epochs * 36
+    assert [int(row["step"]) for row in rows(out)] == list(range(epochs * 9))
+
+
+def test_a_rank_that_fails_ends_all_with_the_reason(start, image_folder, tmp_path):
+    folder = shutil.copytree(image_folder, tmp_path / "images")
+    manifest = dp.Manifest.scan(folder, progress=False)
+    manifest.save(tmp_path / "m.parquet")
+    bad = Path(manifest.path(5))
+    bad.write_bytes(bad.read_bytes()[:-200])
+    process = start(f"out={tmp_path / 'run'}", "batch_size=4", ranks=2, images=tmp_path / "m.parquet")
+    process.communicate(timeout=150)
+    assert process.returncode != 0
+    told = (tmp_path / "stderr").read_text()
+    assert bad.name in told and "error: epoch" in told
+
+
+def test_a_mistake_is_told_once(start, tmp_path):
+    process = start(f"out={tmp_path / 'run'}", "data.val=/no/such", ranks=2)
+    process.communicate(timeout=150)
+    told = (tmp_path / "stderr").read_text()
+    assert process.returncode != 0 and told.count("/no/such: no such folder") == 1
+
+
+def test_a_sweep_has_a_folder_for_each_job(start, finish, tmp_path):
+    sweep = tmp_path / "sweep"
+    process = start("-m", "loader=torch,dali_cpu", "epochs=1", f"hydra.sweep.dir={sweep}")
+    process.communicate(timeout=200)
+    assert process.returncode == 0, (tmp_path / "stderr").read_text()
+    losses = [[float(row["loss"]) for row in rows(sweep / job)] for job in "01"]
+    assert losses[0] == pytest.approx(losses[1], abs=0.05) and losses[0] != losses[1]
+    assert "num_workers" in (sweep / "0/config.yaml").read_text() and "device: cpu" in (sweep / "1/config.yaml").read_text()
+
+
+def test_a_sweep_under_torchrun_is_refused(start, tmp_path):
+    process = start("-m", "loader=torch,dali_cpu", ranks=1)
+    process.communicate(timeout=100)
+    assert process.returncode != 0 and "-m under torchrun would sweep on every rank" in (tmp_path / "stderr").read_text()

@@ -1,0 +1,234 @@
+"""A run in this process: what it leaves, how it is stopped and gone on with, what it refuses."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from training.conftest import same, weights
+
+import dali_pipes as dp
+from dali_pipes.errors import ConfigError, DaliPipesError, ManifestError
+from dali_pipes.training import trainer as module
+from dali_pipes.training.checkpoint import CheckpointError
+from dali_pipes.training.config import ModelConfig, OptimizerConfig
+from dali_pipes.training.run import train
+from dali_pipes.training.trainer import TrainingError
+
+LEARNED = ("model", "ema", "optimizer", "scaler", "loader", "random")
+
+
+def rows(file):
+    with file.open(newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def stop_at(monkeypatch, step, number=signal.SIGTERM):
+    """The signal comes while this step is taken."""
+    take = module.TrainStep.__call__
+
+    def stepped(self, batch, lr):
+        self.count = getattr(self, "count", 0) + 1
+        if self.count == step:
+            os.kill(os.getpid(), number)
+        return take(self, batch, lr)
+
+    monkeypatch.setattr(module.TrainStep, "__call__", stepped)
+
+
+def test_a_run_explains_itself(config, run, tmp_path):
+    summary = run(config(ema_decay=0.5))
+    out = tmp_path / "run"
+    assert json.loads((out / "summary.json").read_text()) == summary
+    assert summary["epochs"] == 2 and summary["images"] == 64 and summary["val_images"] == 37
+    assert 0 <= summary["top1"] <= summary["top5"] == 1 and 0 <= summary["wait_share"] <= 1
+    assert summary["images_per_s"] == pytest.approx(64 / summary["seconds"]) and summary["cpu_s_per_1000_images"] > 0
+    assert "bound" in summary["told"] and summary["told"] in (out / "train.log").read_text()
+    assert summary["provenance"]["data"]["images"] == 37
+    assert "name: mobilenet_v3_small" in (out / "config.yaml").read_text()
+    assert [row["step"] for row in rows(out / "steps.csv")] == [str(step) for step in range(8)]
+    assert [float(row["lr"]) for row in rows(out / "steps.csv")][:5] == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
+    epochs = rows(out / "epochs.csv")
+    assert [row["epoch"] for row in epochs] == ["0", "1"] and float(epochs[1]["top1"]) == summary["top1"]
+    steps = rows(out / "steps.csv")
+    assert float(epochs[0]["loss"]) == pytest.approx(sum(float(row["loss"]) for row in steps[:4]) / 4)
+    assert list(out.glob("events.out.tfevents*"))
+    best = weights(out, "best.pt")
+    assert best["history"][-1]["top1"] == summary["best_top1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("step", [1, 3, 4, 7])
+def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, monkeypatch, step, number):
+    """In the first and in a later epoch, after an epoch's last step; weights, average, optimizer, random numbers, and logs."""
+    run(config(ema_decay=0.5, out=str(tmp_path / "never")))
+    with monkeypatch.context() as patched:
+        stop_at(patched, step, number)
+        with pytest.raises(SystemExit) as stopped:
+            train(config(ema_decay=0.5))
+    assert stopped.value.code == 128 + number
+    state = weights(tmp_path / "run")
+    assert state["loader"]["epoch"] * 32 + state["loader"]["samples"] == step * 8
+    assert not (tmp_path / "run/summary.json").exists()
+    summary = run(config(ema_decay=0.5, resume="auto"))
+    assert summary["images"] == 64
+    never, stopped = weights(tmp_path / "never"), weights(tmp_path / "run")
+    assert all(same(never[part], stopped[part]) for part in LEARNED)
+    assert rows(tmp_path / "never/steps.csv") == rows(tmp_path / "run/steps.csv")
+    kept = [[{name: row[name] for name in ("loss", "top1", "val_loss")} for row in state["history"]] for state in (never, stopped)]
+    assert kept[0] == kept[1]
+    if step % 4:
+        assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
+
+
+def test_a_finished_run_has_nothing_left_to_do(config, run, tmp_path):
+    first = run(config())
+    again = run(config(resume="auto"))
+    assert {name: first[name] for name in ("top1", "images", "seconds")} == {
+        name: again[name] for name in ("top1", "images", "seconds")
+    }
+
+
+def test_more_epochs_go_on_from_the_last(config, run, tmp_path):
+    run(config(epochs=1, warmup_epochs=0))
+    assert run(config(epochs=3, warmup_epochs=0, resume=str(tmp_path / "run/last.pt")))["epochs"] == 3
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision(config, run, tmp_path, precision):
+    summary = run(config(epochs=1, precision=precision))
+    state = weights(tmp_path / "run")
+    assert all(each.dtype != torch.float16 for each in state["model"].values())
+    assert summary["loss"] > 0 and (state["scaler"] is None) == (precision == "bf16")
+    if precision == "fp16":
+        assert state["scaler"]["scale"] > 1
+    run(config(epochs=2, precision=precision, resume="auto"))
+
+
+def test_evaluation_alone_finds_the_same(config, run, tmp_path):
+    trained = run(config(ema_decay=0.9))
+    found = run(config(eval_only=True, checkpoint=str(tmp_path / "run/last.pt"), out=None, eval_batch_size=7))
+    assert (found["top1"], found["images"]) == (trained["top1"], 37)
+    assert found["loss"] == pytest.approx(trained["val_loss"], rel=1e-5)
+
+
+def test_the_loss_curves_of_two_loaders_lie_on_each_other(config, run, tmp_path):
+    """The pixels differ by up to a few steps of 255; so do the losses, a little, and more as the weights move apart."""
+    for name, loader in (("torch", dp.TorchConfig(num_workers=1)), ("dali", dp.DaliConfig(device="cpu", num_threads=1))):
+        run(config(loader=loader, out=str(tmp_path / name), model=ModelConfig(name="squeezenet1_1"), epochs=3))
+    torch_losses, dali_losses = ([float(row["loss"]) for row in rows(tmp_path / name / "steps.csv")] for name in ("torch", "dali"))
+    assert dali_losses != torch_losses
+    assert dali_losses == pytest.approx(torch_losses, abs=0.02)
+
+
+def test_the_loader_is_changed_at_a_checkpoint(config, run, tmp_path, monkeypatch):
+    torch_loader = dp.TorchConfig(num_workers=1)
+    run(config(loader=torch_loader, out=str(tmp_path / "never"), model=ModelConfig(name="squeezenet1_1")))
+    with monkeypatch.context() as patched:
+        stop_at(patched, 3)
+        with pytest.raises(SystemExit):
+            train(config(loader=torch_loader, model=ModelConfig(name="squeezenet1_1")))
+    run(config(resume="auto", model=ModelConfig(name="squeezenet1_1")))
+    never, changed = rows(tmp_path / "never/steps.csv"), rows(tmp_path / "run/steps.csv")
+    assert never[:3] == changed[:3] and len(changed) == 8
+    assert [float(row["loss"]) for row in changed] == pytest.approx([float(row["loss"]) for row in never], abs=0.02)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(config, run, tmp_path):
+    run(config(epochs=1))
+    before = (tmp_path / "run/last.pt").read_bytes()
+    wild = OptimizerConfig(lr=1e30, lr_batch_size=None)
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at epoch 2, step \d, with a learning rate of"):
+        train(config(epochs=3, optimizer=wild, resume="auto"))
+    assert (tmp_path / "run/last.pt").read_bytes() == before
+
+
+def test_a_run_is_not_written_over(config, run, tmp_path):
+    run(config(epochs=1))
+    with pytest.raises(ConfigError, match="holds a run already; go on with it"):
+        train(config())
+    with pytest.raises(ConfigError, match="name it: out=DIR"):
+        train(config(out=None, resume="auto"))
+
+
+def mistakes(config, folder, out):
+    from dali_pipes.config import DataConfig
+
+    other, fewer = folder.parent / "other", folder.parent / "fewer"
+    yield "no val", config(data=DataConfig(train=str(folder), val="/no/such")), ManifestError, "/no/such: no such folder"
+    told = r"not the same classes: 1 only in the first \(checkers\); 1 only in the second \(chess\)"
+    yield "classes", config(data=DataConfig(train=str(folder), val=str(other))), ManifestError, told
+    yield (
+        "model",
+        config(resume=str(out / "last.pt"), model=ModelConfig(name="squeezenet1_1")),
+        CheckpointError,
+        "of mobilenet_v3_small",
+    )
+    both = DataConfig(train=str(fewer), val=str(fewer))
+    yield "other classes", config(resume=str(out / "last.pt"), data=both), CheckpointError, "and the images: not the same classes"
+    yield "average", config(resume=str(out / "last.pt"), ema_decay=0.9), CheckpointError, "kept no average"
+    adamw = OptimizerConfig(decay_norm_and_bias=False)
+    yield "optimizer", config(resume=str(out / "last.pt"), optimizer=adamw), CheckpointError, "of another optimizer"
+    yield (
+        "seed",
+        config(resume=str(out / "last.pt"), seed=1),
+        ConfigError,
+        r"cannot resume, since these have changed: seed \(0 → 1\)",
+    )
+    yield "no checkpoint", config(resume="/no/such.pt"), CheckpointError, "/no/such.pt: no such checkpoint"
+    yield "unknown model", config(model=ModelConfig(name="resnet")), ConfigError, "model is 'resnet'"
+    yield "large batch", config(batch_size=64), DaliPipesError, "37 training images make no whole global batch of 64"
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_mistake_is_told_and_the_last_checkpoint_left_whole(config, run, image_folder, tmp_path, number):
+    run(config(epochs=1))
+    before = (tmp_path / "run/last.pt").read_bytes()
+    shutil.copytree(image_folder, tmp_path / "images")
+    (shutil.copytree(image_folder, tmp_path / "other") / "checkers").rename(tmp_path / "other/chess")
+    shutil.rmtree(shutil.copytree(image_folder, tmp_path / "fewer") / "checkers")
+    made = list(mistakes(config, tmp_path / "images", tmp_path / "run"))
+    assert len(made) == 10
+    name, wrong, kind, told = made[number]
+    if wrong.resume is None:
+        wrong.out = str(tmp_path / "another")
+    with pytest.raises(kind, match=told):
+        train(wrong)
+    assert (tmp_path / "run/last.pt").read_bytes() == before, name
+
+
+def test_a_full_disk_ends_the_run_with_the_last_good_checkpoint(config, run, tmp_path, monkeypatch):
+    run(config(epochs=1))
+    before = (tmp_path / "run/last.pt").read_bytes()
+
+    def no_space(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dali_pipes.training.checkpoint.os.fsync", no_space)
+    with pytest.raises(CheckpointError, match=r"last\.pt: the checkpoint could not be written \(no space left on device\)"):
+        train(config(resume="auto"))
+    assert (tmp_path / "run/last.pt").read_bytes() == before
+    assert sorted(file.suffix for file in (tmp_path / "run").iterdir() if file.name.startswith(".")) == []
+
+
+def test_a_bad_image_is_named_or_replaced(config, run, image_folder, tmp_path):
+    folder = shutil.copytree(image_folder, tmp_path / "images")
+    bad = config()
+    bad.data.train = bad.data.val = str(folder)
+    manifest = dp.Manifest.open(str(folder), cache_dir=bad.data.cache_dir)
+    path = Path(manifest.path(3))
+    path.write_bytes(path.read_bytes()[:200] + b"\0" * (path.stat().st_size - 200))
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    bad.on_bad_sample, bad.max_bad_fraction = "substitute", 0.1
+    manifest.save(tmp_path / "m.parquet")
+    bad.data.train = bad.data.val = str(tmp_path / "m.parquet")
+    summary = run(bad)
+    assert summary["bad_samples"][0]["path"] == str(path) and summary["val_images"] == 37
+    assert str(path) in (tmp_path / "run/train.log").read_text()
+    bad.on_bad_sample, bad.out = "raise", str(tmp_path / "raises")
+    with pytest.raises(dp.BadSampleError, match=path.name):
+        train(bad)

@@ -1,0 +1,48 @@
+import pytest
+import torch
+from lightning.fabric import Fabric
+from torch import nn
+
+import dali_pipes as dp
+from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.step import TrainStep
+
+
+def step(accumulate, **options):
+    """One step on eight images of a network without normalization; its weights after it, and the loss."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
+    fabric = Fabric(accelerator="cpu", devices=1)
+    raw = torch.optim.SGD(module.parameters(), lr=0.5)
+    model, optimizer = fabric.setup(module, raw)
+    images, labels = torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)), torch.arange(8) % 5
+    take = TrainStep(
+        TrainConfig(batch_size=8 // accumulate, accumulate=accumulate, **options), fabric, model, module, optimizer, None
+    )
+    loss = take(dp.Batch(images, labels, torch.arange(8)), lr=0.1)
+    return module[1].weight.detach(), loss, raw, images.float(), labels
+
+
+def test_a_step_is_gradient_descent():
+    weight, loss, optimizer, images, labels = step(1)
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
+    expected = nn.functional.cross_entropy(module(images), labels)
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item()) and not loss.requires_grad
+    assert torch.allclose(weight, module[1].weight - 0.1 * module[1].weight.grad)
+    assert optimizer.param_groups[0]["lr"] == 0.1 and all(each.grad is None for each in optimizer.param_groups[0]["params"])
+
+
+def test_parts_add_up_to_the_whole_batch():
+    whole, loss, *_ = step(1)
+    parts, loss_of_parts, *_ = step(4)
+    assert torch.allclose(whole, parts, atol=1e-6) and loss_of_parts.item() == pytest.approx(loss.item())
+
+
+def test_labels_are_smoothed_if_asked_for():
+    assert step(1, label_smoothing=0.2)[1].item() != pytest.approx(step(1)[1].item(), abs=1e-3)
+
+
+def test_images_in_half_precision_are_taken():
+    assert step(1, dtype=torch.float16)[1].item() == pytest.approx(step(1)[1].item(), abs=0.01)
