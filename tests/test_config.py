@@ -81,7 +81,9 @@ def test_experiments_set_what_they_say():
 
 def test_recipes_of_training():
     demo, short = (composed("train", f"experiment={name}") for name in ("demo_resnet18", "imagenet_resnet50_short"))
-    assert demo.model.name == "resnet18" and demo.data.root.endswith("data/demo") and demo.transform.size == demo.eval_transform.size
+    assert (
+        demo.model.name == "resnet18" and demo.data.root.endswith("data/demo") and demo.transform.size == demo.eval_transform.size
+    )
     assert (short.epochs, short.transform.size, short.eval_transform.size, short.precision) == (36, 176, 224, "bf16")
     assert short.eval_transform.dtype == short.transform.dtype == "fp16" and short.optimizer.nesterov
     assert composed("train", "model.name=vit_b_16").model.name == "vit_b_16"

@@ -46,6 +46,15 @@ def test_leaving_early_abandons_the_epoch(manifest, config):
         assert ids(loader)[3] == loader.plan.rows(2, 3).ids.tolist()
 
 
+@every_config
+def test_the_random_numbers_of_the_model_are_left_alone(manifest, config):
+    before = torch.get_rng_state()
+    with build(manifest, config) as loader:
+        for _ in range(2):
+            next(iter(loader))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_an_abandoned_iterator_says_so(manifest):
     with build(manifest, dp.SyntheticConfig()) as loader:
         old = iter(loader)

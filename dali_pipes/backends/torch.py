@@ -48,6 +48,7 @@ class TorchBackend:
             batch_size=None,
             num_workers=workers,
             pin_memory=config.pin_memory and device.type == "cuda",
+            generator=torch.Generator(),  # its own: the model's random numbers do not depend on the loader
             **options,
         )
 

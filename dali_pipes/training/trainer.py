@@ -49,9 +49,6 @@ class Trainer:
     def __init__(self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path):
         self.history: list[dict[str, Any]] = []
         self._config, self._fabric, self._loader, self._val, self._folder = config, fabric, loader, val, folder
-        if not len(loader):
-            whole = f"no whole global batch of {loader.plan.global_batch_size}"
-            raise TrainingError(f"{len(loader.plan.manifest)} training images make {whole}; choose a smaller batch_size")
         self._meter, self._losses, self._votes = Meter(), Readback(fabric.device), Votes(fabric)
         torch.manual_seed(config.seed)
         self._module = build_network(config.model, len(val.classes)).to(fabric.device)

@@ -12,9 +12,10 @@ from dali_pipes.training.run import train
 
 
 @pytest.fixture
-def config(image_folder, tmp_path):
+def config(image_folder, tmp_path, monkeypatch):
     """mobilenet_v3_small draws random numbers (dropout), has normalizations, and is small."""
     torch_threads = torch.get_num_threads()
+    monkeypatch.setattr("dali_pipes.training.launch.available_cpus", lambda: 1)  # tests run side by side
 
     def make(**options):
         return TrainConfig(
