@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from tensorboardX import SummaryWriter
 
 from dali_pipes.training.meter import Meter
 
@@ -41,14 +42,13 @@ class Log:
         self._shown, self._loss = 0.0, float("nan")
         if folder is None:
             return
-        from torch.utils.tensorboard import SummaryWriter
-
         self._board = SummaryWriter(str(folder), purge_step=step)
         self._steps_file = _rows_before(folder / "steps.csv", step)
         to_file = logging.FileHandler(folder / "train.log")
         to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._handlers = [to_file, _ToConsole(self._console)]
         package.setLevel(logging.INFO)
+        package.propagate = False
         for handler in self._handlers:
             package.addHandler(handler)
 
@@ -112,6 +112,7 @@ class Log:
         if self._folder:
             self._board.close()
             self._steps_file.close()
+            package.propagate = True
             for handler in self._handlers:
                 package.removeHandler(handler)
                 handler.close()

@@ -85,6 +85,7 @@ class Trainer:
         epoch, saved = self._loader.epoch, time.monotonic()
         warmup, steps = (round(epochs * len(self._loader)) for epochs in (self._config.warmup_epochs, self._config.epochs))
         peak = peak_lr(self._config.optimizer, self._loader.plan.global_batch_size)
+        every_s = math.inf if self._config.checkpoint_every_s is None else self._config.checkpoint_every_s
         taken: list[dict[str, Any]] = []  # steps whose loss is still to come
         self._meter.start()
         for batch in self._meter.watch(self._loader):
@@ -93,7 +94,7 @@ class Trainer:
             taken.append({"epoch": epoch, "step": step, "lr": lr})
             self._note(self._losses.push(self._train_step(batch, lr)), taken, log)
             log.live(epoch, self._config.epochs, step, steps, len(self._loader), self._meter, self._fabric.world_size)
-            due = self._fabric.global_rank == 0 and time.monotonic() - saved > (self._config.checkpoint_every_s or math.inf)
+            due = self._fabric.global_rank == 0 and time.monotonic() - saved > every_s
             stop, save = self._votes.count(interrupt.signal is not None, due)
             if (stop or save) and self._loader.epoch == epoch:
                 self._note(self._losses.drain(), taken, log)

@@ -19,7 +19,7 @@ import dali_pipes as dp
 
 REPO = Path(__file__).parents[2]
 SCRIPT = str(REPO / "scripts/train.py")
-SMALL = ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "epochs=2", "warmup_epochs=0"]
+SMALL = ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "epochs=2", "warmup_epochs=0", "batch_size=8"]
 SMALL += ["optimizer.lr=0.01", "optimizer.lr_batch_size=null", "loader=dali_cpu"]
 
 
@@ -35,15 +35,16 @@ def start(image_folder, tmp_path):
         data = [f"data.train={images}", f"data.val={images}", f"data.cache_dir={tmp_path / 'cache'}"]
         (tmp_path / "here").mkdir(exist_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-        process = subprocess.Popen(
-            [*command, SCRIPT, *data, *SMALL, *options],
-            stdout=subprocess.PIPE,
-            stderr=(tmp_path / "stderr").open("w"),
-            text=True,
-            cwd=tmp_path / "here",
-            env=environment,
-            start_new_session=True,
-        )
+        with (tmp_path / "stderr").open("w") as stderr:
+            process = subprocess.Popen(
+                [*command, SCRIPT, *data, *SMALL, *options],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=tmp_path / "here",
+                env=environment,
+                start_new_session=True,
+            )
         running.append(process)
         return process
 
@@ -60,7 +61,7 @@ def finish(tmp_path):
         out, _ = process.communicate(timeout=200)
         told = (tmp_path / "stderr").read_text()
         assert process.returncode == status, told[-3000:]
-        return (json.loads(out) if out.strip() else None), told
+        return json.loads(out.splitlines()[-1]), told  # gloo prints to stdout, too
 
     return wait
 
@@ -74,38 +75,41 @@ def until(condition, process):
     deadline = time.time() + 120
     while not condition():
         assert time.time() < deadline and process.poll() is None
-        time.sleep(0.02)
+        time.sleep(0.001)
 
 
 def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
     """With -9: the same batches, and the same weights bit for bit."""
-    often = ["batch_size=3", "checkpoint_every_s=0"]
+    often = ["batch_size=1", "checkpoint_every_s=0"]
     never, killed = tmp_path / "never", tmp_path / "killed"
     finish(start(*often, f"out={never}"))
     process = start(*often, f"out={killed}")
-    until(lambda: (killed / "last.pt").exists() and weights(killed)["loader"]["samples"] >= 9, process)
+    until((killed / "last.pt").exists, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     at = weights(killed)["loader"]
-    assert at["samples"] % 36
+    assert 0 < at["samples"] < 37
     summary, told = finish(start(*often, f"out={killed}", "resume=auto"))
-    assert f"goes on at epoch {at['epoch'] + 1}" in told and summary["images"] == 72
+    assert f"goes on at epoch {at['epoch'] + 1}" in told and summary["images"] == 74
     one, other = weights(never), weights(killed)
     assert all(same(one[part], other[part]) for part in ("model", "optimizer", "loader", "random"))
-    assert rows(never) == rows(killed) and len(rows(killed)) == 24
+    assert rows(never) == rows(killed) and len(rows(killed)) == 74
     assert not list((tmp_path / "here").iterdir())
 
 
 def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path):
-    """Two ranks train as one does with two parts per step, which see the same images; validation has 37 images, an odd number."""
-    summary, told = finish(start(f"out={tmp_path / 'two'}", "batch_size=4", "eval_batch_size=5", ranks=2))
-    assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 8, 37, 64)
+    """Two ranks train as one does with two parts per step, which see the same images: a step of each epoch, since batch normalization
+    makes more of rounding with every step. Validation has an odd number of images.
+    """
+    options = ["batch_size=18", "eval_batch_size=5", "model.name=shufflenet_v2_x0_5", "transform.size=64", "eval_transform.resize=72"]
+    summary, told = finish(start(f"out={tmp_path / 'two'}", *options, ranks=2))
+    assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 36, 37, 72)
     assert "shared by 2 ranks" in told and told.count("epoch 1 of 2") == 1
-    alone, _ = finish(start(f"out={tmp_path / 'one'}", "batch_size=4", "accumulate=2", "eval_batch_size=5"))
+    finish(start(f"out={tmp_path / 'one'}", *options, "accumulate=2"))
     two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
-    assert [float(row["loss"]) for row in rows(tmp_path / "one")] == pytest.approx(one["history"][0]["loss"], abs=0.5)
-    assert all(torch.allclose(two["model"][name], one["model"][name], atol=1e-3) for name in one["model"])
-    assert alone["val_loss"] == pytest.approx(summary["val_loss"], abs=1e-3)
+    assert two["history"][1]["loss"] == pytest.approx(one["history"][1]["loss"], abs=1e-4)
+    learned = [name for name in one["model"] if name.endswith(("weight", "bias"))]
+    assert all(torch.allclose(two["model"][name], one["model"][name], atol=1e-4) for name in learned)
     assert not list((tmp_path / "here").iterdir())
 
 
