@@ -99,8 +99,8 @@ class Trainer:
             if (stop or save) and self._loader.epoch == epoch:
                 self._note(self._losses.drain(), taken, log)
                 self._meter.stop()
-                self._save(LAST)
                 log.flush()
+                self._save(LAST)
                 if stop:
                     raise Interrupted
                 saved = time.monotonic()
@@ -128,9 +128,9 @@ class Trainer:
         measured = {"top1": found.top1, "top5": found.top5, "val_loss": found.loss, "val_images": found.images}
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
         self._meter = Meter()
+        log.epochs(self.history, self.step, self._config.epochs)
         best = found.top1 >= max(row["top1"] for row in self.history)
         self._save(LAST, *[BEST] if best else [])
-        log.epochs(self.history, self.step, self._config.epochs)
 
     def _save(self, *names: str) -> None:
         state = self._state()

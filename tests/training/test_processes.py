@@ -16,6 +16,8 @@ import torch
 from training.conftest import same, weights
 
 import dali_pipes as dp
+from dali_pipes.training.config import ModelConfig
+from dali_pipes.training.recipe import build_network
 
 REPO = Path(__file__).parents[2]
 SCRIPT = str(REPO / "scripts/train.py")
@@ -98,18 +100,29 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
 
 
 def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path):
-    """Two ranks train as one does with two parts per step, which see the same images: a step of each epoch, since batch normalization
-    makes more of rounding with every step. Validation has an odd number of images.
+    """Two ranks learn what one does with two parts per step, up to rounding: batch normalization makes 1 % of it in one step, which is
+    as much as one thread differs from two. Validation has an odd number of images.
     """
-    options = ["batch_size=18", "eval_batch_size=5", "model.name=shufflenet_v2_x0_5", "transform.size=64", "eval_transform.resize=72"]
+    options = [
+        "batch_size=18",
+        "eval_batch_size=5",
+        "model.name=shufflenet_v2_x0_5",
+        "transform.size=64",
+        "eval_transform.resize=72",
+        "epochs=1",
+    ]
     summary, told = finish(start(f"out={tmp_path / 'two'}", *options, ranks=2))
-    assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 36, 37, 72)
-    assert "shared by 2 ranks" in told and told.count("epoch 1 of 2") == 1
+    assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 36, 37, 36)
+    assert "shared by 2 ranks" in told and told.count("epoch 1 of 1") == 1
     finish(start(f"out={tmp_path / 'one'}", *options, "accumulate=2"))
     two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
-    assert two["history"][1]["loss"] == pytest.approx(one["history"][1]["loss"], abs=1e-4)
-    learned = [name for name in one["model"] if name.endswith(("weight", "bias"))]
-    assert all(torch.allclose(two["model"][name], one["model"][name], atol=1e-4) for name in learned)
+    assert two["history"][0]["loss"] == pytest.approx(one["history"][0]["loss"], rel=1e-4)
+    torch.manual_seed(0)
+    new = build_network(ModelConfig(name="shufflenet_v2_x0_5"), 5)
+    learned, other = (
+        torch.cat([(state["model"][name] - each).flatten() for name, each in new.named_parameters()]) for state in (one, two)
+    )
+    assert 0.001 < learned.norm() and (other - learned).norm() < 0.05 * learned.norm()
     assert not list((tmp_path / "here").iterdir())
 
 
