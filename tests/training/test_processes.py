@@ -100,8 +100,8 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
 
 
 def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path):
-    """Two ranks learn what one does with two parts per step, up to rounding: batch normalization makes 1 % of it in one step, which is
-    as much as one thread differs from two. Validation has an odd number of images.
+    """Two ranks learn what one does with two parts per step, up to rounding, of which batch normalization makes 1 % in one step: as much
+    as one thread differs from two. Validation has an odd number of images.
     """
     options = [
         "batch_size=18",
@@ -122,7 +122,7 @@ def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path)
     learned, other = (
         torch.cat([(state["model"][name] - each).flatten() for name, each in new.named_parameters()]) for state in (one, two)
     )
-    assert 0.001 < learned.norm() and (other - learned).norm() < 0.05 * learned.norm()
+    assert learned.norm() > 0.001 and (other - learned).norm() < 0.05 * learned.norm()
     assert not list((tmp_path / "here").iterdir())
 
 
