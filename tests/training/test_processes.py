@@ -100,8 +100,9 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
 
 
 def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path):
-    """Two ranks learn what one does with two parts per step, up to rounding, of which batch normalization makes 1 % in one step: as much
-    as one thread differs from two. Validation has an odd number of images.
+    """Two ranks learn what one does with two parts per step, up to rounding, which batch normalization raises to 1 % in one step.
+
+    One thread differs from two by as much. Validation has an odd number of images.
     """
     options = [
         "batch_size=18",
