@@ -279,12 +279,14 @@ class DataConfig:
         train, val: a folder with a subfolder for each class, a CSV or Parquet table of path and label, or a saved manifest;
             None: the folder of that name in `root`.
         cache_dir: where scans are remembered; None: nowhere.
+        demo: `root` is the demo set, and it is made if it is not there.
     """
 
     root: str | None = None
     train: str | None = None
     val: str | None = None
     cache_dir: str | None = None
+    demo: bool = False
 
     def source(self, split: str) -> str:
         """What names the images of "train" or "val"."""

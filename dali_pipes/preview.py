@@ -12,9 +12,9 @@ from rich.console import Console
 from dali_pipes.batch import Batch
 from dali_pipes.benchmark.agreement import to_steps
 from dali_pipes.config import Transform
+from dali_pipes.images import open_images
 from dali_pipes.jobs import PreviewConfig
 from dali_pipes.loader import build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.progress import track
 
 SHOWN, COLUMNS, GAP = 24, 6, 4
@@ -27,7 +27,7 @@ def preview(config: PreviewConfig) -> None:
     """
     console = Console(soft_wrap=True)
     Path(config.out).mkdir(parents=True, exist_ok=True)
-    manifest = Manifest.open(config.data.source(config.split), cache_dir=config.data.cache_dir)
+    manifest = open_images(config.data, config.split)
     with build_loader(
         manifest, config.loader, transform=config.transform, batch_size=config.batch_size, seed=config.seed, last_batch="partial"
     ) as loader:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.images import open_images
 from dali_pipes.jobs import ScanConfig
 from dali_pipes.manifest import Manifest
 
@@ -14,9 +15,7 @@ from dali_pipes.manifest import Manifest
 def scan(config: ScanConfig) -> None:
     """Scans one split, prints what is there and what is wrong, and saves the manifest if asked to."""
     console = Console(soft_wrap=True)
-    manifest = Manifest.open(
-        config.data.source(config.split), verify=config.verify, max_pixels=config.max_pixels, cache_dir=config.data.cache_dir
-    )
+    manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=config.max_pixels)
     console.print(_summary(manifest))
     for path, problem in manifest.problems:
         console.print(f"{escape(path)}: {escape(problem)}", highlight=False)

@@ -6,12 +6,12 @@ python scripts/planning_cost.py data.train=/my/images batch_size=256
 from _hydra import run
 
 from dali_pipes.backends.dali_planning import planning_cost
+from dali_pipes.images import open_images
 from dali_pipes.jobs import PreviewConfig
-from dali_pipes.manifest import Manifest
 
 
 def job(config: PreviewConfig) -> None:
-    manifest = Manifest.open(config.data.source(config.split), cache_dir=config.data.cache_dir)
+    manifest = open_images(config.data, config.split)
     costs = planning_cost(manifest, config.transform, config.batch_size)
     print("".join(f"{name}: {cost:.2f} CPU-µs an image\n" for name, cost in costs.items()), end="")
 

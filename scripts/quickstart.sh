@@ -11,10 +11,7 @@ root=$PWD
 setup base
 case " $* " in
   *" data."*) data=() ;;
-  *)
-    data=(data=demo)
-    .venv/bin/python scripts/make_demo_data.py >/dev/null
-    ;;
+  *) data=(data=demo) ;;
 esac
 cd "$here"
 quick=(pairs=1 min_seconds=3 max_warmup_seconds=8 "loaders.torch.num_workers=$(nproc)")

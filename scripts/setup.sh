@@ -30,3 +30,5 @@ setup() {
   .venv/bin/uv pip install --quiet --no-deps --build-constraints requirements/build.txt --editable .
   cat "$lock" pyproject.toml >"$stamp"
 }
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then setup "${1:-base}"; fi

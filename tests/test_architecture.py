@@ -32,6 +32,7 @@ ALLOWED = {
     "manifest": {"errors", "headers", "sources"},
     "plan": {"errors", "geometry", "manifest", "philox"},
     "config": {"errors", "geometry", "headers", "philox"},
+    "images": {"config", "demo", "manifest"},
     "jobs": {"config", "cpus", "errors", "headers", "training"},
     "readback": set(),
     "provenance": {"cpus", "manifest"},

@@ -24,6 +24,7 @@ from dali_pipes.benchmark.stats import LEAST_PAIRS
 from dali_pipes.benchmark.table import print_result
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import LoaderConfig, TorchConfig
+from dali_pipes.images import open_images
 from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.models import check_model
@@ -89,7 +90,7 @@ def _say_what_is_missing(arms: Arms, left_out: dict[str, str]) -> None:
 
 def _images(config: BenchmarkConfig) -> Manifest:
     """At most `config.images` of the training images. All of them are read, so that no arm finds more of them in the page cache."""
-    manifest = Manifest.open(config.data.source("train"), cache_dir=config.data.cache_dir)
+    manifest = open_images(config.data, "train")
     if len(manifest) > config.images:
         chosen = np.random.default_rng(config.seed).choice(len(manifest), config.images, replace=False)
         manifest = manifest.subset(np.sort(chosen))

@@ -2,23 +2,19 @@
 
 from collections.abc import Sequence
 
+from dali_pipes.config import DataConfig
 from dali_pipes.errors import ManifestError
+from dali_pipes.images import open_images
 from dali_pipes.manifest import Manifest
-from dali_pipes.training.config import TrainConfig
 
 
-def open_val(config: TrainConfig) -> Manifest:
-    return Manifest.open(config.data.source("val"), cache_dir=config.data.cache_dir)
-
-
-def open_both(config: TrainConfig) -> tuple[Manifest, Manifest]:
+def open_both(data: DataConfig) -> tuple[Manifest, Manifest]:
     """The training and the validation images.
 
     Raises:
         ManifestError: there are none, or a label would not mean the same in both.
     """
-    train = Manifest.open(config.data.source("train"), cache_dir=config.data.cache_dir)
-    val = open_val(config)
+    train, val = (open_images(data, split) for split in ("train", "val"))
     if train.classes != val.classes:
         raise ManifestError(f"{train.root} and {val.root}: {difference(train.classes, val.classes)}")
     return train, val

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dali_pipes.errors import ConfigError
+from dali_pipes.images import open_images
 from dali_pipes.jobs import to_yaml
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.models import check_model
@@ -16,7 +17,7 @@ from dali_pipes.plan import Shard
 from dali_pipes.provenance import provenance
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.data import open_both, open_val
+from dali_pipes.training.data import open_both
 from dali_pipes.training.evaluate import validate
 from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import divide_cpus, gathered, launch, together
@@ -43,7 +44,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
     if config.eval_only:
         _evaluate(config, fabric)
         return
-    train_images, val = together(fabric, lambda: open_both(config))
+    train_images, val = together(fabric, lambda: open_both(config.data))
     if config.resume == "auto" and not (folder or config.out):
         raise ConfigError("resume=auto looks for last.pt in the folder of the run; name it: out=DIR")
     folder = Path(fabric.broadcast(str(folder or config.out or _new_folder())))
@@ -122,7 +123,7 @@ def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoRetur
 def _evaluate(config: TrainConfig, fabric: Any) -> None:
     """The checkpoint's weights, or their average if it has one, on all validation images."""
     path = Path(str(config.checkpoint))
-    val = together(fabric, lambda: open_val(config))
+    val = together(fabric, lambda: open_images(config.data, "val"))
     state = together(fabric, lambda: checkpoint.load(path))
     together(fabric, lambda: checkpoint.check_same(state, path, config.model.name, val.classes))
     module = build_network(config.model, len(val.classes))
