@@ -8,6 +8,9 @@ from torch import nn
 
 from dali_pipes.errors import ConfigError
 
+# In training these two have further outputs, for losses of their own (Szegedy et al., 2014 and 2015); one is trained here.
+_ONE_OUTPUT = {name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")}
+
 
 def check_model(name: str) -> None:
     """Raises a ConfigError that names the nearest ones unless there is such a model for classification."""
@@ -23,7 +26,7 @@ def build_model(name: str, num_classes: int = 1000) -> nn.Module:
     """The network with random weights and `num_classes` outputs; torchvision's if both have the name."""
     check_model(name)
     if name in _torchvision_names():
-        return torchvision.models.get_model(name, weights=None, num_classes=num_classes)
+        return torchvision.models.get_model(name, weights=None, num_classes=num_classes, **_ONE_OUTPUT.get(name, {}))
     import timm
 
     return timm.create_model(name, num_classes=num_classes)

@@ -14,3 +14,9 @@ def test_names_of_torchvision_are_models(name):
 def test_an_unknown_name_is_told_with_near_ones():
     with pytest.raises(ConfigError, match=r"model is 'resnet', which torchvision.models .* near names: .*resnet"):
         check_model("resnet")
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_networks_with_further_outputs_have_one(name):
+    scores = build_model(name, 7).train()(torch.zeros(2, 3, 96, 96))
+    assert isinstance(scores, torch.Tensor) and scores.shape == (2, 7)

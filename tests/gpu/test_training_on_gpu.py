@@ -1,0 +1,57 @@
+import pytest
+import torch
+
+import dali_pipes as dp
+from dali_pipes.readback import Readback
+from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.launch import launch
+from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
+from dali_pipes.training.run import train
+from dali_pipes.training.step import TrainStep
+
+pytestmark = pytest.mark.needs_cuda
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_step_never_waits_for_the_gpu(precision, name):
+    config = TrainConfig(precision=precision, ema_decay=0.9, accumulate=2, label_smoothing=0.1)
+    fabric = launch(precision)
+    module = build_network(ModelConfig(name="resnet18"), 10).to(fabric.device)
+    raw, ema = build_optimizer(OptimizerConfig(name=name), module), build_ema(config, module)
+    model, optimizer = fabric.setup(module, raw)
+    step, readback = TrainStep(config, fabric, model, module, optimizer, ema), Readback(fabric.device)
+    images = torch.rand(16, 3, 64, 64, device=fabric.device, dtype=torch.float16)
+    batch = dp.Batch(images, torch.arange(16, device=fabric.device) % 10, torch.arange(16, device=fabric.device))
+    for _ in range(3):  # what is allocated or chosen once
+        readback.push(step(batch, 0.1))
+    losses = []
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(5):
+            losses += readback.push(step(batch, 0.1))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(losses) == 5 and all(0 < loss < 100 for loss in losses)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision):
+    """Decoded, transformed and learned from on the GPU; stopped and gone on with by resume=auto."""
+    options = {
+        "data": dp.config.DataConfig(train=str(image_folder), val=str(image_folder)),
+        "transform": dp.TrainTransform(size=64, dtype="fp16", memory_format="channels_last"),
+        "eval_transform": dp.EvalTransform(size=64, resize=72, dtype="fp16", memory_format="channels_last"),
+        "loader": dp.DaliConfig(device="gpu"),
+        "model": ModelConfig(name="resnet18"),
+        "precision": precision,
+        "batch_size": 8,
+        "warmup_epochs": 0,
+        "out": str(tmp_path / "run"),
+    }
+    train(TrainConfig(epochs=1, **options))
+    train(TrainConfig(epochs=2, resume="auto", **options))
+    told = capsys.readouterr().out
+    assert '"device": "cuda"' in told and '"epochs": 2' in told
+    state = torch.load(tmp_path / "run/last.pt", weights_only=True)
+    assert (state["scaler"] is not None) == (precision == "fp16") and len(state["history"]) == 2
