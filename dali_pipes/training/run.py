@@ -45,6 +45,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         _evaluate(config, fabric)
         return
     train_images, val = together(fabric, lambda: open_both(config.data))
+    if folder and config.out:
+        raise ConfigError(f"out={config.out} would be the folder of every job of the sweep; set hydra.sweep.dir=DIR instead")
     if config.resume == "auto" and not (folder or config.out):
         raise ConfigError("resume=auto looks for last.pt in the folder of the run; name it: out=DIR")
     folder = Path(fabric.broadcast(str(folder or config.out or _new_folder())))

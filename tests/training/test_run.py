@@ -151,6 +151,8 @@ def test_a_run_is_not_written_over(config, run, tmp_path):
     run(config(epochs=1))
     with pytest.raises(ConfigError, match="holds a run already; go on with it"):
         train(config())
+    with pytest.raises(ConfigError, match=r"set hydra\.sweep\.dir=DIR instead"):
+        train(config(), tmp_path / "sweep/0")
     with pytest.raises(ConfigError, match="name it: out=DIR"):
         train(config(out=None, resume="auto"))
 
