@@ -124,7 +124,6 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: TrainConfig(epochs=0), "epochs is 0; it must be at least 1"),
         (lambda: TrainConfig(precision="fp8"), "precision is 'fp8'; choose one of fp32, bf16, fp16"),
         (lambda: TrainConfig(eval_only=True), "eval_only=true and checkpoint=FILE go together"),
-        (lambda: TrainConfig(loader=DaliNativeConfig()), "loader is a yardstick"),
         (lambda: TrainConfig(transform=dp.TrainTransform(dtype="uint8")), "dtype=uint8 is not normalized"),
         (lambda: OptimizerConfig(name="lamb"), "optimizer.name is 'lamb'"),
         (lambda: PreviewConfig(split="test"), "split is 'test'"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.config import CachedConfig, DaliNativeConfig, DataConfig, at_least, one_of, within
+from dali_pipes.config import DataConfig, at_least, one_of, within
 from dali_pipes.errors import ConfigError
 
 
@@ -101,9 +101,5 @@ class TrainConfig:
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
                 raise ConfigError("transform.dtype=uint8 is not normalized, and nothing can be learned from it; use fp32 or fp16")
-        if isinstance(self.loader, (CachedConfig, DaliNativeConfig)):
-            raise ConfigError(
-                "loader is a yardstick that does not follow the plan, and not for training; use dali, dali_cpu or torch"
-            )
         if self.eval_only != (self.checkpoint is not None):
             raise ConfigError("eval_only=true and checkpoint=FILE go together; to go on with training use resume=FILE")

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dali_pipes.config import CachedConfig, DaliNativeConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.images import open_images
 from dali_pipes.jobs import to_yaml
@@ -37,18 +38,14 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         DaliPipesError: a mistake in the configuration or the images; nothing that was there before has been changed.
         SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as a shell has it.
     """
+    _check(config, folder)
     fabric = launch(config.precision)
-    check_model(config.model.name)
     loader, cpus = divide_cpus(fabric, config.loader)
     config = replace(config, loader=loader)
     if config.eval_only:
         _evaluate(config, fabric)
         return
     train_images, val = together(fabric, lambda: open_both(config.data))
-    if folder and config.out:
-        raise ConfigError(f"out={config.out} would be the folder of every job of the sweep; set hydra.sweep.dir=DIR instead")
-    if config.resume == "auto" and not (folder or config.out):
-        raise ConfigError("resume=auto looks for last.pt in the folder of the run; name it: out=DIR")
     folder = Path(fabric.broadcast(str(folder or config.out or _new_folder())))
     path = together(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
     with (
@@ -81,6 +78,16 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
     if fabric.global_rank == 0:
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
         print(json.dumps(summary))
+
+
+def _check(config: TrainConfig, folder: Path | None) -> None:
+    check_model(config.model.name)
+    if isinstance(config.loader, (CachedConfig, DaliNativeConfig)):
+        raise ConfigError("this loader is a yardstick outside the plan, and not for training; use loader=dali, dali_cpu or torch")
+    if folder and config.out:
+        raise ConfigError(f"out={config.out} would be the folder of every job of the sweep; set hydra.sweep.dir=DIR instead")
+    if config.resume == "auto" and not (folder or config.out):
+        raise ConfigError("resume=auto looks for last.pt in the folder of the run; name it: out=DIR")
 
 
 def _new_folder() -> Path:
