@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
 from lightning.fabric.plugins import MixedPrecision
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch.amp.grad_scaler import GradScaler
 
@@ -43,7 +44,7 @@ def launch(precision: str) -> Fabric:
         strategy="ddp" if world > 1 else "auto",
         precision="32-true" if precision == "fp32" else None,
         plugins=[
-            *([TorchElasticEnvironment()] if world > 1 else []),
+            TorchElasticEnvironment() if world > 1 else LightningEnvironment(),  # else Fabric asks SLURM's variables again
             *([_mixed(precision, "cuda" if gpus else "cpu")] if precision != "fp32" else []),
         ],
     )

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from lightning.fabric import Fabric
 from torch import nn
 
 import dali_pipes as dp
 from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.launch import launch
 from dali_pipes.training.step import TrainStep
 
 
@@ -12,7 +12,7 @@ def step(accumulate, **options):
     """One step on eight images of a network without normalization; its weights after it, and the loss."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
-    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric = launch("fp32")
     raw = torch.optim.SGD(module.parameters(), lr=0.5)
     model, optimizer = fabric.setup(module, raw)
     images, labels = torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)), torch.arange(8) % 5
