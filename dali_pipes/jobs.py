@@ -81,7 +81,7 @@ class BenchmarkConfig:
         baseline: the arm that the others are compared with; None: the first that makes its images.
         workload: "loader" takes batches as fast as they come, "train" takes a training step with each, "cold" is one epoch from
             files that are not in the page cache.
-        model: of torchvision.models, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
+        model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         corun: jobs at once on this machine, each on a GPU of its own as far as there are any.
         cpus: cores for each arm; None: all that this process may use.
         pairs: blocks of every arm; a ratio is taken within each round of blocks. Fewer than 5 give no interval and no claim.
@@ -102,7 +102,7 @@ class BenchmarkConfig:
     arms: list[str] = field(default_factory=lambda: ["torch", "loader"])
     baseline: str | None = None
     workload: str = "loader"
-    model: str | None = None
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(name=None))
     corun: int = 1
     cpus: int | None = None
     batch_size: int = 64
@@ -122,6 +122,8 @@ class BenchmarkConfig:
         one_of("workload", self.workload, ("loader", "train", "cold"))
         if self.workload == "cold" and self.corun > 1:
             raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
+        if self.model.compile or not self.model.channels_last:
+            raise ConfigError("the step of workload=train is channels_last and not compiled; only model.name can be chosen")
         for option in ("corun", "batch_size", "pairs", "min_batches", "images", "agreement_images"):
             at_least(option, getattr(self, option), 1)
         at_least("min_seconds", self.min_seconds, 0)

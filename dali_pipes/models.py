@@ -12,14 +12,20 @@ from dali_pipes.errors import ConfigError
 _ONE_OUTPUT = {name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")}
 
 
-def check_model(name: str) -> None:
-    """Raises a ConfigError that names the nearest ones unless there is such a model for classification."""
+def check_model(name: str | None) -> str:
+    """The name, if there is such a model for classification.
+
+    Raises:
+        ConfigError: there is none; the text names the nearest ones.
+    """
+    if name is None:
+        raise ConfigError("no model is named; choose one, as in model=resnet50 or model.name=vit_b_16")
     names = _torchvision_names()
     if name in names or name in _timm_names():
-        return
+        return name
     near = get_close_matches(name, names, n=5, cutoff=0.3)
     where = "torchvision.models and timm do" if find_spec("timm") else "torchvision.models does"
-    raise ConfigError(f"model is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
+    raise ConfigError(f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
 
 
 def build_model(name: str, num_classes: int = 1000) -> nn.Module:

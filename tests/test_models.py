@@ -12,7 +12,7 @@ def test_names_of_torchvision_are_models(name):
 
 
 def test_an_unknown_name_is_told_with_near_ones():
-    with pytest.raises(ConfigError, match=r"model is 'resnet', which torchvision.models .* near names: .*resnet"):
+    with pytest.raises(ConfigError, match=r"model.name is 'resnet', which torchvision.models .* near names: .*resnet"):
         check_model("resnet")
 
 

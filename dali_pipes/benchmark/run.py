@@ -47,8 +47,8 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     """
     out = sweep or Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
-    if config.model is not None:
-        check_model(config.model)
+    network = config.model.name or _default_model()
+    check_model(network)
     left_out = skipped(config)
     arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
     _say_what_is_missing(arms, left_out)
@@ -56,7 +56,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     folder = _new_folder(out)
     epoch = manifest if config.workload == "cold" else _repeated(manifest)
     epoch.save(folder / "manifest.parquet")
-    model = (config.model or _default_model()) if config.workload == "train" else None
+    model = network if config.workload == "train" else None
     work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, model)
     blocks = Blocks(work, manifest, config, folder / "blocks")
     with console.status("comparing pixels"):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dali_pipes.errors import DaliPipesError
+from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.data import difference
 
 FORMAT = 1
@@ -57,10 +58,10 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def check_same(state: dict[str, Any], path: Path, model: str, classes: Sequence[str]) -> None:
+def check_same(state: dict[str, Any], path: Path, model: ModelConfig, classes: Sequence[str]) -> None:
     """Raises a CheckpointError unless the weights are of this model and tell these classes apart."""
-    if state["name"] != model:
-        raise CheckpointError(f"{path}: of {state['name']}, but model.name is {model}; set model.name={state['name']}")
+    if state["name"] != model.name:
+        raise CheckpointError(f"{path}: of {state['name']}, but model.name is {model.name}; set model.name={state['name']}")
     if state["classes"] != classes:
         raise CheckpointError(f"{path} and the images: {difference(state['classes'], classes)}")
 

@@ -12,12 +12,12 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        name: of torchvision.models, or of timm if that is installed.
+        name: of torchvision.models, or of timm if that is installed; None only where a default makes sense, not in training.
         channels_last: memory format of the weights; on a GPU convolutions in half precision are faster with it.
         compile: torch.compile.
     """
 
-    name: str = "resnet50"
+    name: str | None = "resnet50"
     channels_last: bool = True
     compile: bool = False
 

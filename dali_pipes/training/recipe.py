@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dali_pipes.models import build_model
+from dali_pipes.models import build_model, check_model
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 
 def build_network(config: ModelConfig, num_classes: int) -> nn.Module:
     """Random weights, drawn on the CPU."""
-    module = build_model(config.name, num_classes)
+    module = build_model(check_model(config.name), num_classes)
     return module.to(memory_format=torch.channels_last) if config.channels_last else module  # type: ignore[call-overload]
 
 

@@ -134,7 +134,7 @@ def _evaluate(config: TrainConfig, fabric: Any) -> None:
     path = Path(str(config.checkpoint))
     val = together(fabric, lambda: open_images(config.data, "val"))
     state = together(fabric, lambda: checkpoint.load(path))
-    together(fabric, lambda: checkpoint.check_same(state, path, config.model.name, val.classes))
+    together(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
     module = build_network(config.model, len(val.classes))
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
     shard = Shard(fabric.global_rank, fabric.world_size)

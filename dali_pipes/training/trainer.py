@@ -160,7 +160,7 @@ class Trainer:
             CheckpointError: it is of another model, of other classes, or of other options that it depends on.
             ConfigError: the images, their order or the transform have changed since.
         """
-        checkpoint.check_same(state, path, self._config.model.name, self._val.classes)
+        checkpoint.check_same(state, path, self._config.model, self._val.classes)
         if bool(self._ema) != bool(state["ema"]):
             kept = "an" if state["ema"] else "no"
             told = f"that run kept {kept} average of its weights, and ema_decay is {self._config.ema_decay}"

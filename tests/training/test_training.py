@@ -184,7 +184,7 @@ def mistakes(config, folder, out):
         r"cannot resume, since these have changed: seed \(0 → 1\)",
     )
     yield "no checkpoint", config(resume="/no/such.pt"), CheckpointError, "/no/such.pt: no such checkpoint"
-    yield "unknown model", config(model=ModelConfig(name="resnet")), ConfigError, "model is 'resnet'"
+    yield "unknown model", config(model=ModelConfig(name="resnet")), ConfigError, "model.name is 'resnet'"
     yield "large batch", config(batch_size=64), ConfigError, "37 images do not fill one global batch of 64"
 
 
