@@ -125,6 +125,8 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: TrainConfig(precision="fp8"), "precision is 'fp8'; choose one of fp32, bf16, fp16"),
         (lambda: TrainConfig(eval_only=True), "eval_only=true and checkpoint=FILE go together"),
         (lambda: TrainConfig(transform=dp.TrainTransform(dtype="uint8")), "dtype=uint8 is not normalized"),
+        (lambda: OptimizerConfig(nesterov=True, momentum=0), "nesterov=true needs optimizer.momentum"),
+        (lambda: OptimizerConfig(beta2=1), "optimizer.beta2 is 1"),
         (lambda: OptimizerConfig(name="lamb"), "optimizer.name is 'lamb'"),
         (lambda: PreviewConfig(split="test"), "split is 'test'"),
         (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),

@@ -47,8 +47,11 @@ class OptimizerConfig:
         at_least("optimizer.lr", self.lr, 0)
         at_least("optimizer.weight_decay", self.weight_decay, 0)
         at_least("optimizer.lr_batch_size", self.lr_batch_size, 1)
-        for option in ("momentum", "beta1", "beta2"):
-            within(f"optimizer.{option}", getattr(self, option), 0, 1)
+        within("optimizer.momentum", self.momentum, 0, 1)
+        for option in ("beta1", "beta2"):
+            within(f"optimizer.{option}", getattr(self, option), 0, 0.99999)
+        if self.nesterov and not self.momentum:
+            raise ConfigError("optimizer.nesterov=true needs optimizer.momentum greater than 0")
 
 
 @dataclass(kw_only=True, slots=True)

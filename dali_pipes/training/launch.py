@@ -1,5 +1,6 @@
 """The processes of one run: who is there, on which device, with how many CPU threads, and how they end together."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from lightning.fabric import Fabric
 from lightning.fabric.plugins import MixedPrecision
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from dali_pipes.config import LoaderConfig
@@ -37,6 +39,7 @@ def launch(precision: str) -> Fabric:
     gpus = torch.cuda.device_count()
     if gpus and local_world > gpus:
         raise ConfigError(f"{local_world} ranks on this machine, but it has {gpus} GPUs; start one rank per GPU")
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it tells of every rank that joins
     fabric = Fabric(
         accelerator="cuda" if gpus else "cpu",
         devices=local_world,
@@ -81,6 +84,14 @@ def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str
     shared = f" shared by {sharing} ranks" if sharing > 1 else ""
     told = "".join(f", {name}={getattr(config, name, None) or threads}" for name in _THREAD_OPTIONS if hasattr(config, name))
     return replace(config, **free), f"{cores} CPU cores{shared}: {threads} threads for PyTorch{told} for the loader"
+
+
+def share_buffers(fabric: Fabric, *modules: nn.Module) -> None:
+    """Gives every rank the first one's running statistics, which DDP keeps apart until the next training step."""
+    if fabric.world_size > 1:
+        for module in modules:
+            for buffer in module.buffers():
+                dist.broadcast(buffer, 0)
 
 
 def gathered(fabric: Fabric, value: T) -> list[T]:

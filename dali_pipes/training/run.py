@@ -38,8 +38,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         DaliPipesError: a mistake in the configuration or the images; nothing that was there before has been changed.
         SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as a shell has it.
     """
-    _check(config, folder)
     fabric = launch(config.precision)
+    together(fabric, lambda: _check(config, folder))
     loader, cpus = divide_cpus(fabric, config.loader)
     config = replace(config, loader=loader)
     if config.eval_only:
@@ -65,6 +65,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         trainer = Trainer(config, fabric, images, val, folder)
         if path:
             together(fabric, lambda: trainer.restore(checkpoint.load(path), path))
+        together(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
         with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
             _tell_start(config, fabric, trainer, images, log, folder, cpus)
             try:
@@ -95,12 +96,11 @@ def _new_folder() -> Path:
 
 
 def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
-    """Makes the folder. A run that is there already is not written over."""
+    """A run that is there already is not written over."""
     last = folder / LAST
     path = last if config.resume == "auto" else Path(config.resume) if config.resume else None
     if last.exists() and (path is None or path.absolute().parent != folder.absolute()):
         raise ConfigError(f"{folder} holds a run already; go on with it (resume=auto), or choose another folder with out=DIR")
-    folder.mkdir(parents=True, exist_ok=True)
     return None if config.resume == "auto" and not last.exists() else path
 
 

@@ -16,7 +16,7 @@ from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.evaluate import Evaluation, validate
 from dali_pipes.training.interrupt import Interrupt
-from dali_pipes.training.launch import Votes, gathered
+from dali_pipes.training.launch import Votes, gathered, share_buffers
 from dali_pipes.training.log import Log
 from dali_pipes.training.meter import Meter, rates
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer, lr_at, peak_lr
@@ -76,6 +76,7 @@ class Trainer:
             epoch = len(self.history)
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt)
+            share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
             found = validate(self._config, self._ema or self._module, self._val, self._loader.plan.shard, self._fabric)
             self._end_epoch(epoch, found, log)
             if any(gathered(self._fabric, interrupt.signal is not None)):
@@ -129,7 +130,7 @@ class Trainer:
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
         self._meter = Meter()
         log.epochs(self.history, self.step, self._config.epochs)
-        best = found.top1 >= max(row["top1"] for row in self.history)
+        best = all(found.top1 > row["top1"] for row in self.history[:-1])
         self._save(LAST, *[BEST] if best else [])
 
     def _save(self, *names: str) -> None:

@@ -111,10 +111,15 @@ def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path)
         "transform.size=64",
         "eval_transform.resize=72",
         "epochs=1",
+        "ema_decay=0.5",
     ]
     summary, told = finish(start(f"out={tmp_path / 'two'}", *options, ranks=2))
     assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 36, 37, 36)
     assert "shared by 2 ranks" in told and told.count("epoch 1 of 1") == 1
+    last = ["eval_only=true", f"checkpoint={tmp_path / 'two/last.pt'}"]
+    found, _ = finish(start(*options, *last))
+    assert (found["top1"], found["top5"]) == (summary["top1"], summary["top5"])
+    assert found["loss"] == pytest.approx(summary["val_loss"], rel=1e-6)  # of the weights that are kept, on both ranks
     finish(start(f"out={tmp_path / 'one'}", *options, "accumulate=2"))
     two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
     assert two["history"][0]["loss"] == pytest.approx(one["history"][0]["loss"], rel=1e-4)

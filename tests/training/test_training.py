@@ -202,6 +202,7 @@ def test_a_mistake_is_told_and_the_last_checkpoint_left_whole(config, run, image
         wrong.out = str(tmp_path / "another")
     with pytest.raises(kind, match=told):
         train(wrong)
+    assert not (tmp_path / "another").exists()
     assert (tmp_path / "run/last.pt").read_bytes() == before, name
 
 
