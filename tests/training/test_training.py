@@ -210,10 +210,10 @@ def test_a_full_disk_ends_the_run_with_the_last_good_checkpoint(config, run, tmp
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
 
-    def no_space(handle):
+    def no_space(state, file):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dali_pipes.training.checkpoint.os.fsync", no_space)
+    monkeypatch.setattr("dali_pipes.training.checkpoint.torch.save", no_space)
     with pytest.raises(CheckpointError, match=r"last\.pt: the checkpoint could not be written \(no space left on device\)"):
         train(config(resume="auto"))
     assert (tmp_path / "run/last.pt").read_bytes() == before
