@@ -10,6 +10,7 @@ from dali_pipes.errors import ConfigError
 
 # In training these two have further outputs, for losses of their own (Szegedy et al., 2014 and 2015); one is trained here.
 _ONE_OUTPUT = {name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")}
+_ONE_SIZE = ("vit_", "maxvit_")
 
 
 def check_model(name: str | None) -> str:
@@ -26,6 +27,16 @@ def check_model(name: str | None) -> str:
     near = get_close_matches(name, names, n=5, cutoff=0.3)
     where = "torchvision.models and timm do" if find_spec("timm") else "torchvision.models does"
     raise ConfigError(f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
+
+
+def check_size(name: str, size: int) -> None:
+    """For torchvision's transformers with a grid of one size.
+
+    Raises:
+        ConfigError: this one does not take images of `size` × `size` pixels.
+    """
+    if name in _torchvision_names() and name.startswith(_ONE_SIZE) and size != 224:
+        raise ConfigError(f"model.name={name} takes images of 224 pixels only; set transform.size=224, or choose another network")
 
 
 def build_model(name: str, num_classes: int = 1000) -> nn.Module:

@@ -32,7 +32,8 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
-            stop(str(error) if isinstance(error, DaliPipesError) else _explain(error))
+            told = str(error) if isinstance(error, DaliPipesError) else _explain(error)
+            stop(told) if composed else stop_once(told)
         except OSError as error:
             if error.filename is None:
                 raise
@@ -52,7 +53,7 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
     except Exception as error:
         if composed:
             raise
-        stop(_explain(error))
+        stop_once(_explain(error))
 
 
 def sweep_folder() -> Path | None:
@@ -92,3 +93,10 @@ def _explain(error: BaseException) -> str:
 def stop(message: str, status: int = 2) -> None:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(status)
+
+
+def stop_once(message: str) -> None:
+    """For what all ranks of torchrun find wrong alike: the first one of this machine says it."""
+    if int(os.environ.get("LOCAL_RANK", 0)):
+        sys.exit(2)
+    stop(message)

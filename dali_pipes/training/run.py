@@ -13,7 +13,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.images import open_images
 from dali_pipes.jobs import to_yaml
 from dali_pipes.loader import Loader, build_loader
-from dali_pipes.models import check_model
+from dali_pipes.models import check_model, check_size
 from dali_pipes.plan import Shard
 from dali_pipes.provenance import provenance
 from dali_pipes.training import checkpoint
@@ -82,7 +82,9 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
 
 
 def _check(config: TrainConfig, folder: Path | None) -> None:
-    check_model(config.model.name)
+    name = check_model(config.model.name)
+    for transform in (config.transform, config.eval_transform):
+        check_size(name, transform.size)
     if isinstance(config.loader, (CachedConfig, DaliNativeConfig)):
         raise ConfigError("this loader is a yardstick outside the plan, and not for training; use loader=dali, dali_cpu or torch")
     if folder and config.out:
@@ -92,7 +94,7 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
 
 
 def _new_folder() -> Path:
-    return Path("runs/train", datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
+    return Path("runs/train", datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f"))
 
 
 def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:

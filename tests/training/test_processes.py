@@ -162,11 +162,12 @@ def test_a_rank_that_fails_ends_all_with_the_reason(start, image_folder, tmp_pat
     assert bad.name in told and "error: epoch" in told
 
 
-def test_a_mistake_is_told_once(start, tmp_path):
-    process = start(f"out={tmp_path / 'run'}", "data.val=/no/such", ranks=2)
+@pytest.mark.parametrize(("option", "told_once"), [("data.val=/no/such", "/no/such: no such folder"), ("epochs=0", "epochs is 0")])
+def test_a_mistake_is_told_once(option, told_once, start, tmp_path):
+    process = start(f"out={tmp_path / 'run'}", option, ranks=2)
     process.communicate(timeout=150)
     told = (tmp_path / "stderr").read_text()
-    assert process.returncode != 0 and told.count("/no/such: no such folder") == 1
+    assert process.returncode != 0 and told.count(told_once) == 1
 
 
 def test_a_sweep_has_a_folder_for_each_job(start, finish, tmp_path):
