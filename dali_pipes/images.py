@@ -1,10 +1,17 @@
-"""From what a user said to a manifest."""
+"""From what a user said to a manifest, and to as much of it as is measured."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dali_pipes.config import DataConfig
 from dali_pipes.demo import make_demo_set
 from dali_pipes.manifest import Manifest
+from dali_pipes.progress import track
+
+LEAST_EPOCH = 5_000  # images
 
 
 def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
@@ -20,3 +27,28 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
     return Manifest.open(source, cache_dir=data.cache_dir, **options)
+
+
+def at_most(manifest: Manifest, images: int, seed: int) -> Manifest:
+    """So many of them, chosen at random, or all."""
+    if len(manifest) <= images:
+        return manifest
+    chosen = np.random.default_rng(seed).choice(len(manifest), images, replace=False)
+    return manifest.subset(np.sort(chosen))
+
+
+def repeated(manifest: Manifest) -> Manifest:
+    """A few images are repeated, so that what an epoch's start costs is spread over as many batches as in training."""
+    return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
+
+
+def read_all(manifest: Manifest) -> None:
+    """Reads every file, so that it lies in the page cache if that has room for it."""
+    with ThreadPoolExecutor(8) as pool:
+        paths = (manifest.path(sample_id) for sample_id in range(len(manifest)))
+        for _ in track(pool.map(_read, paths), "reading the images into the page cache", len(manifest)):
+            pass
+
+
+def _read(path: Path) -> None:
+    path.read_bytes()

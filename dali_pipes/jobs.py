@@ -18,6 +18,7 @@ from dali_pipes.config import (
     one_of,
 )
 from dali_pipes.cpus import available_cpus
+from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.headers import MAX_PIXELS
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
@@ -161,6 +162,7 @@ def register() -> None:
     store.store(name="preview_schema", node=PreviewConfig)
     store.store(name="benchmark_schema", node=BenchmarkConfig)
     store.store(name="train_schema", node=TrainConfig)
+    store.store(name="diagnose_schema", node=DiagnoseConfig)
     store.store(group="data", name="schema", node=DataConfig)
     store.store(group="model", name="schema", node=ModelConfig)
     store.store(group="optimizer", name="schema", node=OptimizerConfig)

@@ -1,6 +1,7 @@
 """One kind of progress bar for everything that takes long. On stderr, so that stdout stays readable by programs."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
@@ -20,3 +21,17 @@ def track(items: Iterable[T], description: str | Callable[[T], str], total: int,
                 progress.update(task, description=description(item))
             yield item
             progress.advance(task)
+
+
+@contextmanager
+def steps(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar for about `total` steps, each of which is told when it begins; silent where stderr is not a terminal."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total, completed=-1)
+
+        def tell(text: str) -> None:
+            progress.update(task, description=text, advance=1)
+
+        yield tell

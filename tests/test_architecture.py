@@ -32,7 +32,7 @@ ALLOWED = {
     "manifest": {"errors", "headers", "sources"},
     "plan": {"errors", "geometry", "manifest", "philox"},
     "config": {"errors", "geometry", "headers", "philox"},
-    "images": {"config", "demo", "manifest"},
+    "images": {"config", "demo", "manifest", "progress"},
     "jobs": {"config", "cpus", "errors", "headers", "training"},
     "readback": set(),
     "provenance": {"cpus", "manifest"},

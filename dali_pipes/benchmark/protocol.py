@@ -76,7 +76,7 @@ class Blocks:
         with contextlib.ExitStack() as stack:
             processes = [
                 stack.enter_context(
-                    FreshProcess("dali_pipes.benchmark.block", job, f"arm {arm}", self.cpus, _gpu_of(index, config.corun), patience)
+                    FreshProcess("dali_pipes.benchmark.block", job, f"arm {arm}", self.cpus, gpu_of(index, config.corun), patience)
                 )
                 for index in range(config.corun)
             ]
@@ -105,7 +105,7 @@ class Blocks:
         (self._folder / name).write_text(json.dumps(block))
 
 
-def _gpu_of(index: int, corun: int) -> str | None:
+def gpu_of(index: int, corun: int) -> str | None:
     """Each of several jobs has a GPU of its own, as far as there are any."""
     count = torch.cuda.device_count()
     if corun == 1 or not count:

@@ -3,13 +3,11 @@
 import datetime
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 
@@ -24,14 +22,12 @@ from dali_pipes.benchmark.stats import LEAST_PAIRS
 from dali_pipes.benchmark.table import print_result
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import LoaderConfig, TorchConfig
-from dali_pipes.images import open_images
+from dali_pipes.images import at_most, open_images, read_all, repeated
 from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.models import check_model
 from dali_pipes.progress import track
 from dali_pipes.provenance import provenance
-
-LEAST_EPOCH = 5_000  # images
 
 console = Console(stderr=True)
 
@@ -54,7 +50,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     _say_what_is_missing(arms, left_out)
     manifest = _images(config)
     folder = _new_folder(out)
-    epoch = manifest if config.workload == "cold" else _repeated(manifest)
+    epoch = manifest if config.workload == "cold" else repeated(manifest)
     epoch.save(folder / "manifest.parquet")
     model = network if config.workload == "train" else None
     work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, model)
@@ -90,33 +86,18 @@ def _say_what_is_missing(arms: Arms, left_out: dict[str, str]) -> None:
 
 def _images(config: BenchmarkConfig) -> Manifest:
     """At most `config.images` of the training images. All of them are read, so that no arm finds more of them in the page cache."""
-    manifest = open_images(config.data, "train")
-    if len(manifest) > config.images:
-        chosen = np.random.default_rng(config.seed).choice(len(manifest), config.images, replace=False)
-        manifest = manifest.subset(np.sort(chosen))
+    manifest = at_most(open_images(config.data, "train"), config.images, config.seed)
     if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
         raise ArmError(
             f"workload=cold reads every file once, and {len(manifest)} images are less than min_batches={config.min_batches} "
             f"batches of {config.batch_size}; use more images, or a smaller batch_size"
         )
-    with ThreadPoolExecutor(8) as pool:
-        paths = (manifest.path(sample_id) for sample_id in range(len(manifest)))
-        for _ in track(pool.map(_read, paths), "reading the images into the page cache", len(manifest)):
-            pass
+    read_all(manifest)
     return manifest
 
 
 def _default_model() -> str:
     return "resnet50" if torch.cuda.is_available() else "shufflenet_v2_x0_5"
-
-
-def _repeated(manifest: Manifest) -> Manifest:
-    """A few images are repeated, so that what an epoch's start costs is spread over as many batches as in training."""
-    return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
-
-
-def _read(path: Path) -> None:
-    path.read_bytes()
 
 
 def _new_folder(out: Path) -> Path:

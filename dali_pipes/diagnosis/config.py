@@ -1,0 +1,36 @@
+"""What scripts/diagnose.py is told."""
+
+from dataclasses import dataclass
+
+from dali_pipes.config import at_least
+from dali_pipes.training.config import TrainConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class DiagnoseConfig(TrainConfig):
+    """scripts/diagnose.py: the options of scripts/train.py, and how closely to look. Nothing is learned, and no checkpoint is read.
+
+    Attributes:
+        rounds: how often each part is measured; the confidence is how many of them agree.
+        seconds: of each measurement, at least; three steps are taken in any case.
+        images: how many of the images are used at most.
+        cold: also train on files that are not in the page cache.
+        verify: run the first fix, and report what it gains beside what was predicted.
+        verify_pairs: before and after, by turns, so often.
+        corun: programs at once on this machine, this one included; the others train as this one would.
+    """
+
+    rounds: int = 3
+    seconds: float = 3.0
+    images: int = 20_000
+    cold: bool = True
+    verify: bool = False
+    verify_pairs: int = 3
+    corun: int = 1
+    out: str | None = "runs/diagnose"
+
+    def __post_init__(self) -> None:
+        TrainConfig.__post_init__(self)
+        for option in ("rounds", "images", "verify_pairs", "corun"):
+            at_least(option, getattr(self, option), 1)
+        at_least("seconds", self.seconds, 0.1)

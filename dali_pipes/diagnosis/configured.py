@@ -1,0 +1,112 @@
+"""What a configuration of scripts/train.py would do, as a subject."""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dali_pipes.batch import Batch
+from dali_pipes.config import DaliConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.cpus import available_cpus
+from dali_pipes.diagnosis.fixes import propose
+from dali_pipes.diagnosis.subject import Feed, Fix
+from dali_pipes.diagnosis.window import Step
+from dali_pipes.errors import ConfigError
+from dali_pipes.headers import decoding_problem
+from dali_pipes.loader import Loader, build_loader
+from dali_pipes.manifest import Manifest
+from dali_pipes.readback import Readback
+from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.launch import launch
+from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
+from dali_pipes.training.step import TrainStep
+
+
+class Configured:
+    """The loader and the step of training, of one process.
+
+    Args:
+        manifest: the images; repeated, so that a window does not end with them.
+        files: the same images, each once.
+    """
+
+    def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path]):
+        self.config, self.manifest, self.paths = config, manifest, files
+        self.workers, self.burst, self.in_flight = concurrency(config.loader)
+        self._fabric = launch(config.precision)
+
+    @contextmanager
+    def feed(self) -> Iterator[Feed]:
+        config = self.config
+        with build_loader(
+            self.manifest,
+            config.loader,
+            transform=config.transform,
+            batch_size=config.batch_size * config.accumulate,
+            seed=config.seed,
+            last_batch="pad",
+            on_bad_sample=config.on_bad_sample,
+            max_bad_fraction=config.max_bad_fraction,
+            device=self._fabric.device,
+        ) as loader:
+            yield Feed(_endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
+
+    def step(self) -> Step:
+        config, fabric = self.config, self._fabric
+        torch.manual_seed(config.seed)
+        module = build_network(config.model, len(self.manifest.classes)).to(fabric.device)
+        compiled: Any = torch.compile(module) if config.model.compile else module
+        model, optimizer = fabric.setup(compiled, build_optimizer(config.optimizer, module))
+        train, losses = TrainStep(config, fabric, model, module, optimizer, build_ema(config, module)), Readback(fabric.device)
+        return lambda batch: losses.push(train(batch, 0.0))  # at a rate of 0 nothing is learned, and nothing can diverge
+
+    def copied(self) -> tuple[int, bool]:
+        loader, transform = self.config.loader, self.config.transform
+        if not isinstance(loader, TorchConfig):
+            return 0, True
+        pixel_bytes = 1 if loader.normalize_on != "worker" or transform.dtype == "uint8" else 4
+        return self.config.batch_size * self.config.accumulate * 3 * transform.size**2 * pixel_bytes, loader.pin_memory
+
+    def count(self, batch: Batch) -> int:
+        return len(batch)
+
+    def joined(self, batches: Sequence[Batch]) -> Batch:
+        return Batch(*(torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids")))
+
+    def fixes(self, verdict: str) -> list[Fix]:
+        return propose(self, verdict)
+
+    def changed(self, **options: Any) -> "Configured":
+        """The same with other options of TrainConfig."""
+        return Configured(replace(self.config, **options), self.manifest, self.paths)
+
+    def _slow(self, batch: Batch) -> list[tuple[str, float]]:
+        """Reads and decodes each file of the batch alone, with Pillow."""
+        timed = []
+        for path in {self.manifest.path(sample_id) for sample_id in batch.ids.tolist()}:
+            before = time.monotonic()
+            decoding_problem(path)
+            timed.append((str(path), time.monotonic() - before))
+        return timed
+
+
+def concurrency(loader: LoaderConfig) -> tuple[int, int, int]:
+    """Processes or threads that make batches (the training process itself counts as 1), batches that come at once, and ahead."""
+    match loader:
+        case TorchConfig():
+            workers = available_cpus() if loader.num_workers is None else loader.num_workers
+            return max(1, workers), max(1, workers), workers * loader.prefetch_factor
+        case DaliConfig():
+            return loader.num_threads or available_cpus(), 1, loader.prefetch_queue_depth + 1
+        case TfDataConfig() | TorchvisionGpuConfig():
+            return loader.num_threads or available_cpus(), 1, 3
+    raise ConfigError("this loader is a yardstick, and not for training; use loader=dali, dali_cpu or torch")
+
+
+def _endless(loader: Loader) -> Iterator[Batch]:
+    return itertools.chain.from_iterable(itertools.repeat(loader))

@@ -1,0 +1,46 @@
+"""What a change would gain, from parts that were measured alone."""
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from dali_pipes.benchmark.stats import paired_ratio
+from dali_pipes.cpus import available_cpus
+from dali_pipes.diagnosis.probes import Probes
+from dali_pipes.diagnosis.subject import Fix, Subject
+from dali_pipes.diagnosis.window import Window
+
+
+def pace(model: Window, loader: Window) -> float:
+    """Images/s that both allow together: those of the slower one, or what the cores can do for both."""
+    return min(model.rate, loader.rate, available_cpus() / (model.cpu_per_image + loader.cpu_per_image))
+
+
+def predicted_gain(fix: Fix, model: Window, loader: Window, probe: Callable[[Subject, str], Window]) -> float | None:
+    """The factor on images/s: only the part that is changed is run, alone.
+
+    Args:
+        model, loader: these parts as they are.
+        probe: runs one part of a subject.
+    """
+    if fix.subject is None:
+        return fix.gain
+    changed = probe(fix.subject, fix.part)
+    after = pace(changed, loader) if fix.part == "model" else pace(model, changed)
+    return after / pace(model, loader)
+
+
+def measured_gain(fix: Fix, subject: Subject, seconds: float, pairs: int, tell: Callable[[str], None]) -> float | None:
+    """The factor on images/s of the whole, before and after by turns (ABBA): the geometric mean over the pairs."""
+    if fix.subject is None:
+        return None
+    rates: tuple[list[float], list[float]] = ([], [])
+    for number in range(pairs):
+        order = (0, 1) if number % 2 == 0 else (1, 0)
+        for place in order:
+            tell(f"checking the fix: {'after' if place else 'before'}, {number + 1} of {pairs}")
+            with ExitStack() as stack:
+                one = (subject, fix.subject)[place]
+                rates[place].append(Probes(one, stack.enter_context(one.feed()), seconds).together().rate)
+    gain = paired_ratio(*rates).estimate
+    return gain if math.isfinite(gain) else None

@@ -1,0 +1,58 @@
+"""scripts/diagnose.py from start to end."""
+
+import datetime
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+
+from dali_pipes.diagnosis.config import DiagnoseConfig
+from dali_pipes.diagnosis.configured import Configured, concurrency
+from dali_pipes.diagnosis.examine import Effort, examine
+from dali_pipes.diagnosis.neighbours import neighbours
+from dali_pipes.diagnosis.probes import Probes
+from dali_pipes.diagnosis.report import plain, print_diagnosis
+from dali_pipes.images import at_most, open_images, read_all, repeated
+from dali_pipes.models import check_model, check_size
+from dali_pipes.progress import steps
+from dali_pipes.provenance import provenance
+
+console = Console(stderr=True)
+
+
+def diagnose(config: DiagnoseConfig) -> None:
+    """The tables go to stderr, the result as one line of JSON to stdout, and into a new folder with the images' list.
+
+    Raises:
+        DaliPipesError: a mistake in the configuration or the images.
+    """
+    name = check_model(config.model.name)
+    check_size(name, config.transform.size)
+    concurrency(config.loader)
+    manifest = at_most(open_images(config.data, "train"), config.images, config.seed)
+    read_all(manifest)
+    folder = Path(str(config.out), datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f"))
+    folder.mkdir(parents=True)
+    epoch = repeated(manifest)
+    epoch.save(folder / "manifest.parquet")
+    files = sorted({manifest.path(sample_id) for sample_id in range(len(manifest))})
+    subject = Configured(config, epoch, files)
+    effort = Effort(config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold)
+    alone = None
+    with steps(effort.steps) as tell:
+        if config.corun > 1:
+            tell("alone, without the other programs")
+            with subject.feed() as feed:
+                alone = Probes(subject, feed, config.seconds).together().rate
+        with neighbours(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
+            diagnosis = examine(subject, effort, tell)
+    print_diagnosis(diagnosis, subject.workers, console)
+    result = plain(diagnosis, subject.workers) | {"corun": config.corun, "alone": alone}
+    if alone:
+        share = diagnosis.figures.together / alone
+        console.print(f"Beside {config.corun - 1} like it, a program makes {share:.0%} of what it makes alone.", highlight=False)
+    result["provenance"] = provenance(manifest, config.overrides)
+    (folder / "result.json").write_text(json.dumps(result, indent=1))
+    console.print(f"All figures: {folder / 'result.json'}", soft_wrap=True, markup=False, highlight=False)
+    print(json.dumps(result))

@@ -1,0 +1,138 @@
+"""One stretch of work, watched: how fast it went, where its time went, and what the machine said meanwhile."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+import torch
+
+from dali_pipes.telemetry import cpu_seconds, throttled_seconds
+
+Step = Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a stretch of work took. Times are in seconds.
+
+    Attributes:
+        images, seconds, cpu_s: what came through, in what time, for how much CPU time of this process and its children.
+        waits_s: of each step, the time inside next(). None where the step began an epoch, which starts the loader anew.
+        blocked_s: how long the step's thread neither ran nor stood in line for a core; None where the kernel does not say.
+        busy: the share of our cores that was busy, whoever used them.
+        throttled_s: how long a CPU quota kept us from running; None where there is no figure.
+        memory_stall: the share of the time that something on this machine waited for memory; None where there is no figure.
+        alloc_retries: how often PyTorch had to free GPU memory to find room.
+    """
+
+    images: int
+    seconds: float
+    cpu_s: float
+    waits_s: tuple[float | None, ...]
+    blocked_s: float | None
+    busy: float
+    throttled_s: float | None
+    memory_stall: float | None
+    alloc_retries: int
+
+    @property
+    def rate(self) -> float:
+        """Images per second."""
+        return self.images / self.seconds
+
+    @property
+    def cpu_per_image(self) -> float:
+        return self.cpu_s / self.images
+
+    @property
+    def wait_share(self) -> float:
+        """Of the time of all steps that did not begin an epoch, the share inside next()."""
+        inside = [wait for wait in self.waits_s if wait is not None]
+        return sum(inside) / self.seconds if inside else 0.0
+
+
+def watch(
+    batches: Iterator[Any], step: Step, count: Callable[[Any], int], seconds: float, least: int, starts_epoch: Callable[[], bool]
+) -> Window:
+    """Steps for at least so many seconds and batches. On a GPU the clock stops when its work is done.
+
+    Args:
+        count: how many images a batch holds.
+        starts_epoch: asked before each next(), whether that begins an epoch.
+    """
+    images, blocked, waits = 0, 0.0, list[float | None]()
+    before, begin = _Counters.now(), time.monotonic()
+    while time.monotonic() - begin < seconds or len(waits) < least:
+        first, asked = starts_epoch(), time.monotonic()
+        batch = next(batches)
+        waits.append(None if first else time.monotonic() - asked)
+        clock, ran = time.monotonic(), _ran()
+        step(batch)
+        blocked += time.monotonic() - clock - (_ran() - ran)
+        images += count(batch)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    took, after = time.monotonic() - begin, _Counters.now()
+    return Window(
+        images=images,
+        seconds=took,
+        cpu_s=after.cpu_s - before.cpu_s,
+        waits_s=tuple(waits),
+        blocked_s=blocked if _ran() else None,
+        busy=(after.busy_s - before.busy_s) / max(after.total_s - before.total_s, 1e-9),
+        throttled_s=_difference(before.throttled_s, after.throttled_s),
+        memory_stall=_difference(before.stalled_s, after.stalled_s, took),
+        alloc_retries=after.alloc_retries - before.alloc_retries,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """What only grows."""
+
+    cpu_s: float
+    busy_s: float
+    total_s: float
+    throttled_s: float | None
+    stalled_s: float | None
+    alloc_retries: int
+
+    @classmethod
+    def now(cls) -> Self:
+        times = psutil.cpu_times(percpu=True)
+        ours = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
+        total = sum(sum(each[:8]) for each in ours)  # what guests used is in user time already
+        return cls(
+            cpu_seconds(),
+            total - sum(each.idle + each.iowait for each in ours),
+            total,
+            throttled_seconds(),
+            _memory_stalled_s(),
+            torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0,
+        )
+
+
+def _difference(before: float | None, after: float | None, over: float = 1.0) -> float | None:
+    return None if before is None or after is None else (after - before) / over
+
+
+def _ran() -> float:
+    """Seconds that this thread has run, or stood in line to run; 0 where the kernel does not say."""
+    try:
+        ran, stood, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0.0
+    return (int(ran) + int(stood)) / 1e9
+
+
+def _memory_stalled_s() -> float | None:
+    """Pressure stall information: docs.kernel.org/accounting/psi.html."""
+    try:
+        some = Path("/proc/pressure/memory").read_text().splitlines()[0]
+    except OSError:
+        return None
+    return int(some.rsplit("total=", 1)[1]) / 1e6
