@@ -33,7 +33,7 @@ ALLOWED = {
     "plan": {"errors", "geometry", "manifest", "philox"},
     "config": {"errors", "geometry", "headers", "philox"},
     "images": {"config", "demo", "manifest", "progress"},
-    "jobs": {"config", "cpus", "errors", "headers", "training"},
+    "jobs": {"config", "cpus", "diagnosis", "errors", "headers", "training"},
     "readback": set(),
     "provenance": {"cpus", "manifest"},
     "batch": {"plan"},

@@ -181,7 +181,7 @@ class _Epochs:
     def close(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):
             self._iterator._shutdown_workers()
-        self._loader._iterator = None  # type: ignore[assignment]  # persistent workers have ended
+        self._loader._iterator = None  # persistent workers have ended
 
 
 def _again(loader: DataLoader, **changes: Any) -> DataLoader:
@@ -190,7 +190,7 @@ def _again(loader: DataLoader, **changes: Any) -> DataLoader:
     options = {name: getattr(loader, name) for name in names if hasattr(loader, name)} | changes
     if options["num_workers"] and options.get("prefetch_factor") is None:
         options["prefetch_factor"] = 2
-    order = {"batch_sampler": loader.batch_sampler} if loader.batch_sampler is not None else {"batch_size": None}
+    order: dict[str, Any] = {"batch_sampler": loader.batch_sampler} if loader.batch_sampler is not None else {"batch_size": None}
     if loader.batch_sampler is None and not isinstance(loader.dataset, torch.utils.data.IterableDataset):
         order["sampler"] = loader.sampler
     with warnings.catch_warnings():

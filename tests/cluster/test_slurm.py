@@ -32,13 +32,13 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture
 def submit(slurm, image_folder, tmp_path):
-    """Starts scripts/train.py, which submits two tasks and waits for them."""
+    """Starts scripts/train.py, which submits two tasks and waits for them; `further` options come last."""
 
-    def go(name):
+    def go(name, *further):
         options = [f"data.train={image_folder}", f"data.val={image_folder}", f"data.cache_dir={tmp_path / 'cache'}"]
         options += ["cluster=slurm", "hydra.launcher.tasks_per_node=2", "hydra.launcher.cpus_per_task=1"]
         options += ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "loader=dali_cpu", "epochs=2"]
-        options += ["batch_size=1", "checkpoint_every_s=0", f"hydra.sweep.dir={tmp_path / name}"]
+        options += ["batch_size=1", "checkpoint_every_s=0", f"hydra.sweep.dir={tmp_path / name}", *further]
         return subprocess.Popen(
             [sys.executable, str(REPO / "scripts/train.py"), *options],
             cwd=tmp_path,
@@ -56,6 +56,15 @@ def finish(process, folder):
     logs = [file.read_text()[-2000:] for file in folder.rglob("*_log.*")]
     assert process.returncode == 0, "\n".join([told, *logs])
     return weights(folder / "0")
+
+
+@pytest.mark.timeout(600)
+def test_a_sweep_is_a_job_for_each_combination(submit, tmp_path):
+    options = ["-m", "loader=torch,dali_cpu", "hydra.launcher.tasks_per_node=1", "epochs=1", "batch_size=8"]
+    first = finish(submit("sweep", *options), tmp_path / "sweep")
+    second = weights(tmp_path / "sweep/1")
+    assert first["history"][0]["loss"] == pytest.approx(second["history"][0]["loss"], abs=0.05)
+    assert first["loader"] == second["loader"] and not same(first["model"], second["model"])
 
 
 @pytest.mark.timeout(900)
