@@ -23,8 +23,11 @@ def cpu_seconds(root: int | None = None) -> float:
 
 
 def throttled_seconds() -> float | None:
-    """How long this process's cgroup, or one above it, was kept from running by a quota (v2); None where nothing says so."""
-    return next((stat["throttled_usec"] / 1e6 for stat in map(_cpu_stat, cgroup_folders()) if "throttled_usec" in stat), None)
+    """How long quotas kept this process's cgroup (v1 or v2) and those above it from running; None where nothing says so."""
+    stats = [_cpu_stat(folder) for folder in [*cgroup_folders(), *cgroup_folders("cpu")]]
+    units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # v2, v1
+    found = [stat[name] / unit for stat in stats for name, unit in units.items() if name in stat]
+    return sum(found) if found else None
 
 
 def cgroup_cpu_seconds(root: int) -> float | None:

@@ -84,7 +84,7 @@ def test_a_process_that_ends_is_no_error():
 def cgroup(tmp_path, monkeypatch):
     """A cgroup of version 2 with a quota, that holds what is written into cgroup.procs."""
     (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\nnr_throttled 3\nthrottled_usec 1500000\n")
-    monkeypatch.setattr(telemetry, "cgroup_folders", lambda: [tmp_path])
+    monkeypatch.setattr(telemetry, "cgroup_folders", lambda controller="": [] if controller else [tmp_path])
     return lambda *pids: (tmp_path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
 
 
@@ -101,6 +101,15 @@ def test_the_cpu_time_of_a_cgroup_with_strangers_in_it_is_not_ours(cgroup):
     assert cgroup_cpu_seconds(me.pid) is None
 
 
+def test_what_quotas_of_version_1_denied_at_all_levels(tmp_path, monkeypatch):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/cpu.stat").write_text("nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000\n")
+    (tmp_path / "cpu.stat").write_text("nr_periods 9\nnr_throttled 1\nthrottled_time 250000000\n")
+    folders = {"": [], "cpu": [tmp_path / "job", tmp_path]}
+    monkeypatch.setattr(telemetry, "cgroup_folders", lambda controller="": folders[controller])
+    assert throttled_seconds() == 1.75
+
+
 def test_no_cgroup_says_nothing(monkeypatch):
-    monkeypatch.setattr(telemetry, "cgroup_folders", list)
+    monkeypatch.setattr(telemetry, "cgroup_folders", lambda _="": [])
     assert throttled_seconds() is None and cgroup_cpu_seconds(psutil.Process().pid) is None

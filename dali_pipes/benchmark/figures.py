@@ -151,7 +151,7 @@ def not_measured(blocks: Sequence[Block]) -> dict[str, str]:
         "cgroup_cpu_s_per_1000_images": "jobs at once share their cgroup"
         if together
         else "no cgroup (v2) of which this run is all there is",
-        "throttled_s": "no cgroup (v2)",
+        "throttled_s": "no cgroup that counts it",
         "warm_up_s": "a cold block has no warm-up",
         "steady": "a cold block has no warm-up",
         "resident": "nothing says what is in the page cache" if cold else "only a cold block asks what is in the page cache",
