@@ -14,7 +14,7 @@ def track(items: Iterable[T], description: str | Callable[[T], str], total: int,
     """Yields the items and shows how many of `total` have passed, and what is being done; silent where stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not (show and total and console.is_terminal)) as progress:
         task = progress.add_task(description if isinstance(description, str) else "", total=total)
         for item in items:
             if callable(description):

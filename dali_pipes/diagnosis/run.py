@@ -17,6 +17,7 @@ from dali_pipes.images import at_most, open_images, read_all, repeated
 from dali_pipes.models import check_model, check_size
 from dali_pipes.progress import steps
 from dali_pipes.provenance import provenance
+from dali_pipes.training.preflight import check_memory
 
 console = Console(stderr=True)
 
@@ -31,6 +32,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     check_size(name, config.transform.size)
     concurrency(config.loader)
     manifest = at_most(open_images(config.data, "train"), config.images, config.seed)
+    check_memory(config, manifest)
     read_all(manifest)
     folder = Path(str(config.out), datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f"))
     folder.mkdir(parents=True)

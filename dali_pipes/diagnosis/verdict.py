@@ -21,6 +21,7 @@ TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
 THROTTLED = 0.1
 STALLED = 0.1
 COLD = 0.8  # cold pace, of the warm one
+OTHERS = 0.25  # share of our cores that other programs keep busy, from which on the step's own costs cannot be told
 
 VERDICTS = {
     "model-bound": "the model sets the pace; a faster loader would change nothing",
@@ -136,7 +137,7 @@ def _of_the_model(found: Figures, extra: Extra) -> str:
     elif found.blocked is not None and found.blocked >= BLOCKED:
         return "sync-bound"
     elif extra.larger_gain is not None and extra.larger_gain >= LAUNCHING:
-        return "launch-bound"
+        return "launch-bound" if found.others < OTHERS * _cores() else "inconclusive"
     return "decode-contention" if found.contention >= 1 - CONTENTION else "model-bound"
 
 

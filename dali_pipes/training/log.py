@@ -38,7 +38,7 @@ class Log:
         self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
         self._progress = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
-        self._task = self._progress.add_task("", told="")
+        self._task = self._progress.add_task("starting", told="")
         self._shown, self._loss = 0.0, float("nan")
         if folder is None:
             return

@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from dali_pipes.config import CachedConfig, DaliNativeConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.images import open_images
@@ -23,9 +25,11 @@ from dali_pipes.training.evaluate import validate
 from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import divide_cpus, gathered, launch, together
 from dali_pipes.training.log import Log
+from dali_pipes.training.out_of_memory import explain
+from dali_pipes.training.preflight import check_memory
 from dali_pipes.training.recipe import averaged_weights, build_network
 from dali_pipes.training.summary import summarize
-from dali_pipes.training.trainer import LAST, Interrupted, Trainer
+from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
 
 def train(config: TrainConfig, folder: Path | None = None) -> None:
@@ -46,6 +50,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         _evaluate(config, fabric)
         return
     train_images, val = together(fabric, lambda: open_both(config.data))
+    together(fabric, lambda: check_memory(config, train_images))
     folder = Path(fabric.broadcast(str(folder or config.out or _new_folder())))
     path = together(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
     with (
@@ -72,6 +77,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
                 trainer.fit(log, interrupt)
             except Interrupted:
                 _leave(fabric, folder, log, interrupt)
+            except torch.OutOfMemoryError as error:
+                raise TrainingError(explain(error, folder / f"out_of_memory_rank{fabric.global_rank}.pickle")) from None
             finally:
                 trainer.close()
             summary = summarize(trainer.history, fabric, images, provenance(train_images, config.overrides))

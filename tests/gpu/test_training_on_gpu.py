@@ -8,6 +8,7 @@ from dali_pipes.training.launch import launch
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
 from dali_pipes.training.run import train
 from dali_pipes.training.step import TrainStep
+from dali_pipes.training.trainer import TrainingError
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -33,6 +34,20 @@ def test_a_step_never_waits_for_the_gpu(precision, name):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert len(losses) == 5 and all(0 < loss < 100 for loss in losses)
+
+
+def test_running_out_of_memory_is_told_with_a_snapshot(image_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images: None)
+    torch.cuda.set_per_process_memory_fraction(0.002)
+    options = {"data": dp.config.DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
+    try:
+        with pytest.raises(TrainingError, match=r"the GPU has no memory left .* PyTorch holds .* What PyTorch holds is in"):
+            train(
+                TrainConfig(**options, eval_transform=dp.EvalTransform(), loader=dp.DaliConfig(), batch_size=37, out=str(tmp_path))
+            )
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert (tmp_path / "out_of_memory_rank0.pickle").stat().st_size
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

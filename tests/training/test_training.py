@@ -185,10 +185,16 @@ def mistakes(config, folder, out):
     )
     yield "no checkpoint", config(resume="/no/such.pt"), CheckpointError, "/no/such.pt: no such checkpoint"
     yield "unknown model", config(model=ModelConfig(name="resnet")), ConfigError, "model.name is 'resnet'"
+    yield (
+        "too large for memory",
+        config(transform=dp.TrainTransform(size=20_000)),
+        ConfigError,
+        r"needs at least .* GiB of memory",
+    )
     yield "large batch", config(batch_size=64), ConfigError, "37 images do not fill one global batch of 64"
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(11))
 def test_a_mistake_is_told_and_the_last_checkpoint_left_whole(config, run, image_folder, tmp_path, number):
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
@@ -196,7 +202,7 @@ def test_a_mistake_is_told_and_the_last_checkpoint_left_whole(config, run, image
     (shutil.copytree(image_folder, tmp_path / "other") / "checkers").rename(tmp_path / "other/chess")
     shutil.rmtree(shutil.copytree(image_folder, tmp_path / "fewer") / "checkers")
     made = list(mistakes(config, tmp_path / "images", tmp_path / "run"))
-    assert len(made) == 10
+    assert len(made) == 11
     name, wrong, kind, told = made[number]
     if wrong.resume != str(tmp_path / "run/last.pt"):
         wrong.out = str(tmp_path / "another")

@@ -1,0 +1,86 @@
+"""What a run needs at least, and that what cannot fit is refused with the numbers."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import dali_pipes as dp
+from dali_pipes.errors import ConfigError
+from dali_pipes.memory import (
+    GIB,
+    Need,
+    activation_needs,
+    check_fits,
+    free_memory,
+    loader_needs,
+    memory_left,
+    saved_bytes,
+    weight_needs,
+)
+from dali_pipes.models import build_model
+
+SIZES = np.full((10, 2), 500)
+TRANSFORM = dp.TrainTransform(size=100)
+BATCH = 8 * 3 * 100 * 100 * 4
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "vit_b_16"])
+def test_activations_are_what_a_real_forward_pass_keeps(name):
+    module = build_model(name, 10)
+    own, kept = {each.untyped_storage().data_ptr() for each in [*module.parameters(), *module.buffers()]}, {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = cross_entropy(module(torch.zeros(2, 3, 224, 224)), torch.zeros(2, dtype=torch.int64))
+    real = sum(each.untyped_storage().nbytes() for each in kept.values())
+    assert loss.requires_grad and saved_bytes(module, 2, 224) == pytest.approx(real, rel=0.1)
+    assert saved_bytes(module, 4, 224) == pytest.approx(2 * saved_bytes(module, 2, 224), rel=0.05)
+    assert all(each.device.type == "cpu" and each.grad is None for each in module.parameters())
+
+
+def test_batches_ahead_and_weights_are_counted():
+    torch_needs = list(loader_needs(dp.TorchConfig(num_workers=3, prefetch_factor=4), TRANSFORM, 8, SIZES))
+    assert [(need.where, need.bytes) for need in torch_needs] == [("shm", 12 * BATCH), ("host", BATCH)]
+    (alone,) = loader_needs(dp.TorchConfig(num_workers=0), TRANSFORM, 8, SIZES)
+    assert alone.bytes == BATCH
+    (dali,) = loader_needs(dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES)
+    assert (dali.where, dali.bytes) == ("host", 5 * BATCH)
+    (weights,) = weight_needs(build_model("resnet18", 1000), 2, True)
+    assert weights.bytes == 5 * 11_689_512 * 4
+    (single,), (half,) = (activation_needs(build_model("resnet18"), 4, 64, half) for half in (False, True))
+    assert half.bytes == single.bytes // 2
+
+
+def test_on_a_gpu_batches_lie_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    batches, decoded = loader_needs(dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES)
+    assert (batches.where, batches.bytes) == ("gpu", 2 * BATCH)
+    assert (decoded.where, decoded.bytes) == ("gpu", 8 * 500 * 500 * 3)
+    ahead, _ = loader_needs(dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES)
+    assert ahead.bytes == 2 * BATCH // 4  # uint8, normalized on the GPU
+
+
+def test_what_cannot_fit_is_refused_with_the_numbers():
+    needs = [
+        Need("6 batches", "shm", 3 * GIB, "batch_size"),
+        Need("weights", "host", 1 * GIB, "the model"),
+        Need("x", "gpu", 9 * GIB, "model"),
+    ]
+    check_fits(needs, {"host": 4 * GIB, "shm": 3 * GIB})
+    with pytest.raises(ConfigError, match=r"at least 4\.00 GiB of memory, and 3\.50 GiB are free \(6 batches: 3\.00 GiB; weights"):
+        check_fits(needs, {"host": int(3.5 * GIB), "shm": 3 * GIB})
+    with pytest.raises(ConfigError, match=r"make batch_size smaller, or /dev/shm larger \(docker --shm-size\)"):
+        check_fits(needs, {"host": 4 * GIB, "shm": 1 * GIB})
+    with pytest.raises(ConfigError, match="on the GPU"):
+        check_fits(needs, {"gpu": 8 * GIB})
+
+
+def test_ranks_share_what_is_free():
+    one, four = free_memory(), free_memory(4)
+    assert 0 < four["host"] < one["host"] <= memory_left() * 1.1 and four["shm"] < one["shm"]
