@@ -11,6 +11,7 @@ from dali_pipes.config import (
     TorchvisionGpuConfig,
     TrainTransform,
 )
+from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.manifest import Manifest
@@ -35,4 +36,5 @@ __all__ = [
     "TorchvisionGpuConfig",
     "TrainTransform",
     "build_loader",
+    "diagnose",
 ]

@@ -1,0 +1,38 @@
+import itertools
+import time
+
+import pytest
+from diagnosis.planted import compute
+
+from dali_pipes.diagnosis.gpu import covered
+from dali_pipes.diagnosis.window import watch
+
+
+def endless(seconds=0.0):
+    while True:
+        time.sleep(seconds)
+        yield [0, 0]
+
+
+def test_the_time_of_each_step_is_told_apart():
+    starts = itertools.cycle([True, False, False, False])
+    found = watch(endless(0.02), lambda batch: time.sleep(0.03), len, 0.3, 4, lambda: next(starts))
+    steps = len(found.waits_s)
+    assert found.images == 2 * steps and found.rate == found.images / found.seconds
+    assert found.waits_s[0] is None and found.waits_s[4] is None and all(found.waits_s[1:4])
+    assert 0.02 * (steps - steps // 4 - 1) <= found.wait_share * found.seconds <= found.seconds - 0.03 * steps
+    assert 0.03 * steps * 0.9 <= found.blocked_s <= found.seconds  # sleeping is neither running nor standing in line
+
+
+def test_computing_is_not_waiting():
+    found = watch(endless(), lambda batch: compute(0.02), len, 0.3, 3, lambda: False)
+    assert found.blocked_s < 0.3 * found.seconds and found.cpu_s > 0.5 * 0.02 * len(found.waits_s) and 0 < found.busy <= 1
+
+
+def test_at_least_so_many_steps():
+    assert len(watch(endless(), lambda batch: None, len, 0, 5, lambda: False).waits_s) == 5
+
+
+def test_intervals_that_overlap_count_once():
+    assert covered([(0, 2), (1, 3), (10, 11), (10.5, 10.6)]) == pytest.approx(4)
+    assert covered([]) == 0
