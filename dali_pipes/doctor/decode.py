@@ -15,6 +15,7 @@ from dali_pipes.doctor.pixels import difference, judge, make_jpeg
 from dali_pipes.nvml import Gpu
 
 BATCH = 64
+SECONDS = 1.2  # of decoding, to see whether the JPEG engines are used
 _STIR = 0.01  # utilization above this is no noise
 
 
@@ -35,7 +36,7 @@ def dali_on_gpu() -> Finding:
 def jpeg_engines() -> Finding:
     """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1; nothing else proves them."""
     gpu, encoded = Gpu(uuid()), make_jpeg()[0]
-    idle = highest_use(gpu, lambda: time.sleep(0.05), 0.3)
+    idle = highest_use(gpu, lambda: time.sleep(0.05), SECONDS / 4)
     if idle is None:
         reason = gpu.missing.get("nvjpg_utilization", "NVML gives no reason")
         return warning(
@@ -45,7 +46,7 @@ def jpeg_engines() -> Finding:
         return warning(f"unknown: another process keeps them {idle:.0%} busy", "ask again when it has ended")
     for fancy in (True, False):
         pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
-        busy = highest_use(gpu, pipeline.run) or 0.0
+        busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0
         if busy > _STIR:
             break
     if busy <= _STIR:
@@ -58,7 +59,7 @@ def jpeg_engines() -> Finding:
     return ok(f"used up to {busy:.0%} while DALI decoded baseline JPEGs")
 
 
-def highest_use(gpu: Gpu, work: Callable[[], Any], seconds: float = 1.2) -> float | None:
+def highest_use(gpu: Gpu, work: Callable[[], Any], seconds: float) -> float | None:
     """The highest utilization of the JPEG engines, 0 to 1, while `work` is done over and over; None if it cannot be read."""
     start = look = time.monotonic()
     seen = []

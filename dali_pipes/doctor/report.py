@@ -56,7 +56,7 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
             remedy = f"\n→ {line.finding.remedy}" if line.finding.remedy else ""
             table.add_row(Text(line.finding.status, style), Text(line.check), Text.assemble(line.finding.found, (remedy, style)))
         console.print(Text(group, "bold"), table, "", sep="\n")
-    console.print(Text(closing_sentence(lines)))
+    console.print(Text(closing_sentence(lines)), soft_wrap=True)
 
 
 def closing_sentence(lines: Sequence[Line]) -> str:
