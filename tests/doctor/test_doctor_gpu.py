@@ -188,8 +188,9 @@ def test_pixels_are_compared():
     _, expected = make_jpeg()
     assert difference(expected, expected) == 0 and difference(255 - expected, expected) > 20
     assert difference(expected[1:], expected) == float("inf")
-    assert judge("x", 0.9).status == "ok" and judge("x", float("inf")).status == "failed"
-    assert make_jpeg()[0] == make_jpeg()[0] and pixels.CLOSE == 1
+    assert [judge("x", mean).status for mean in (0.9, 1.8, 16, float("inf"))] == ["ok", "warning", "failed", "failed"]
+    assert difference(expected[..., ::-1], expected) > 2 * pixels.FAR < difference(np.roll(expected, 1, 0), expected)
+    assert make_jpeg()[0] == make_jpeg()[0]
 
 
 def test_a_mixed_decode_goes_to_the_gpu(monkeypatch):
@@ -203,6 +204,15 @@ def test_a_mixed_decode_goes_to_the_gpu(monkeypatch):
     monkeypatch.setattr(decode, "_pipeline", pipeline)
     finding = decode.dali_on_gpu()
     assert "decoded by nvJPEG; mean |difference|" in finding.found
+
+
+def test_the_graph_of_the_engines(monkeypatch):
+    """Constructed, which needs no GPU: a mixed decoder that is told to give all to the engines."""
+    monkeypatch.setattr(decode.Pipeline, "build", decode.Pipeline._build_graph)
+    pipeline = decode._pipeline(make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=False)
+    decoder = next(operator for operator in pipeline._ops if getattr(operator._op, "schema_name", "") == "decoders__Image")
+    assert decoder._op.device == "mixed" and pipeline.max_batch_size == decode.BATCH
+    assert "hw_decoder_load: 1.0" in str(decoder.spec) and "jpeg_fancy_upsampling: False" in str(decoder.spec)
 
 
 @pytest.fixture

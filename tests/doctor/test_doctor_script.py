@@ -53,7 +53,9 @@ def limited():
 
 
 def test_a_machine_that_is_set_up_wrongly(tmp_path):
-    """One core, few open files, a CuPy that crashes, a DALI that cannot be loaded."""
+    """One core, few open files, a second CuPy of another CUDA, one that crashes, a DALI that cannot be loaded."""
+    (tmp_path / "cupy_cuda13x-14.2.0.dist-info").mkdir()
+    (tmp_path / "cupy_cuda13x-14.2.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: cupy-cuda13x\nVersion: 14.2.0\n")
     (tmp_path / "cupy").mkdir()
     (tmp_path / "cupy/__init__.py").write_text("import os\nos.abort()\n")
     (tmp_path / "nvidia").mkdir()
@@ -62,6 +64,7 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
     done = doctor("num_workers=4", cwd=tmp_path, env={"PYTHONPATH": paths}, preexec_fn=limited)
     found, _ = findings(done)
     assert done.returncode == 1
+    assert found["software", "one CUDA"]["status"] == "failed" and "cupy-cuda13x 13" in found["software", "one CUDA"]["found"]
     assert found["software", "DALI"]["status"] == "failed" and "libnvjpeg.so.12" in found["software", "DALI"]["found"]
     assert found["software", "nvImageCodec"]["status"] == "warning" and "libnvjpeg" in found["software", "nvImageCodec"]["found"]
     assert found["software", "CuPy"]["status"] == "warning" and "SIGABRT" in found["software", "CuPy"]["found"]
