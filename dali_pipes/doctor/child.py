@@ -45,7 +45,7 @@ def _wait(process: subprocess.Popen, limit_s: float) -> str:
     try:
         status = process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        raise ChildError(f"hangs: no answer within {limit_s:.0f} s") from None
+        raise ChildError(f"hangs: no answer within limit_s={limit_s:g} seconds") from None
     finally:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
