@@ -42,7 +42,7 @@ ALLOWED = {
     "batch": {"plan"},
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},
     "backends": {"backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
-    "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "nvml", "progress", "telemetry"},
+    "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
     "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "plan"},
 }
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.doctor.finding import Finding, ok, warning
-from dali_pipes.doctor.memory import memory_left
 from dali_pipes.doctor.units import size
 from dali_pipes.manifest import Manifest
+from dali_pipes.memory import memory_left
 
 THREADS = (1, 8)
 SECONDS = 3.0
