@@ -142,6 +142,34 @@ class BenchmarkConfig:
             raise ConfigError(f"cpus is {self.cpus}; this process may use 1 to {available_cpus()}")
 
 
+@dataclass(kw_only=True, slots=True)
+class DoctorConfig:
+    """scripts/doctor.py.
+
+    Attributes:
+        data: images whose storage is looked at; none: storage is not.
+        split: "train" or "val".
+        num_workers: worker processes that memory and limits must suffice for; None: the cores that this process may use.
+        batch_size: of one GPU.
+        images_per_s: what the storage must give.
+        limit_s: a check in a process of its own that takes longer hangs.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    split: str = "train"
+    num_workers: int | None = None
+    batch_size: int = 256
+    images_per_s: float = 1000.0
+    limit_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        one_of("split", self.split, ("train", "val"))
+        at_least("num_workers", self.num_workers, 0)
+        at_least("batch_size", self.batch_size, 1)
+        at_least("images_per_s", self.images_per_s, 0)
+        at_least("limit_s", self.limit_s, 1)
+
+
 def to_yaml(config: Any) -> str:
     """Every option of a job, as the composed configuration has it."""
     from omegaconf import OmegaConf
@@ -163,6 +191,7 @@ def register() -> None:
     store.store(name="benchmark_schema", node=BenchmarkConfig)
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="diagnose_schema", node=DiagnoseConfig)
+    store.store(name="doctor_schema", node=DoctorConfig)
     store.store(group="data", name="schema", node=DataConfig)
     store.store(group="model", name="schema", node=ModelConfig)
     store.store(group="optimizer", name="schema", node=OptimizerConfig)

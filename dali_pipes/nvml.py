@@ -61,6 +61,22 @@ class NoGpu(Exception):
     """Nothing to ask; the text says why."""
 
 
+def driver() -> tuple[str, tuple[int, int]]:
+    """The driver's version, and the newest CUDA (major, minor) that it knows.
+
+    Raises:
+        NoGpu: there is no driver, or it knows no GPU.
+    """
+    try:
+        pynvml.nvmlInit()
+        if not pynvml.nvmlDeviceGetCount():
+            raise NoGpu("NVML: the driver knows no GPU")
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        return str(pynvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
+    except pynvml.NVMLError as error:
+        raise NoGpu(f"NVML: {error}") from None
+
+
 class _Gpm:
     """GPU performance monitoring: averages over the time between two samples. Hopper and later."""
 

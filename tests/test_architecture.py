@@ -10,9 +10,12 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # library: the only modules that may import it
 LIBRARIES = {
-    "nvidia": {"backends/dali.py", "backends/dali_graph.py", "backends/dali_native.py", "backends/dali_planning.py"},
+    "nvidia": {
+        *{"backends/dali.py", "backends/dali_graph.py", "backends/dali_native.py", "backends/dali_planning.py"},
+        *{"doctor/decode.py", "doctor/nvimagecodec.py"},  # run in a process of their own: whether these libraries work at all
+    },
     "tensorflow": {"backends/tfdata.py"},
-    "cupy": {"mixing.py"},
+    "cupy": {"mixing.py", "doctor/kernels.py"},  # the doctor's in a process of its own: whether CuPy works at all
     "hydra": {"jobs.py"},
     "omegaconf": {"jobs.py"},
     "lightning": {"training/launch.py"},
@@ -39,6 +42,7 @@ ALLOWED = {
     "batch": {"plan"},
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},
     "backends": {"backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
+    "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
     "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "plan"},
 }
 

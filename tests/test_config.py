@@ -9,11 +9,17 @@ from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
-from dali_pipes.jobs import BenchmarkConfig, PreviewConfig, ScanConfig, register
+from dali_pipes.jobs import BenchmarkConfig, DoctorConfig, PreviewConfig, ScanConfig, register
 from dali_pipes.training.config import OptimizerConfig, TrainConfig
 
 CONF = Path(__file__).parents[1] / "conf"
-JOBS = {"scan": ScanConfig, "preview": PreviewConfig, "benchmark": BenchmarkConfig, "train": TrainConfig}
+JOBS = {
+    "scan": ScanConfig,
+    "preview": PreviewConfig,
+    "benchmark": BenchmarkConfig,
+    "train": TrainConfig,
+    "doctor": DoctorConfig,
+}
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 

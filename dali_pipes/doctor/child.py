@@ -1,0 +1,74 @@
+"""A check in a process of its own: a driver or a library that crashes or hangs there ends that process only."""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+
+from dali_pipes.doctor.finding import Finding
+
+_KILLED_AFTER_S = 5  # a process that hangs in the driver cannot even be killed
+
+
+class ChildError(Exception):
+    """The check gave no finding; the text says what became of it."""
+
+
+def in_child(check: str, limit_s: float) -> Finding:
+    """What a check, "module:function", finds in a process that may take `limit_s` seconds; the module is imported there only.
+
+    Raises:
+        ChildError: it raised, crashed, or had not ended by then.
+    """
+    command = [sys.executable, "-P", "-m", __name__, check]
+    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+", errors="replace") as errors:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=errors)
+        status = _wait(process, limit_s)
+        told.seek(0)
+        errors.seek(0)
+        answer, last_words = told.read(), errors.read().strip().splitlines()[-1:]
+    if not answer:
+        raise ChildError("; ".join([f"crashed: its process ended with {status}", *last_words]))
+    found = json.loads(answer)
+    if "error" in found:
+        raise ChildError(found["error"])
+    return Finding(**found)
+
+
+def _wait(process: subprocess.Popen, limit_s: float) -> str:
+    """How the process ended."""
+    try:
+        status = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        raise ChildError(f"hangs: no answer within limit_s={limit_s:g} seconds") from None
+    finally:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_AFTER_S)
+    return signal.Signals(-status).name if status < 0 else f"status {status}"
+
+
+def explain(error: BaseException) -> str:
+    """An exception in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def main(check: str) -> None:
+    module, name = check.split(":")
+    with open(os.dup(1), "w") as answer:
+        os.dup2(2, 1)  # what libraries print does not belong to the answer
+        try:
+            found = asdict(getattr(importlib.import_module(module), name)())
+        except Exception as error:
+            found = {"error": explain(error)}
+        json.dump(found, answer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,24 @@
+"""nvImageCodec, tried on a JPEG. Runs in a child process: what is broken here may crash."""
+
+import numpy as np
+import torch
+from nvidia import nvimgcodec
+
+from dali_pipes.doctor.finding import Finding, failed, ok
+from dali_pipes.doctor.pixels import difference, judge, make_jpeg
+from dali_pipes.doctor.software import SETUP
+
+
+def nvimagecodec() -> Finding:
+    """A header read; with a GPU, an image decoded."""
+    encoded, expected = make_jpeg()
+    told = f"nvImageCodec {nvimgcodec.__version__}"
+    stream = nvimgcodec.CodeStream(encoded)
+    if (stream.height, stream.width) != expected.shape[:2]:
+        return failed(f"{told} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
+    if not torch.cuda.is_available():
+        return ok(f"{told} reads headers; it decodes on a GPU only")
+    image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
+    if image is None:
+        return failed(f"{told} cannot decode a JPEG", SETUP)
+    return judge(f"{told} decoded a JPEG on the GPU", difference(np.asarray(image.cpu()), expected))

@@ -1,0 +1,60 @@
+"""The doctor where there is a GPU: every check of it, and the JPEG engines by their counter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dali_pipes.doctor import decode, gpu, kernels, nvimagecodec
+from dali_pipes.doctor.child import in_child
+from dali_pipes.nvml import Gpu
+
+pytestmark = pytest.mark.needs_cuda
+SCRIPT = Path(__file__).parents[2] / "scripts/doctor.py"
+
+
+def test_every_check_of_the_gpu():
+    for check in (gpu.driver_and_gpus, decode.dali_on_cpu, decode.dali_on_gpu, nvimagecodec.nvimagecodec, kernels.cupy_kernel):
+        finding = check()
+        assert finding.status == "ok" or "upsampled otherwise" in finding.found, f"{check.__name__}: {finding}"
+
+
+def test_in_processes_of_their_own():
+    assert in_child("dali_pipes.doctor.decode:dali_on_gpu", 120).status != "failed"
+
+
+def test_nvml_gives_figures_or_reasons():
+    finding = gpu.nvml_figures()
+    assert "memory_mib" in finding.found and finding.status in ("ok", "warning")
+
+
+def test_the_verdict_on_the_jpeg_engines_is_that_of_the_counter():
+    """Whatever this GPU has: "ok" if and only if the counter moves while DALI is told to use the engines."""
+    finding = decode.jpeg_engines()
+    seen = Gpu(gpu.uuid())
+    pipeline = decode._pipeline(decode.make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=1.0)
+    busy = decode.highest_use(seen, pipeline.run, 2)
+    assert (finding.status == "ok") == (busy is not None and busy > 0.01), f"{finding}, counter {busy}"
+    pipeline = decode._pipeline(decode.make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=0.0)
+    decode.highest_use(seen, pipeline.run, 1)  # what the engines did before has left the average
+    assert (decode.highest_use(seen, pipeline.run, 1) or 0) <= 0.01
+
+
+def test_no_visible_gpu_is_said_so():
+    command = [sys.executable, "-m", "dali_pipes.doctor.child", "dali_pipes.doctor.gpu:driver_and_gpus"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    found = json.loads(done.stdout)
+    assert found["status"] == "failed" and "CUDA_VISIBLE_DEVICES is ''" in found["found"]
+
+
+def test_the_script(image_folder, tmp_path):
+    command = [sys.executable, str(SCRIPT), f"data.train={image_folder}", f"data.cache_dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert done.returncode == 0 and told["can_train_on_gpu"], done.stderr
+    checks = [each["check"] for each in told["findings"] if each["group"] == "GPU"]
+    assert checks == ["driver and GPUs", "DALI", "JPEG engines", "NVML"]
+    assert done.stderr.splitlines()[-1].startswith("Training on a GPU can work here")
