@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
-from dali_pipes.jobs import BenchmarkConfig, DoctorConfig, PreviewConfig, ScanConfig, register
+from dali_pipes.jobs import BenchmarkConfig, DiagnoseConfig, DoctorConfig, PreviewConfig, ScanConfig, register
 from dali_pipes.training.config import OptimizerConfig, TrainConfig
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -18,6 +18,7 @@ JOBS = {
     "preview": PreviewConfig,
     "benchmark": BenchmarkConfig,
     "train": TrainConfig,
+    "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
 }
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())

@@ -60,7 +60,7 @@ def training(width=64, depth=1):
 @contextmanager
 def hogs(count):
     """Somebody else's processes, that keep a core busy each."""
-    command = ["sh", "-c", "while :; do :; done & echo $!"]  # orphans at once, so that they are not ours
+    command = ["sh", "-c", "while :; do :; done >/dev/null & echo $!"]  # orphans at once, so that they are not ours
     pids = [subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout for _ in range(count)]
     try:
         yield
