@@ -22,6 +22,7 @@ class Race:
         others: the settings besides the default; may be fewer from `plan` on.
         blocks: what was measured of each setting.
         out: why a setting is no longer in the race.
+        default_runs: whether it still does; it did not run out of memory.
     """
 
     def __init__(self, default: Setting, others: Sequence[Setting], seed: int):
@@ -29,7 +30,7 @@ class Race:
         self.blocks: dict[Setting, list[Block]] = {setting: [] for setting in (default, *others)}
         self.out: dict[Setting, str] = {}
         self._beaten: set[Setting] = set()  # out only because others are faster
-        self._default_runs = True
+        self.default_runs = True
 
     def plan(self, in_time: Callable[[], bool]) -> Iterator[tuple[int, Setting]]:
         """Round and setting of each block. Each has to be followed by `add`, or by `drop` or `drop_as_large`.
@@ -38,12 +39,12 @@ class Race:
             in_time: whether there is time for one more block; else the race ends.
         """
         for rung in itertools.count():
-            runners = ([self.default] if self._default_runs else []) + self.left()
+            runners = ([self.default] if self.default_runs else []) + self.left()
             for number, order in enumerate(rounds(runners, ROUNDS, self._seed + rung), ROUNDS * rung + 1):
                 for setting in order:
                     if not in_time():
                         return
-                    if setting not in self.out or (setting == self.default and self._default_runs):
+                    if setting not in self.out or (setting == self.default and self.default_runs):
                         yield number, setting
             self._end_rung(ROUNDS * (rung + 1))
             if len(self.left()) < 2:
@@ -60,7 +61,7 @@ class Race:
     def drop_as_large(self, setting: Setting) -> None:
         """A setting ran out of memory: it goes, and all that hold as many images in flight or more; the default only by itself."""
         self.drop(setting, "ran out of memory")
-        self._default_runs &= setting != self.default
+        self.default_runs &= setting != self.default
         for other in {*self.left(), *self._beaten}:
             if other.in_flight >= setting.in_flight:
                 self.drop(other, f"no smaller than {setting}, which ran out of memory")
@@ -78,7 +79,7 @@ class Race:
 
     def against_default(self, setting: Setting) -> Ratio | None:
         """Its images/s against the default's of the same rounds; None before there is such a round."""
-        return self._ratio(self.default, setting) if self._default_runs else None
+        return self._ratio(self.default, setting) if self.default_runs else None
 
     def _ratio(self, first: Setting, second: Setting) -> Ratio | None:
         together = {block["round"] for block in self.blocks[first]} & {block["round"] for block in self.blocks[second]}
@@ -86,7 +87,7 @@ class Race:
 
     def _speed(self, setting: Setting) -> float:
         """Against the default or, if that does not run, against the setting with the most blocks."""
-        yardstick = self.default if self._default_runs else max(self.others, key=lambda each: len(self.blocks[each]))
+        yardstick = self.default if self.default_runs else max(self.others, key=lambda each: len(self.blocks[each]))
         ratio = self._ratio(yardstick, setting)
         return ratio.estimate if ratio else 0.0
 

@@ -14,10 +14,10 @@ from dali_pipes.tuning.settings import Setting
 
 SHORT = 10  # letters of a reason that the table has room for
 
-_FIGURES = {  # of a try: its heading and its format
+_FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
+_HEADINGS = {  # of the figures in the table: heading and format
     "images_per_s": ("images/s", "{:,.0f}"),
     "cpu_s_per_1000_images": ("CPU-s/1,000", "{:.2f}"),
-    "cpus": ("cores", "{:.2f}"),
     "peak_pss_mib": ("PSS MiB", "{:,.0f}"),
     "gpu_memory_mib": ("GPU MiB", "{:,.0f}"),
 }
@@ -53,15 +53,15 @@ def print_tries(found: Sequence[dict[str, Any]], console: Console) -> None:
     """A table, and the longer reasons why a setting is out below it."""
     fixed = {*_FIGURES, "rounds", "ratio", "out"}
     options = [name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1]
-    shown = [name for name in _FIGURES if any(one[name] is not None for one in found)]
-    headings = ["", *options, "rounds", *(_FIGURES[name][0] for name in shown), "× [95 %]", "out"]
+    shown = [name for name in _HEADINGS if any(one[name] is not None for one in found)]
+    headings = ["setting", "rounds", *(_HEADINGS[name][0] for name in shown), "× [95 %]", "out"]
     rows, reasons = [], []
     for number, one in enumerate(found):
-        figures = ["" if one[name] is None else _FIGURES[name][1].format(one[name]) for name in shown]
-        told, why = " ".join(f"{name}={one[name]}" for name in options), one["out"] or ""
-        reasons += [f"{told or 'default'}: {why}"] if len(why) > SHORT else []
-        values = ["" if number else "default", *(str(one[name]) for name in options), str(one["rounds"]), *figures]
-        rows.append([*values, interval(one["ratio"]) if one["ratio"] else "", "see below" if len(why) > SHORT else why])
+        setting = " ".join(f"{name}={one[name]}" for name in options) + ("" if number else " (default)")
+        figures = ["" if one[name] is None else _HEADINGS[name][1].format(one[name]) for name in shown]
+        ratio, why = interval(one["ratio"]) if one["ratio"] else "", one["out"] or ""
+        reasons += [f"{setting}: {why}"] if len(why) > SHORT else []
+        rows.append([setting.strip(), str(one["rounds"]), *figures, ratio, "see below" if len(why) > SHORT else why])
     print_runs("Settings that were tried; × is images/s against the default of the same rounds", headings, rows, console)
     for reason in reasons:
         console.print(reason, soft_wrap=True, markup=False, highlight=False)

@@ -70,7 +70,7 @@ def tune(config: TuneConfig) -> None:
 
 def _compared(config: TuneConfig, bench: Bench, race: Race, winner: Setting) -> dict[str, Any] | None:
     """The A/B of the winner, and how far its pixels differ; None if it is the default, or if that does not run."""
-    if winner == race.default or not race.against_default(winner):
+    if winner == race.default or not race.default_runs:
         return None
     agreement = bench.agreement(race.default, winner)
     return compare(bench.run, race.default, winner, config.pairs, config.seed) | {"agreement": agreement}

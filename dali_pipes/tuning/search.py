@@ -1,8 +1,9 @@
 """The search: as many settings as there is time for, raced against each other and the default."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.errors import ConfigError
 from dali_pipes.jobs import TuneConfig
 from dali_pipes.progress import track
-from dali_pipes.tuning.limits import over_limit, ran_out_of_memory, used
+from dali_pipes.tuning.limits import limits, over_limit, ran_out_of_memory, used
 from dali_pipes.tuning.race import Race, blocks_of
 from dali_pipes.tuning.settings import Setting
 
@@ -40,6 +41,8 @@ def search(
     block_s = clock() - start
     known = race.left()
     race.others = _drawn(known, 60 * config.minutes / block_s - 1, config.seed)
+    if race.others and (race.out or any(limits(config).values())):  # they leave over the smallest if they leave any
+        race.others = list(dict.fromkeys([min(known, key=lambda each: each.size), *race.others]))[: len(race.others)]
     if known and not race.others:
         need = (blocks_of(1) + 1) * block_s / 60
         told = f"minutes={config.minutes:g} is too short: a block takes {block_s:.0f} s here"
@@ -58,11 +61,15 @@ def search(
 
 
 def _drawn(settings: Sequence[Setting], blocks: float, seed: int) -> list[Setting]:
-    """The smallest, which limits leave over if they leave any, and as many others at random as can be raced in so many blocks."""
+    """As many at random as can be raced in so many blocks, every number of threads (the first option) before one comes again."""
     count = max((count for count in range(1, len(settings) + 1) if blocks_of(count) <= blocks), default=0)
-    ordered = sorted(settings, key=lambda each: each.size)
-    places = 1 + np.random.default_rng(seed).permutation(max(0, len(settings) - 1))
-    return [*ordered[:1], *(ordered[place] for place in places)][:count]
+    shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]
+    seen = Counter[Any]()
+    turns = dict[Setting, int]()
+    for setting in shuffled:
+        turns[setting] = seen[setting.options[0]]
+        seen[setting.options[0]] += 1
+    return sorted(shuffled, key=turns.__getitem__)[:count]
 
 
 def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number: int) -> None:

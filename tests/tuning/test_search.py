@@ -78,7 +78,7 @@ def test_a_default_that_runs_out_of_memory_leaves_the_smaller_ones(bench):
     bench.rate = rising
     race = bench.search(OTHERS, setting(4, 2), minutes=60)
     assert race.out[setting(4, 2)] == "ran out of memory" and race.out[setting(3, 4)].startswith("no smaller than")
-    assert winner_of(race) == setting(3, 2) and race.against_default(setting(3, 2)) is None
+    assert dict(winner_of(race).options)["num_workers"] == 3 and race.against_default(winner_of(race)) is None
     assert [each for _, _, each in bench.ran].count(setting(4, 2)) == 1
 
 
@@ -126,14 +126,25 @@ def test_a_limit_on_what_is_not_measured_is_refused(bench):
 
 
 @pytest.mark.parametrize("minutes", [2, 5, 9])
-def test_the_search_keeps_within_its_minutes_and_tries_the_smallest(bench, minutes):
+def test_the_search_keeps_within_its_minutes(bench, minutes):
     bench.rate = rising
     race = bench.search(OTHERS, DEFAULT, minutes=minutes)
     assert bench.now <= 60 * minutes
     tried = {each for _, _, each in bench.ran}
-    assert len(tried) > 2 and setting(1, 1) in tried
+    assert tried == {DEFAULT, *race.others} and len(tried) > 2
     assert bench.told[0].startswith(f"Searching {len(race.others)} of 11 settings besides the default")
     assert winner_of(race) == max(tried, key=rising)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_only_a_few_can_be_tried_their_threads_differ(bench, seed):
+    race = bench.search(OTHERS, DEFAULT, minutes=3.8, seed=seed)
+    assert sorted(dict(each.options)["num_workers"] for each in race.others) == [1, 2, 3, 4]
+
+
+def test_with_a_limit_the_smallest_is_among_those_tried(bench):
+    race = bench.search(OTHERS, DEFAULT, minutes=2, max_memory_mib=600)
+    assert setting(1, 1) in race.others and len(race.others) == 2
 
 
 def test_blocks_that_take_longer_than_the_first_end_the_search_in_time(bench):
