@@ -1,6 +1,7 @@
 """Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST` reads."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, resu
         f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
         f"workload={config.workload}, on {result['provenance']['date']} by",
         command(config.overrides),
-        f"{result['told']}.",
+        *textwrap.wrap(f"{result['told']}.", 120),
     ]
     write(file, loader, facts)
 

@@ -4,7 +4,6 @@ import os
 import platform
 import re
 import shlex
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,10 +28,9 @@ def tuned_file(into: str, host: str | None) -> Path:
 
 
 def write(file: Path, loader: LoaderConfig, told: Sequence[str]) -> None:
-    """Replaces the file as a whole, with every option of the loader, and with what is told as comments."""
+    """Replaces the file as a whole, with every option of the loader, and with each line of what is told as a comment."""
     schema = next(name for name, kind in LOADERS.items() if type(loader) is kind)
-    comments = [line for paragraph in told for line in textwrap.wrap(" ".join(paragraph.split()), 120)]
-    text = "".join(f"# {line}\n" for line in comments)
+    text = "".join(f"# {' '.join(line.split())}\n" for line in told)
     text += f"defaults:\n  - {schema}_schema\n  - _self_\n\n{to_yaml(loader)}"
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:

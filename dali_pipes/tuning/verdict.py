@@ -43,12 +43,13 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures |
             raise ConfigError(f"no setting that was tried can be kept: {winner} in the comparison: {spoiled}; {default}: {out}")
         return default, f"The default stays, {default}. {winner} in the comparison: {spoiled}"
     ratio = compared["arms"]["tuned"]["ratio"]
-    told = comparison(str(winner), f"the default ({default})", ratio, config.pairs)
+    claim, told = ratio["images_per_s"]["claim"], comparison(str(winner), "the default", ratio, config.pairs)
     if out:
-        return winner, f"{winner} is kept, since the default is out: {out}. {told}"
-    if ratio["images_per_s"]["claim"] == "more":
-        return winner, told
-    return default, f"The default stays, {default}. {told}"
+        return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {told}"
+    if claim == "more":
+        return winner, f"{told}; the default is {default}"
+    again = "; try again when the machine is quiet" if claim == "untrustworthy" else ""
+    return default, f"The default stays, {default}. {told}{again}"
 
 
 def _nothing_faster(race: Race) -> str:

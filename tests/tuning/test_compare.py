@@ -37,7 +37,8 @@ def test_a_winner_that_is_faster_is_kept(bench, race):
     bench.rate = lambda each: 1500.0 if each == WINNER else 1000.0
     kept, told = decided(bench, race)
     assert kept == WINNER
-    assert told.startswith("num_workers=3 prefetch_factor=2 batch_size=64 is faster than the default (num_workers=1")
+    assert told.startswith("num_workers=3 prefetch_factor=2 batch_size=64 is faster than the default: 1.")
+    assert told.endswith("; the default is num_workers=1 prefetch_factor=2 batch_size=64")
     assert "× its images/s" in told and "[1." in told
 
 
@@ -55,6 +56,12 @@ def test_lucky_blocks_are_seldom_taken_for_a_gain():
         bench._random = np.random.default_rng(seed)
         taken += decided(bench, Race(DEFAULT, [WINNER], 0))[0] == WINNER
     assert taken <= 2
+
+
+def test_a_default_that_differs_from_itself_stays(bench, race):
+    bench.rate = lambda each: 2000.0 if bench.ran[-1][0] == "control" else 1500.0 if each == WINNER else 1000.0
+    kept, told = decided(bench, race)
+    assert kept == DEFAULT and "Untrustworthy" in told and told.endswith("try again when the machine is quiet")
 
 
 def test_few_pairs_claim_nothing(bench, race):
@@ -88,7 +95,7 @@ def test_a_slower_setting_is_kept_where_the_default_breaks_a_limit(bench, race):
     bench.rate = lambda each: 700.0 if each == WINNER else 1000.0
     race.drop(DEFAULT, "1.00 cores, more than max_cpus=0.9")
     kept, told = decided(bench, race, max_cpus=0.9)
-    assert kept == WINNER and "since the default is out: 1.00 cores" in told and "is slower than the default" in told
+    assert kept == WINNER and "since the default, num_workers=1 prefetch_factor=2 batch_size=64, is out: 1.00 cores" in told and "is slower than the default" in told
 
 
 def test_without_a_comparison(race, bench):
