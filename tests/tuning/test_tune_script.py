@@ -23,12 +23,16 @@ def tune(tmp_path, *arguments):
     )
 
 
-@pytest.mark.parametrize(
-    ("loader", "search"),
-    [("torch", ["search.num_workers=[1]", "search.prefetch_factor=[1,2]"]), ("dali_cpu", ["search.num_threads=[1]"])],
-)
-def test_tune_then_use(image_folder, tmp_path, loader, search):
-    job = tune(tmp_path, f"data.train={image_folder}", f"loader={loader}", "minutes=2", "batch_sizes=[8]", *search)
+SEARCHES = {
+    "torch": ["loader.num_workers=1", "search.num_workers=[1]", "search.prefetch_factor=[2]"],
+    "dali_cpu": ["loader.num_threads=1", "search.num_threads=[1]", "search.prefetch_queue_depth=[2]"],
+}
+
+
+@pytest.mark.parametrize("loader", SEARCHES)
+def test_tune_then_use(image_folder, tmp_path, loader):
+    """The default with batches of 16, and one other setting, batches of 8."""
+    job = tune(tmp_path, f"data.train={image_folder}", f"loader={loader}", "minutes=6", "batch_sizes=[8]", *SEARCHES[loader])
     out, err = job.communicate(timeout=250)
     assert job.returncode == 0, err
     result = json.loads(out)
@@ -49,13 +53,8 @@ MISTAKES = {
     "nothing to search": (["loader=synthetic"], "loader=synthetic has no settings to search"),
     "unknown option": (["search.threads=[1]"], "threads"),
     "an option of another loader": (["loader=torch", "search.num_threads=[1]"], "search.num_threads"),
-    "a value that cannot be": (["loader=torch", "search.num_workers=[-1]"], "loader.num_workers is -1"),
     "a batch size that cannot be": (["loader=torch", "batch_sizes=[0]"], "batch_sizes is 0"),
-    "no number": (["loader=torch", "minutes=soon"], "minutes"),
     "unknown workload": (["loader=torch", "workload=cold"], "workload is 'cold'; choose one of loader, train"),
-    "unknown model": (["loader=torch", "workload=train", "model.name=resnet"], "model.name is 'resnet'"),
-    "too many cores": (["loader=torch", "cpus=100000"], "cpus is 100000"),
-    "no pairs": (["loader=torch", "pairs=0"], "pairs is 0"),
     "no such folder": (["loader=torch", "into=/no/such"], "into=/no/such: no such folder"),
     "no images": (["loader=torch", "data.train=/no/such"], "/no/such: no such folder"),
     "too little time": (["loader=torch", "minutes=0.001"], "minutes=0.001 is too short"),

@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.errors import ConfigError
+from dali_pipes.jobs import register, to_yaml
 from dali_pipes.tuning.tuned_file import command, tuned_file, write
 
 REPO = Path(__file__).parents[2]
@@ -18,30 +21,34 @@ LOADERS = {
 }
 
 
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "conf/loader").mkdir(parents=True)
+    return tmp_path / "conf/loader"
+
+
 @pytest.mark.parametrize("job", ["train", "benchmark", "preview", "tune"])
 @pytest.mark.parametrize("name", LOADERS)
-def test_every_script_composes_it(tmp_path, job, name):
-    (tmp_path / "conf/loader").mkdir(parents=True)
-    file = tuned_file(str(tmp_path / "conf/loader"), "node-1.cluster")
-    write(file, LOADERS[name], ["told: 1.5 × [1.2, 1.8]", command(["data.train=/my images", "search.num_workers=[1,2]"])])
+def test_every_job_composes_it(folder, job, name):
+    write(tuned_file(str(folder), "node-1.cluster"), LOADERS[name], ["told: 1.5 × [1.2, 1.8]"])
+    register()
+    with initialize_config_dir(version_base="1.3", config_dir=str(REPO / "conf")):
+        overrides = ["loader=tuned_node-1_cluster", f"hydra.searchpath=[file://{folder.parent}]"]
+        assert OmegaConf.to_object(compose(job, overrides).loader) == LOADERS[name]
+
+
+@pytest.mark.parametrize("job", ["train", "benchmark"])
+def test_scripts_compose_it(folder, job):
+    file = tuned_file(str(folder), "x")
+    write(file, LOADERS["torch"], ["told", command(["data.train=/my images", "search.num_workers=[1,2]"])])
+    options = ["loader=tuned_x", f"hydra.searchpath=[file://{folder.parent}]", "--cfg", "job", "--package", "loader"]
     composed = subprocess.run(
-        [
-            sys.executable,
-            str(REPO / f"scripts/{job}.py"),
-            "loader=tuned_node-1_cluster",
-            f"hydra.searchpath=[file://{tmp_path / 'conf'}]",
-            *["--cfg", "job", "--package", "loader"],
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, str(REPO / f"scripts/{job}.py"), *options], capture_output=True, text=True, check=False
     )
     assert composed.returncode == 0, composed.stderr
-    from dali_pipes.jobs import to_yaml
-
-    assert composed.stdout.removeprefix("# @package loader\n") == to_yaml(LOADERS[name])
-    head = file.read_text().split("defaults:")[0]
-    assert head == ("# told: 1.5 × [1.2, 1.8]\n# python scripts/tune.py 'data.train=/my images' 'search.num_workers=[1,2]'\n")
+    assert composed.stdout.removeprefix("# @package loader\n") == to_yaml(LOADERS["torch"])
+    told = "# told\n# python scripts/tune.py 'data.train=/my images' 'search.num_workers=[1,2]'\ndefaults:\n"
+    assert file.read_text().startswith(told)
 
 
 def test_git_does_not_see_it():
