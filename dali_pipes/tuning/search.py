@@ -40,9 +40,8 @@ def search(
     _measure(config, run, race, race.default, 0)
     block_s = clock() - start
     known = race.left()
-    race.others = _drawn(known, 60 * config.minutes / block_s - 1, config.seed)
-    if race.others and (race.out or any(limits(config).values())):  # they leave over the smallest if they leave any
-        race.others = list(dict.fromkeys([min(known, key=lambda each: each.size), *race.others]))[: len(race.others)]
+    limited = bool(race.out) or any(limit is not None for limit in limits(config).values())
+    race.others = _drawn(known, 60 * config.minutes / block_s - 1, config.seed, limited)
     if known and not race.others:
         need = (blocks_of(1) + 1) * block_s / 60
         told = f"minutes={config.minutes:g} is too short: a block takes {block_s:.0f} s here"
@@ -60,12 +59,17 @@ def search(
         count += 1
 
 
-def _drawn(settings: Sequence[Setting], blocks: float, seed: int) -> list[Setting]:
-    """As many at random as can be raced in so many blocks, every number of threads (the first option) before one comes again."""
+def _drawn(settings: Sequence[Setting], blocks: float, seed: int, smallest: bool) -> list[Setting]:
+    """As many at random as can be raced in so many blocks, every number of threads (the first option) before one comes again.
+
+    Args:
+        smallest: begin with the smallest, which limits leave over if they leave any.
+    """
     count = max((count for count in range(1, len(settings) + 1) if blocks_of(count) <= blocks), default=0)
     shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]
-    seen = Counter[Any]()
-    turns = dict[Setting, int]()
+    if smallest:
+        shuffled.sort(key=lambda each: each != min(settings, key=lambda one: one.size))
+    seen, turns = Counter[Any](), dict[Setting, int]()
     for setting in shuffled:
         turns[setting] = seen[setting.options[0]]
         seen[setting.options[0]] += 1
