@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
-from dali_pipes.jobs import BenchmarkConfig, DiagnoseConfig, DoctorConfig, PreviewConfig, ScanConfig, register
+from dali_pipes.jobs import BenchmarkConfig, DiagnoseConfig, DoctorConfig, PreviewConfig, ScanConfig, TuneConfig, register
 from dali_pipes.training.config import OptimizerConfig, TrainConfig
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -20,6 +20,7 @@ JOBS = {
     "train": TrainConfig,
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
+    "tune": TuneConfig,
 }
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]

@@ -104,11 +104,11 @@ def compared(first: Sequence[Block], second: Sequence[Block], control: dict[str,
     """second / first for each of COMPARED: estimate, low, high and the claim that the control allows."""
     return {
         name: _plain(ratio, claim(ratio, control[name] if control else None))
-        for name, ratio in {name: _ratio(first, second, name) for name in COMPARED}.items()
+        for name, ratio in {name: by_rounds(first, second, name) for name in COMPARED}.items()
     }
 
 
-def _ratio(first: Sequence[Block], second: Sequence[Block], name: str) -> Ratio:
+def by_rounds(first: Sequence[Block], second: Sequence[Block], name: str) -> Ratio:
     by_round = {block["round"]: block_figures(block)[name] for block in first}
     other = {block["round"]: block_figures(block)[name] for block in second}
     both = sorted(set(by_round) & set(other))
@@ -126,7 +126,7 @@ def result_figures(blocks: Sequence[Block], arms: Sequence[str], baseline: str, 
     """
     of = {arm: [block for block in blocks if (block["phase"], block["arm"]) == ("round", arm)] for arm in arms}
     control_blocks = [block for block in blocks if block["phase"] == "control"]
-    control = {name: _ratio(of[baseline], control_blocks, name) for name in COMPARED} if control_blocks else None
+    control = {name: by_rounds(of[baseline], control_blocks, name) for name in COMPARED} if control_blocks else None
     measured = [arm for arm in arms if of[arm]]
     found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": None}
     if control:
@@ -135,7 +135,7 @@ def result_figures(blocks: Sequence[Block], arms: Sequence[str], baseline: str, 
     for arm in measured:
         found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control) if baseline in measured else None
         ceiling = CEILING in measured and arm != CEILING
-        found["arms"][arm]["share_of_ceiling"] = _ratio(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
+        found["arms"][arm]["share_of_ceiling"] = by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
     if planning and set(planning) <= set(measured):
         native, planned = planning
         found["planning"] = {"native": native, "planned": planned, **compared(of[native], of[planned], control)}

@@ -17,7 +17,11 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM
 
 
 class ArmError(DaliPipesError):
-    """An arm that failed; there is no figure for it."""
+    """An arm that failed; there is no figure for it. `wrote` is all that its process wrote on stderr, if that ended."""
+
+    def __init__(self, message: str, wrote: str = ""):
+        super().__init__(message)
+        self.wrote = wrote
 
 
 class FreshProcess:
@@ -75,8 +79,9 @@ class FreshProcess:
             raise ArmError(f"{self._what}: gave no answer for {self._patience_s:.0f} s and was ended")
         status = self._process.wait()  # its last words come after the end of its answers
         self._errors.seek(0)
-        last = "\n  ".join(self._errors.read().strip().splitlines()[-5:])
-        raise ArmError(f"{self._what}: its process ended with status {status}; the last it wrote:\n  {last}")
+        wrote = self._errors.read().strip()
+        last = "\n  ".join(wrote.splitlines()[-5:])
+        raise ArmError(f"{self._what}: its process ended with status {status}; the last it wrote:\n  {last}", wrote)
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended; answer() says why

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,8 +52,11 @@ class Blocks:
         self._count = 0
         folder.mkdir()
 
-    def run(self, arm: str, loader: dict[str, Any], phase: str, number: int) -> Block:
+    def run(self, arm: str, loader: dict[str, Any], phase: str, number: int, batch_size: int | None = None) -> Block:
         """One block, in as many processes at once as `corun` says.
+
+        Args:
+            batch_size: another one than that of the work.
 
         Returns:
             arm, phase and round; jobs: what each process answered; samples and sampler_cost of the telemetry around them; and
@@ -62,8 +66,9 @@ class Blocks:
             ArmError: a process failed.
         """
         config = self._config
+        work = self._work if batch_size is None else replace(self._work, batch_size=batch_size)
         job = {
-            "work": self._work.plain(),
+            "work": work.plain(),
             "loader": loader,
             "min_seconds": config.min_seconds,
             "min_batches": config.min_batches,

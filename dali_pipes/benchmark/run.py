@@ -43,13 +43,13 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     """
     out = sweep or Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
-    network = config.model.name or _default_model()
+    network = config.model.name or default_model()
     check_model(network)
     left_out = skipped(config)
     arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
     _say_what_is_missing(arms, left_out)
     manifest = _images(config)
-    folder = _new_folder(out)
+    folder = new_folder(out)
     epoch = manifest if config.workload == "cold" else repeated(manifest)
     epoch.save(folder / "manifest.parquet")
     model = network if config.workload == "train" else None
@@ -96,11 +96,11 @@ def _images(config: BenchmarkConfig) -> Manifest:
     return manifest
 
 
-def _default_model() -> str:
+def default_model() -> str:
     return "resnet50" if torch.cuda.is_available() else "shufflenet_v2_x0_5"
 
 
-def _new_folder(out: Path) -> Path:
+def new_folder(out: Path) -> Path:
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     folder = out.absolute() / stamp
     for number in range(2, 100):
