@@ -4,7 +4,7 @@ import inspect
 import itertools
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,8 +101,8 @@ class Attached:
 
         return tree_map(cat, batches[0], *batches[1:])
 
-    def fixes(self, verdict: str) -> list[Fix]:
-        return [*self._more_workers(verdict), *self._ours(verdict), *_advice(verdict)]
+    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
+        return [*self._more_workers(verdict), *self._ours(verdict), *([advice] if advice else [])]
 
     def _more_workers(self, verdict: str) -> Iterator[Fix]:
         cores, now = available_cpus(), self._loader.num_workers
@@ -209,22 +209,3 @@ def _on_device(batch: Any) -> Any:
     if not torch.cuda.is_available():
         return batch
     return tree_map(lambda each: each.cuda() if isinstance(each, torch.Tensor) else each, batch)
-
-
-def _advice(verdict: str) -> Iterable[Fix]:
-    told: dict[str, Callable[[], Fix]] = {
-        "sync-bound": lambda: Fix(
-            "take .item(), print, .cpu() and locks out of the step; read numbers some steps later", "it waits for them"
-        ),
-        "launch-bound": lambda: Fix("a larger batch_size", "what a step costs is shared by more images"),
-        "fetch-bound": lambda: Fix(
-            "copy the data to a local disk, or into memory (/dev/shm)", "it is then read as fast as this machine can"
-        ),
-        "straggler": lambda: Fix("find the samples that take long, and mend or leave them out", "all others wait for them"),
-        "cgroup-throttled": lambda: Fix(
-            "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)", "it is used up"
-        ),
-        "memory-bound": lambda: Fix("a smaller batch_size", "takes less memory"),
-        "model-bound": lambda: Fix("torch.autocast(dtype=torch.bfloat16), torch.compile, channels_last", "the step sets the pace"),
-    }
-    return [told[verdict]()] if verdict in told else []

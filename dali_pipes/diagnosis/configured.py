@@ -78,8 +78,8 @@ class Configured:
     def joined(self, batches: Sequence[Batch]) -> Batch:
         return Batch(*(torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids")))
 
-    def fixes(self, verdict: str) -> list[Fix]:
-        return propose(self, verdict)
+    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
+        return propose(self, verdict, advice)
 
     def changed(self, **options: Any) -> "Configured":
         """The same with other options of TrainConfig."""

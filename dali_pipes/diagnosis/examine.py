@@ -10,6 +10,7 @@ import psutil
 import torch
 
 from dali_pipes.diagnosis import gpu
+from dali_pipes.diagnosis.advice import advice
 from dali_pipes.diagnosis.predict import measured_gain, predicted_gain
 from dali_pipes.diagnosis.probes import Probes, Round
 from dali_pipes.diagnosis.subject import Fix, Subject
@@ -82,7 +83,8 @@ def examine(subject: Subject, effort: Effort, tell: Tell = lambda text: None) ->
             return getattr(Probes(changed, other, effort.seconds), part)()
 
     proposals = []
-    for fix in subject.fixes(verdict.name):
+    found = figures(rounds, subject.burst)
+    for fix in subject.fixes(verdict.name, advice(verdict.name, found, subject.workers)):
         tell(f"what it would gain: {fix.what}")
         proposals.append(Proposal(fix, predicted_gain(fix, model, loader, probe)))
     proposals = sorted(
@@ -92,7 +94,7 @@ def examine(subject: Subject, effort: Effort, tell: Tell = lambda text: None) ->
         first = proposals[0]
         gained = measured_gain(first.fix, subject, effort.seconds, effort.verify_pairs, tell)
         proposals[0] = Proposal(first.fix, first.predicted, gained)
-    return Diagnosis(verdict, figures(rounds, subject.burst), extra, proposals, rounds, slow, resident)
+    return Diagnosis(verdict, found, extra, proposals, rounds, slow, resident)
 
 
 def _round(probes: Probes, number: int, count: int, tell: Tell) -> Round:

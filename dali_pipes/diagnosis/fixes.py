@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
 
 
-def propose(subject: "Configured", verdict: str) -> list[Fix]:
-    """The likeliest first. Those that cannot be tried here are advice, without a prediction."""
-    return list(_PROPOSALS[verdict](subject))
+def propose(subject: "Configured", verdict: str, advice: Fix | None) -> list[Fix]:
+    """The likeliest first; advice, which cannot be tried here, is the last."""
+    return [*_PROPOSALS[verdict](subject), *([advice] if advice else [])]
 
 
 def _more_workers(subject: "Configured") -> Iterator[Fix]:
@@ -37,7 +37,6 @@ def _latency(subject: "Configured") -> Iterator[Fix]:
         for times in (2, 4, 8):
             why = "more files are waited for at the same time"
             yield _loader(subject, f"loader.{option}={times * now}", why, replace(loader, **{option: times * now}))
-    yield Fix("copy the images to a local disk, or into memory (/dev/shm)", "they are then read as fast as this machine can")
 
 
 def _less_cpu(subject: "Configured") -> Iterator[Fix]:
@@ -57,7 +56,6 @@ def _less_cpu(subject: "Configured") -> Iterator[Fix]:
 
 
 def _smoother(subject: "Configured") -> Iterator[Fix]:
-    yield Fix("mend or leave out the slow images that are named above", "nothing else waits then")
     loader = subject.config.loader
     if isinstance(loader, TorchConfig):
         yield _loader(subject, "loader.prefetch_factor=8", "more lies ready", replace(loader, prefetch_factor=8))
@@ -70,8 +68,6 @@ def _faster_step(subject: "Configured") -> Iterator[Fix]:
     if config.precision == "fp32":
         why = "the same network in half the bits"
         yield Fix("precision=bf16", why, subject.changed(precision="bf16"), "model", note="weights are rounded differently")
-    if not config.model.compile:
-        yield Fix("model.compile=true", "fewer passes over memory; starts slowly")
     yield from _larger_batch(subject, 2)
 
 
@@ -85,16 +81,6 @@ def _larger_batch(subject: "Configured", times: int) -> Iterator[Fix]:
         "model",
         note="another recipe: adapt lr",
     )
-
-
-def _no_waiting_step(subject: "Configured") -> Iterator[Fix]:
-    yield Fix("take .item(), print, .cpu() and locks out of the step; read numbers some steps later", "the step waits for them")
-    yield from _larger_batch(subject, 2)
-
-
-def _quota(subject: "Configured") -> Iterator[Fix]:
-    yield Fix("raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)", "it is used up")
-    yield from _less_cpu(subject)
 
 
 def _memory(subject: "Configured") -> Iterator[Fix]:
@@ -117,11 +103,6 @@ def _transfer(subject: "Configured") -> Iterator[Fix]:
         yield _loader(subject, "loader.pin_memory=true loader.normalize_on=device", "fewer bytes, faster", sparing)
 
 
-def _starved(subject: "Configured") -> Iterator[Fix]:
-    yield from _less_cpu(subject)
-    yield Fix("prepare the images once: shorter side 256, JPEG", "less to decode for each of them")
-
-
 def _few_workers(subject: "Configured") -> Iterator[Fix]:
     yield from _more_workers(subject)
     yield from _less_cpu(subject)
@@ -135,10 +116,10 @@ _PROPOSALS: dict[str, Callable[["Configured"], Iterator[Fix]]] = {
     "model-bound": _faster_step,
     "fetch-bound": _latency,
     "prep-bound (too few workers)": _few_workers,
-    "prep-bound (CPU saturated)": _starved,
-    "cgroup-throttled": _quota,
+    "prep-bound (CPU saturated)": _less_cpu,
+    "cgroup-throttled": _less_cpu,
     "transfer-bound": _transfer,
-    "sync-bound": _no_waiting_step,
+    "sync-bound": lambda subject: _larger_batch(subject, 2),
     "launch-bound": lambda subject: _larger_batch(subject, 4),
     "decode-contention": _contention,
     "straggler": _smoother,

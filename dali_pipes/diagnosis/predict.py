@@ -1,8 +1,10 @@
 """What a change would gain, from parts that were measured alone."""
 
 import math
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.cpus import available_cpus
@@ -11,9 +13,9 @@ from dali_pipes.diagnosis.subject import Fix, Subject
 from dali_pipes.diagnosis.window import Window
 
 
-def pace(model: Window, loader: Window) -> float:
+def pace(model: Window, loader: Window, cores: int | None = None) -> float:
     """Images/s that both allow together: those of the slower one, or what the cores can do for both."""
-    return min(model.rate, loader.rate, available_cpus() / (model.cpu_per_image + loader.cpu_per_image))
+    return min(model.rate, loader.rate, (cores or available_cpus()) / (model.cpu_per_image + loader.cpu_per_image))
 
 
 def predicted_gain(fix: Fix, model: Window, loader: Window, probe: Callable[[Subject, str], Window]) -> float | None:
@@ -24,10 +26,18 @@ def predicted_gain(fix: Fix, model: Window, loader: Window, probe: Callable[[Sub
         probe: runs one part of a subject.
     """
     if fix.subject is None:
-        return fix.gain
+        if not fix.speeds_up:
+            return None
+        faster_model, faster_loader = _faster(model, fix.speeds_up.get("model", 1)), _faster(loader, fix.speeds_up.get("loader", 1))
+        return pace(faster_model, faster_loader, len(os.sched_getaffinity(0))) / pace(model, loader)
     changed = probe(fix.subject, fix.part)
     after = pace(changed, loader) if fix.part == "model" else pace(model, changed)
     return after / pace(model, loader)
+
+
+def _faster(window: Window, factor: float) -> Window:
+    """The same work in less time, for as much CPU time."""
+    return replace(window, seconds=window.seconds / factor)
 
 
 def measured_gain(fix: Fix, subject: Subject, seconds: float, pairs: int, tell: Callable[[str], None]) -> float | None:

@@ -35,7 +35,7 @@ class Fix:
         why: in a few words.
         subject: the same with the change made; None: it cannot be tried from here.
         part: "loader" or "model", whichever it changes.
-        gain: what it is calculated to gain, as a factor, where it cannot be tried.
+        speeds_up: by which factor it is calculated to make a part faster, where it cannot be tried.
         note: what else it changes.
     """
 
@@ -43,7 +43,7 @@ class Fix:
     why: str
     subject: "Subject | None" = None
     part: str = "loader"
-    gain: float | None = None
+    speeds_up: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
 
@@ -86,6 +86,6 @@ class Subject(Protocol):
         """
         ...
 
-    def fixes(self, verdict: str) -> list[Fix]:
-        """What could be tried, the likeliest first."""
+    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
+        """What could be tried, the likeliest first; `advice` is what can only be told, with what it is calculated to gain."""
         ...

@@ -18,9 +18,7 @@ class Numbers(IterableDataset):
 
 
 def test_another_number_of_workers_changes_nothing_else():
-    one = DataLoader(
-        TensorDataset(torch.arange(10.0)), 4, num_workers=0, drop_last=True, shuffle=True, collate_fn=lambda rows: len(rows)
-    )
+    one = DataLoader(TensorDataset(torch.arange(10.0)), 4, num_workers=0, drop_last=True, shuffle=True, collate_fn=len)
     two = _again(one, num_workers=2)
     assert (two.num_workers, two.prefetch_factor, two.collate_fn) == (2, 2, len) and two.batch_sampler is one.batch_sampler
     assert list(two) == [4, 4]
@@ -50,7 +48,7 @@ def test_our_loader_is_tried_on_an_image_folder(image_folder):
     images = ImageFolder(image_folder, crop)
     subject = Attached(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
     assert len(subject.paths) == 37
-    (fix,) = [fix for fix in subject.fixes("prep-bound (CPU saturated)") if fix.subject]
+    (fix,) = [fix for fix in subject.fixes("prep-bound (CPU saturated)", None) if fix.subject]
     assert "DaliConfig" in fix.what and "RandomResizedCrop(64)" in fix.note
     with fix.subject.feed() as feed:
         assert tuple(next(feed.batches).images.shape) == (8, 3, 64, 64)

@@ -68,7 +68,7 @@ PLANTED = {
     "slow model": (lambda: (loader(Samples(side=32), batch_size=16), training(128, 4)), nullcontext, "model-bound"),
     "fast loader": (lambda: (loader(in_memory(), workers=0, batch_size=64), training(32)), nullcontext, "model-bound"),
     "decode beside the model": (
-        lambda: (loader(Samples(cpu=0.002, side=32), batch_size=32), training(64)),
+        lambda: (loader(Samples(cpu=0.001, side=32), batch_size=32), training(64)),
         nullcontext,
         "decode-contention",
     ),

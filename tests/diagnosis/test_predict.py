@@ -26,6 +26,7 @@ def test_only_the_part_that_changes_is_run():
 
     assert predicted_gain(Fix("", "", "changed", "loader"), model, loader, probe) == pytest.approx(3)
     assert predicted_gain(Fix("", "", "changed", "model"), model, loader, probe) == pytest.approx(1)
-    assert predicted_gain(Fix("advice", "", gain=1.5), model, loader, probe) == 1.5
+    twice = Fix("advice", "", speeds_up={"loader": 2.0})
+    assert predicted_gain(twice, model, loader, probe) == pytest.approx(200 / 100)
     assert predicted_gain(Fix("advice", ""), model, loader, probe) is None
     assert asked == [("changed", "loader"), ("changed", "model")]
