@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from rich.console import Console
 from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from dali_pipes.config import DaliConfig, TrainTransform
 from dali_pipes.cpus import available_cpus
@@ -190,9 +190,11 @@ def _again(loader: DataLoader, **changes: Any) -> DataLoader:
     options = {name: getattr(loader, name) for name in names if hasattr(loader, name)} | changes
     if options["num_workers"] and options.get("prefetch_factor") is None:
         options["prefetch_factor"] = 2
-    order: dict[str, Any] = {"batch_sampler": loader.batch_sampler} if loader.batch_sampler is not None else {"batch_size": None}
-    if loader.batch_sampler is None and not isinstance(loader.dataset, torch.utils.data.IterableDataset):
-        order["sampler"] = loader.sampler
+    order: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    if isinstance(loader.dataset, IterableDataset):
+        order = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    elif loader.batch_sampler is None:
+        order = {"batch_size": None, "sampler": loader.sampler}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")
         return DataLoader(**options, **order)

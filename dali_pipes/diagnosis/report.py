@@ -85,6 +85,7 @@ def _paces(diagnosis: Diagnosis) -> Table:
 
 def _fixes(proposals: list[Proposal]) -> Table:
     table = Table("fix", "why", "predicted", title="What would change it, as a factor on images/s", title_justify="left")
+    table.columns[0].overflow = "fold"
     tried = any(proposal.measured for proposal in proposals)
     if tried:
         table.add_column("measured")

@@ -27,7 +27,7 @@ from dali_pipes.models import build_model
 from dali_pipes.progress import track
 from dali_pipes.provenance import provenance
 
-PAIRS, SECONDS = 6, 2.0
+PAIRS, SECONDS = 5, 1.5
 TRANSFORM = dp.TrainTransform()
 
 
