@@ -30,7 +30,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
     """What the verdict rests on, a line for each finding; the general ones first."""
     found, extra, cores = diagnosis.figures, diagnosis.extra, len(os.sched_getaffinity(0))
     lines = [
-        f"{found.wait_share:.0%} of the time of training went into next()",
+        f"{found.wait_share:.0%} of the time of training went into waiting for batches; {found.prep_stall:.0%} of the model's "
+        "own pace is lost to the loader (prep stall)",
         f"training makes {found.overlap:.0%} of what the slower of model and loader makes alone; beside the loader, but with "
         f"batches that lie ready, the model makes {1 - found.contention:.0%} of its own pace",
         f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} workers; in training {found.busy:.0%} of "
@@ -56,12 +57,18 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
     return lines
 
 
+def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
+    """Shares of a pace that are lost: of the model's to the loader, and of training's to files that are not in memory."""
+    cold = diagnosis.extra.cold_rate
+    fetch = None if cold is None else max(0.0, 1 - cold / diagnosis.figures.together)
+    return {"prep_stall": diagnosis.figures.prep_stall, "fetch_stall": fetch}
+
+
 def _cold(diagnosis: Diagnosis) -> str:
     extra, resident = diagnosis.extra, diagnosis.resident
-    share = min(1.0, (extra.cold_rate or 0) / diagnosis.figures.together)
     was = "it is unknown how much was" if resident is None else f"{resident:.0%} was"
     first = "the first epoch alone is like that" if extra.data_fits else "every epoch is like that, the images do not fit in memory"
-    return f"from files not in the page cache ({was}) training makes {share:.0%} of this pace; {first}"
+    return f"from files not in the page cache ({was}) training loses {stalls(diagnosis)['fetch_stall']:.0%} (fetch stall); {first}"
 
 
 def _paces(diagnosis: Diagnosis) -> Table:
@@ -111,7 +118,7 @@ def plain(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "rounds_say": verdict.rounds,
         "means": VERDICTS[verdict.name],
         "evidence": evidence(diagnosis, workers),
-        "figures": asdict(diagnosis.figures) | asdict(diagnosis.extra),
+        "figures": asdict(diagnosis.figures) | asdict(diagnosis.extra) | stalls(diagnosis),
         "fixes": [
             {"what": one.fix.what, "why": one.fix.why, "note": one.fix.note, "predicted": one.predicted, "measured": one.measured}
             for one in diagnosis.proposals

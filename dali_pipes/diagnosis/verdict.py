@@ -81,6 +81,11 @@ class Figures:
     alloc_retries: int
 
     @property
+    def prep_stall(self) -> float:
+        """What the loader takes from the model's own pace, with files in memory."""
+        return max(0.0, 1 - self.together / self.model)
+
+    @property
     def waiting(self) -> bool:
         return self.wait_share >= WAITING
 

@@ -1,8 +1,9 @@
 """One stretch of work, watched: how fast it went, where its time went, and what the machine said meanwhile."""
 
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +23,7 @@ class Window:
     Attributes:
         images, seconds, cpu_s: what came through, in what time, for how much CPU time of this process and its children.
         waits_s: of each step, the time inside next(). None where the step began an epoch, which starts the loader anew.
+        gaps_s: on a GPU, the time that it stood still before each step but the first; else None.
         blocked_s: how long the step's thread neither ran nor stood in line for a core; None where the kernel does not say.
         busy: the share of our cores that was busy, whoever used them.
         throttled_s: how long a CPU quota kept us from running; None where there is no figure.
@@ -33,6 +35,7 @@ class Window:
     seconds: float
     cpu_s: float
     waits_s: tuple[float | None, ...]
+    gaps_s: tuple[float, ...] | None
     blocked_s: float | None
     busy: float
     throttled_s: float | None
@@ -50,9 +53,15 @@ class Window:
 
     @property
     def wait_share(self) -> float:
-        """Of the time of all steps that did not begin an epoch, the share inside next()."""
-        inside = [wait for wait in self.waits_s if wait is not None]
-        return sum(inside) / self.seconds if inside else 0.0
+        """The share of the time that the steps had to wait for batches, but for those that began an epoch.
+
+        On a CPU that is what went into next(). On a GPU it is no more than the gaps between the steps: a host that has launched far
+        ahead may wait without loss.
+        """
+        waited = sum(wait for wait in self.waits_s if wait is not None)
+        if self.gaps_s is not None:
+            waited = min(waited, sum(self.gaps_s))
+        return waited / self.seconds
 
 
 def watch(
@@ -65,16 +74,19 @@ def watch(
         starts_epoch: asked before each next(), whether that begins an epoch.
     """
     images, blocked, waits = 0, 0.0, list[float | None]()
+    on_gpu = torch.cuda.is_available()
+    marks: list[tuple[Any, Any]] = []
     before, begin = _Counters.now(), time.monotonic()
     while time.monotonic() - begin < seconds or len(waits) < least:
         first, asked = starts_epoch(), time.monotonic()
         batch = next(batches)
         waits.append(None if first else time.monotonic() - asked)
-        clock, ran = time.monotonic(), _ran()
+        clock, ran, begun = time.monotonic(), _ran(), _mark(on_gpu)
         step(batch)
         blocked += time.monotonic() - clock - (_ran() - ran)
+        marks.append((begun, _mark(on_gpu)))
         images += count(batch)
-    if torch.cuda.is_available():
+    if on_gpu:
         torch.cuda.synchronize()
     took, after = time.monotonic() - begin, _Counters.now()
     return Window(
@@ -82,6 +94,7 @@ def watch(
         seconds=took,
         cpu_s=after.cpu_s - before.cpu_s,
         waits_s=tuple(waits),
+        gaps_s=gaps(marks) if on_gpu else None,
         blocked_s=blocked if _ran() else None,
         busy=(after.busy_s - before.busy_s) / max(after.total_s - before.total_s, 1e-9),
         throttled_s=_difference(before.throttled_s, after.throttled_s),
@@ -114,6 +127,20 @@ class _Counters:
             _memory_stalled_s(),
             torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0,
         )
+
+
+def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
+    """Seconds between the end of each step and the beginning of the next, by the GPU's clock; all events have happened."""
+    return tuple(end.elapsed_time(begin) / 1e3 for (_, end), (begin, _) in itertools.pairwise(marks))
+
+
+def _mark(on_gpu: bool) -> Any:
+    """An event on the current stream, read when the window is over, so that nobody waits for it."""
+    if not on_gpu:
+        return None
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()  # type: ignore[no-untyped-call]
+    return event
 
 
 def _difference(before: float | None, after: float | None, over: float = 1.0) -> float | None:

@@ -68,7 +68,15 @@ def test_cold_files_matter_if_they_do_not_fit_in_memory():
 
 
 def window(rate=100.0, waits=(), **figures):
-    usual = {"cpu_s": 0.5, "blocked_s": 0.0, "busy": 0.5, "throttled_s": 0.0, "memory_stall": 0.0, "alloc_retries": 0}
+    usual = {
+        "cpu_s": 0.5,
+        "blocked_s": 0.0,
+        "busy": 0.5,
+        "throttled_s": 0.0,
+        "memory_stall": 0.0,
+        "alloc_retries": 0,
+        "gaps_s": None,
+    }
     return Window(images=int(rate), seconds=1.0, waits_s=waits, **usual | figures)
 
 

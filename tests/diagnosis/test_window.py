@@ -1,11 +1,12 @@
 import itertools
 import time
+from dataclasses import replace
 
 import pytest
 from diagnosis.planted import compute
 
 from dali_pipes.diagnosis.gpu import covered
-from dali_pipes.diagnosis.window import watch
+from dali_pipes.diagnosis.window import gaps, watch
 
 
 def endless(seconds=0.0):
@@ -31,6 +32,25 @@ def test_computing_is_not_waiting():
 
 def test_at_least_so_many_steps():
     assert len(watch(endless(), lambda batch: None, len, 0, 5, lambda: False).waits_s) == 5
+
+
+class Event:
+    def __init__(self, at):
+        self.at = at
+
+    def elapsed_time(self, later):
+        return (later.at - self.at) * 1e3
+
+
+def test_gaps_lie_between_the_steps():
+    marks = [(Event(begin), Event(end)) for begin, end in ((0, 1), (1.5, 2), (2, 3))]
+    assert gaps(marks) == (0.5, 0) and gaps(marks[:1]) == ()
+
+
+def test_on_a_gpu_only_what_it_stood_still_is_waiting():
+    found = watch(endless(0.02), lambda batch: None, len, 0.2, 4, lambda: False)
+    assert found.gaps_s is None and found.wait_share > 0.8
+    assert replace(found, gaps_s=(0.0, 0.02 * found.seconds)).wait_share == pytest.approx(0.02)
 
 
 def test_intervals_that_overlap_count_once():
