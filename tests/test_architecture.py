@@ -38,6 +38,7 @@ ALLOWED = {
     "images": {"config", "demo", "manifest", "progress"},
     "jobs": {"config", "cpus", "diagnosis", "errors", "headers", "training"},
     "readback": set(),
+    "memory": {"config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
     "batch": {"plan"},
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},

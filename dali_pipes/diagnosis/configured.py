@@ -82,7 +82,6 @@ class Configured:
         return propose(self, verdict, advice)
 
     def changed(self, **options: Any) -> "Configured":
-        """The same with other options of TrainConfig."""
         return Configured(replace(self.config, **options), self.manifest, self.paths)
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:

@@ -2,26 +2,35 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from dali_pipes.config import DaliConfig, TorchConfig
 from dali_pipes.cpus import available_cpus
-from dali_pipes.diagnosis.subject import Fix
-
-if TYPE_CHECKING:
-    from dali_pipes.diagnosis.configured import Configured
+from dali_pipes.diagnosis.subject import Fix, Subject
+from dali_pipes.training.config import TrainConfig
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
 
 
-def propose(subject: "Configured", verdict: str, advice: Fix | None) -> list[Fix]:
+class Changeable(Protocol):
+    """A subject that is made of a configuration."""
+
+    config: TrainConfig
+    workers: int
+
+    def changed(self, **options: Any) -> Subject:
+        """The same with other options of TrainConfig."""
+        ...
+
+
+def propose(subject: Changeable, verdict: str, advice: Fix | None) -> list[Fix]:
     """The likeliest first; advice, which cannot be tried here, is the last."""
     return [*_PROPOSALS[verdict](subject), *([advice] if advice else [])]
 
 
-def _more_workers(subject: "Configured") -> Iterator[Fix]:
+def _more_workers(subject: Changeable) -> Iterator[Fix]:
     """More of them than cores only help who waits for files."""
     loader, cores, now = subject.config.loader, available_cpus(), subject.workers
     option = "num_workers" if isinstance(loader, TorchConfig) else "num_threads"
@@ -30,7 +39,7 @@ def _more_workers(subject: "Configured") -> Iterator[Fix]:
             yield _loader(subject, f"loader.{option}={more}", "cores are idle", replace(loader, **{option: more}))
 
 
-def _latency(subject: "Configured") -> Iterator[Fix]:
+def _latency(subject: Changeable) -> Iterator[Fix]:
     loader, now = subject.config.loader, max(1, subject.workers)
     option = "num_workers" if isinstance(loader, TorchConfig) else "num_threads"
     if hasattr(loader, option):
@@ -39,7 +48,7 @@ def _latency(subject: "Configured") -> Iterator[Fix]:
             yield _loader(subject, f"loader.{option}={times * now}", why, replace(loader, **{option: times * now}))
 
 
-def _less_cpu(subject: "Configured") -> Iterator[Fix]:
+def _less_cpu(subject: Changeable) -> Iterator[Fix]:
     loader = subject.config.loader
     if isinstance(loader, DaliConfig) and loader.device != "cpu" and torch.cuda.is_available():
         for load in (0.3, 0.9):
@@ -55,7 +64,7 @@ def _less_cpu(subject: "Configured") -> Iterator[Fix]:
         yield _loader(subject, "loader.decoder=torchvision", "a faster JPEG decoder", faster, OTHER_PIXELS)
 
 
-def _smoother(subject: "Configured") -> Iterator[Fix]:
+def _smoother(subject: Changeable) -> Iterator[Fix]:
     loader = subject.config.loader
     if isinstance(loader, TorchConfig):
         yield _loader(subject, "loader.prefetch_factor=8", "more lies ready", replace(loader, prefetch_factor=8))
@@ -63,7 +72,7 @@ def _smoother(subject: "Configured") -> Iterator[Fix]:
         yield _loader(subject, "loader.prefetch_queue_depth=6", "more lies ready", replace(loader, prefetch_queue_depth=6))
 
 
-def _faster_step(subject: "Configured") -> Iterator[Fix]:
+def _faster_step(subject: Changeable) -> Iterator[Fix]:
     config = subject.config
     if config.precision == "fp32":
         why = "the same network in half the bits"
@@ -71,7 +80,7 @@ def _faster_step(subject: "Configured") -> Iterator[Fix]:
     yield from _larger_batch(subject, 2)
 
 
-def _larger_batch(subject: "Configured", times: int) -> Iterator[Fix]:
+def _larger_batch(subject: Changeable, times: int) -> Iterator[Fix]:
     size = subject.config.batch_size * times
     changed = subject.changed(batch_size=size)
     yield Fix(
@@ -83,19 +92,19 @@ def _larger_batch(subject: "Configured", times: int) -> Iterator[Fix]:
     )
 
 
-def _memory(subject: "Configured") -> Iterator[Fix]:
+def _memory(subject: Changeable) -> Iterator[Fix]:
     loader, half = subject.config.loader, max(1, subject.config.batch_size // 2)
     yield Fix(f"batch_size={half}", "takes half the memory", subject.changed(batch_size=half), "model", note="adapt lr")
     if isinstance(loader, TorchConfig) and loader.prefetch_factor > 1:
         yield _loader(subject, "loader.prefetch_factor=1", "fewer batches lie ready", replace(loader, prefetch_factor=1))
 
 
-def _contention(subject: "Configured") -> Iterator[Fix]:
+def _contention(subject: Changeable) -> Iterator[Fix]:
     yield from _less_cpu(subject)
     yield from _faster_step(subject)
 
 
-def _transfer(subject: "Configured") -> Iterator[Fix]:
+def _transfer(subject: Changeable) -> Iterator[Fix]:
     loader = subject.config.loader
     yield _loader(subject, "loader=dali", "only JPEGs go to the GPU", DaliConfig(device="auto"), OTHER_PIXELS)
     if isinstance(loader, TorchConfig):
@@ -103,16 +112,16 @@ def _transfer(subject: "Configured") -> Iterator[Fix]:
         yield _loader(subject, "loader.pin_memory=true loader.normalize_on=device", "fewer bytes, faster", sparing)
 
 
-def _few_workers(subject: "Configured") -> Iterator[Fix]:
+def _few_workers(subject: Changeable) -> Iterator[Fix]:
     yield from _more_workers(subject)
     yield from _less_cpu(subject)
 
 
-def _loader(subject: "Configured", what: str, why: str, loader: Any, note: str = "") -> Fix:
+def _loader(subject: Changeable, what: str, why: str, loader: Any, note: str = "") -> Fix:
     return Fix(what, why, subject.changed(loader=loader), "loader", note=note)
 
 
-_PROPOSALS: dict[str, Callable[["Configured"], Iterator[Fix]]] = {
+_PROPOSALS: dict[str, Callable[[Changeable], Iterator[Fix]]] = {
     "model-bound": _faster_step,
     "fetch-bound": _latency,
     "prep-bound (too few workers)": _few_workers,
