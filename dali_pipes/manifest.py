@@ -198,6 +198,11 @@ class Manifest:
         """(n, 2) heights and widths by sample id, in pixels as stored."""
         return np.stack([self._column("height"), self._column("width")], axis=1)
 
+    @property
+    def bytes_in_all(self) -> int:
+        """Of the usable files."""
+        return int(self._column("bytes").sum())
+
     @cached_property
     def upright_sizes(self) -> NDArray[np.int64]:
         """(n, 2) heights and widths by sample id, once the image is turned by its EXIF orientation."""

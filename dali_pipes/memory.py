@@ -20,7 +20,7 @@ from dali_pipes.errors import ConfigError
 
 GIB = 2**30
 SHM = "/dev/shm"
-_DTYPE_BYTES = {"fp32": 4, "fp16": 2, "uint8": 1}
+DTYPE_BYTES = {"fp32": 4, "fp16": 2, "uint8": 1}
 # controller of /proc/self/cgroup, files for limit and use, and in memory.stat the page cache and what of it cannot be dropped
 _CGROUP_VERSIONS = [
     ("", "memory.max", "memory.current", "file", "shmem"),
@@ -100,14 +100,14 @@ def loader_needs(loader: LoaderConfig, transform: Transform, batch_size: int, si
         batch_size: images per batch of the loader.
         sizes: (N, 2), heights and widths of the images.
     """
-    batch = batch_size * 3 * transform.size**2 * _DTYPE_BYTES[transform.dtype]
+    batch = batch_size * 3 * transform.size**2 * DTYPE_BYTES[transform.dtype]
     told = f"of {batch_size} × {transform.size} × {transform.size} pixels"
     on_gpu = torch.cuda.is_available()
     match loader:
         case TorchConfig():
             workers = available_cpus() if loader.num_workers is None else loader.num_workers
             if on_gpu and loader.normalize_on != "worker":
-                batch //= _DTYPE_BYTES[transform.dtype]
+                batch //= DTYPE_BYTES[transform.dtype]
             ahead = workers * loader.prefetch_factor
             if ahead:
                 what, smaller = f"{ahead} batches {told} of {workers} workers", "batch_size, num_workers or prefetch_factor"
@@ -122,31 +122,35 @@ def loader_needs(loader: LoaderConfig, transform: Transform, batch_size: int, si
                 yield Need(f"{batch_size} decoded images", where, decoded, "batch_size (or decode=region)")
 
 
-def weight_needs(module: nn.Module, optimizer_states: int, ema: bool) -> Iterator[Need]:
-    """Weights, their gradients and what goes with them.
+def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int) -> Iterator[Need]:
+    """Weights with what goes with them, and what a step takes besides: activations, which are gone when all gradients are there.
 
     Args:
         optimizer_states: tensors per weight, 1 for SGD with momentum, 2 for AdamW.
-    """
-    copies = 2 + optimizer_states + ema
-    weights = sum(each.nbytes for each in module.parameters())
-    yield Need(f"{copies} × the weights (gradients, optimizer, average)", _on_device(), copies * weights, "the model")
-
-
-def activation_needs(module: nn.Module, batch_size: int, size: int, half: bool) -> Iterator[Need]:
-    """What the forward pass keeps for the backward pass.
-
-    Args:
         batch_size: images per forward pass.
-        size: their height and width.
-        half: whether activations have two bytes instead of four.
+        kept: bytes that the forward pass keeps, as from `saved_bytes`; 0: unknown.
     """
-    kept = saved_bytes(module, batch_size, size) // (2 if half else 1)
-    yield Need(f"activations of {batch_size} images", _on_device(), kept, "batch_size (and accumulate more)")
+    weights = sum(each.nbytes for each in module.parameters())
+    copies = 1 + optimizer_states + ema
+    yield Need(f"{copies} × the weights (optimizer, average)", _on_device(), copies * weights, "the model")
+    if kept > weights:
+        yield Need(f"activations of {batch_size} images", _on_device(), kept, "batch_size (and accumulate more)")
+    else:
+        yield Need("gradients", _on_device(), weights, "the model")
 
 
 def saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
-    """What the forward pass in fp32 keeps for the backward pass, its weights left out; no memory is taken to find out."""
+    """What the forward pass in fp32 keeps for the backward pass, its weights left out; no memory is taken to find out.
+
+    0 for a network that cannot be run without its numbers, as one whose steps depend on them.
+    """
+    try:
+        return _saved_bytes(module, batch_size, size)
+    except Exception:
+        return 0
+
+
+def _saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
     kept: dict[int, Tensor] = {}
     with FakeTensorMode() as fake:  # tensors without storage, but with the kernels that a CPU chooses
         named = [*module.named_parameters(), *module.named_buffers()]

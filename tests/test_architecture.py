@@ -79,6 +79,11 @@ def test_parts_know_only_what_they_must(module):
     assert inside <= ALLOWED[part], f"{name(module)} imports {inside - ALLOWED[part]}"
 
 
+def test_files_of_tests_have_a_name_each():
+    names = [file.name for file in (PACKAGE.parent / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))
+
+
 def test_scripts_hold_no_logic():
     for script in (PACKAGE.parent / "scripts").glob("[!_]*.py"):
         assert len(script.read_text().splitlines()) <= 30, script.name

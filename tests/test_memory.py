@@ -10,13 +10,12 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.memory import (
     GIB,
     Need,
-    activation_needs,
     check_fits,
     free_memory,
     loader_needs,
     memory_left,
+    model_needs,
     saved_bytes,
-    weight_needs,
 )
 from dali_pipes.models import build_model
 
@@ -51,10 +50,18 @@ def test_batches_ahead_and_weights_are_counted():
     assert alone.bytes == BATCH
     (dali,) = loader_needs(dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES)
     assert (dali.where, dali.bytes) == ("host", 5 * BATCH)
-    (weights,) = weight_needs(build_model("resnet18", 1000), 2, True)
-    assert weights.bytes == 5 * 11_689_512 * 4
-    (single,), (half,) = (activation_needs(build_model("resnet18"), 4, 64, half) for half in (False, True))
-    assert half.bytes == single.bytes // 2
+    weights, gradients = model_needs(build_model("resnet18", 1000), 2, True, 4, 0)
+    assert (weights.bytes, gradients.bytes) == (4 * 11_689_512 * 4, 11_689_512 * 4)
+    _, activations = model_needs(build_model("resnet18", 1000), 2, True, 4, GIB)
+    assert activations.bytes == GIB  # gradients come while these go
+
+
+def test_a_network_that_needs_its_numbers_is_not_refused():
+    class Choosing(torch.nn.Module):
+        def forward(self, images):
+            return images.mean((2, 3)) if images.sum() > 0 else images.amax((2, 3))
+
+    assert saved_bytes(Choosing(), 2, 8) == 0
 
 
 def test_on_a_gpu_batches_lie_there(monkeypatch):

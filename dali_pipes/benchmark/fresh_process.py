@@ -53,6 +53,10 @@ class FreshProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def go(self) -> None:
         self._say("go")
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
+from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig, TrainTransform
 from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.examine import Diagnosis, Effort, examine
@@ -31,7 +32,9 @@ _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
 _OURS = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "decode-contention", "cgroup-throttled", "transfer-bound")
 
 
-def diagnose(loader: DataLoader, step: Step, *, seconds: float = 3.0, rounds: int = 3, show: bool = True) -> Diagnosis:
+def diagnose(
+    loader: DataLoader, step: Step, *, seconds: float = 3.0, rounds: int = 3, cold: bool = True, show: bool = True
+) -> Diagnosis:
     """Why training waits, for a program that uses PyTorch's DataLoader.
 
     The loader is run from its start several times, and the step with real batches: do it before training.
@@ -43,6 +46,7 @@ def diagnose(loader: DataLoader, step: Step, *, seconds: float = 3.0, rounds: in
             batch there; called with one that lies there already, it need not.
         seconds: of each measurement, at least; three steps are taken in any case.
         rounds: how often each part is measured.
+        cold: also train on files that are put out of the page cache, where the files are known.
         show: print the tables to stderr.
 
     Returns:
@@ -54,7 +58,7 @@ def diagnose(loader: DataLoader, step: Step, *, seconds: float = 3.0, rounds: in
     if not isinstance(loader, DataLoader):
         raise ConfigError(f"{type(loader).__name__} is no torch DataLoader; of our own loaders use scripts/diagnose.py")
     subject = Attached(loader, step)
-    effort = Effort(rounds, seconds)
+    effort = Effort(rounds, seconds, cold=cold)
     with steps(effort.steps) as tell:
         diagnosis = examine(subject, effort, tell if show else lambda text: None)
     if show:
@@ -69,7 +73,9 @@ class Attached:
         self._loader, self._step = loader, step
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
-        self.paths: Sequence[Path] = [Path(path) for path, *_ in getattr(loader.dataset, "samples", [])]
+        self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
+        self.data_bytes = sum(path.stat().st_size for path in self.paths)
+        self.decodes_on_gpu = False
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
@@ -139,6 +145,10 @@ class Ours(Attached):
     def __init__(self, manifest: Manifest, like: torch.Tensor, step: Step):
         self._manifest, self._like, self._step = manifest, like, step
         self.workers, self.burst, self.in_flight, self.paths = available_cpus(), 1, 3, []
+        self.data_bytes, self.decodes_on_gpu = 0, torch.cuda.is_available()
+
+    def count(self, batch: Batch) -> int:
+        return len(batch)
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
@@ -200,9 +210,19 @@ def _again(loader: DataLoader, **changes: Any) -> DataLoader:
         return DataLoader(**options, **order)
 
 
+def _samples(dataset: Any) -> list[tuple[str, int]]:
+    """Path and label of each, as torchvision's ImageFolder has them; empty for anything else."""
+    samples = getattr(dataset, "samples", None)
+    if not isinstance(samples, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in samples):
+        return []
+    if not all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in samples):
+        return []
+    return samples if samples and Path(samples[0][0]).is_file() else []
+
+
 def _manifest(dataset: Any) -> Manifest:
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
-        paths, labels = zip(*((str(Path(path).absolute()), label) for path, label, *_ in dataset.samples), strict=True)
+        paths, labels = zip(*((str(Path(path).absolute()), label) for path, label in _samples(dataset)), strict=True)
         pq.write_table(pa.table({"path": paths, "label": labels}), file.name)
         return Manifest.from_table(file.name, progress=False)
 

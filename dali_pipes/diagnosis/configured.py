@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dali_pipes.batch import Batch
-from dali_pipes.config import DaliConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.config import DaliConfig, DaliNativeConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
 from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.fixes import propose
 from dali_pipes.diagnosis.subject import Feed, Fix
@@ -20,9 +20,11 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.headers import decoding_problem
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.manifest import Manifest
+from dali_pipes.memory import DTYPE_BYTES
 from dali_pipes.readback import Readback
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
+from dali_pipes.training.preflight import check_memory
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
 from dali_pipes.training.step import TrainStep
 
@@ -33,16 +35,22 @@ class Configured:
     Args:
         manifest: the images; repeated, so that a window does not end with them.
         files: the same images, each once.
+        data_bytes: of the whole data set, which these images may be a part of.
     """
 
-    def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path]):
-        self.config, self.manifest, self.paths = config, manifest, files
+    def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0):
+        self.config, self.manifest, self.paths, self.data_bytes = config, manifest, files, data_bytes
+        loader = config.loader
+        self.decodes_on_gpu = torch.cuda.is_available() and (
+            isinstance(loader, TorchvisionGpuConfig) or (isinstance(loader, DaliConfig) and loader.device != "cpu")
+        )
         self.workers, self.burst, self.in_flight = concurrency(config.loader)
         self._fabric = launch(config.precision)
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         config = self.config
+        check_memory(config, self.manifest)
         with build_loader(
             self.manifest,
             config.loader,
@@ -67,10 +75,12 @@ class Configured:
 
     def copied(self) -> tuple[int, bool]:
         loader, transform = self.config.loader, self.config.transform
-        if not isinstance(loader, TorchConfig):
+        if self.decodes_on_gpu:
             return 0, True
-        pixel_bytes = 1 if loader.normalize_on != "worker" or transform.dtype == "uint8" else 4
-        return self.config.batch_size * self.config.accumulate * 3 * transform.size**2 * pixel_bytes, loader.pin_memory
+        raw = isinstance(loader, TorchConfig) and loader.normalize_on != "worker"
+        pixel_bytes = 1 if raw else DTYPE_BYTES[transform.dtype]
+        pinned = loader.pin_memory if isinstance(loader, TorchConfig) else True
+        return self.config.batch_size * self.config.accumulate * 3 * transform.size**2 * pixel_bytes, pinned
 
     def count(self, batch: Batch) -> int:
         return len(batch)
@@ -82,7 +92,7 @@ class Configured:
         return propose(self, verdict, advice)
 
     def changed(self, **options: Any) -> "Configured":
-        return Configured(replace(self.config, **options), self.manifest, self.paths)
+        return Configured(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:
         """Reads and decodes each file of the batch alone, with Pillow."""
@@ -100,6 +110,8 @@ def concurrency(loader: LoaderConfig) -> tuple[int, int, int]:
         case TorchConfig():
             workers = available_cpus() if loader.num_workers is None else loader.num_workers
             return max(1, workers), max(1, workers), workers * loader.prefetch_factor
+        case DaliNativeConfig():
+            pass
         case DaliConfig():
             return loader.num_threads or available_cpus(), 1, loader.prefetch_queue_depth + 1
         case TfDataConfig() | TorchvisionGpuConfig():

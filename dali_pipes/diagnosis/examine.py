@@ -1,12 +1,10 @@
 """The examination: rounds of all parts, what is measured once, the verdict, the fixes and what they would gain."""
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-import psutil
 import torch
 
 from dali_pipes.diagnosis import gpu
@@ -16,6 +14,7 @@ from dali_pipes.diagnosis.probes import Probes, Round
 from dali_pipes.diagnosis.subject import Fix, Subject
 from dali_pipes.diagnosis.verdict import Extra, Figures, Verdict, figures, judge
 from dali_pipes.diagnosis.window import Window
+from dali_pipes.memory import memory_left
 
 WORTH = 1.03  # a smaller gain is not proposed
 Tell = Callable[[str], None]
@@ -69,13 +68,8 @@ def examine(subject: Subject, effort: Effort, tell: Tell = lambda text: None) ->
     Args:
         tell: is called with what is about to be done.
     """
-    with subject.feed() as feed:
-        tell("the first batches")
-        probes = Probes(subject, feed, effort.seconds)
-        rounds = [_round(probes, number, effort.rounds, tell) for number in range(effort.rounds)]
-        extra, resident = _extra(subject, probes, rounds, effort, tell)
-        verdict = judge(rounds, extra, subject.workers, subject.burst)
-        slow = _slow(feed.slow, probes) if verdict.name == "straggler" else []
+    rounds, extra, resident, slow = _measure(subject, effort, tell)
+    verdict, found = judge(rounds, extra, subject.workers, subject.burst), figures(rounds, subject.burst)
     model, loader = (_typical([getattr(one, part) for one in rounds]) for part in ("model", "loader"))
 
     def probe(changed: Subject, part: str) -> Window:
@@ -83,18 +77,39 @@ def examine(subject: Subject, effort: Effort, tell: Tell = lambda text: None) ->
             return getattr(Probes(changed, other, effort.seconds), part)()
 
     proposals = []
-    found = figures(rounds, subject.burst)
-    for fix in subject.fixes(verdict.name, advice(verdict.name, found, subject.workers)):
+    for fix in subject.fixes(verdict.name, advice(verdict.name, found, extra, subject.workers)):
         tell(f"what it would gain: {fix.what}")
-        proposals.append(Proposal(fix, predicted_gain(fix, model, loader, probe)))
+        try:
+            proposals.append(Proposal(fix, predicted_gain(fix, subject, model, loader, probe)))
+        except Exception as error:  # too little memory for it, say: the diagnosis stands without it
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            proposals.append(Proposal(replace(fix, note=f"could not be tried: {why[:100]}", subject=None), None))
     proposals = sorted(
         (one for one in proposals if one.predicted is None or one.predicted >= WORTH), key=lambda one: -(one.predicted or 0)
     )
-    if effort.verify_pairs and proposals and proposals[0].fix.subject:
-        first = proposals[0]
-        gained = measured_gain(first.fix, subject, effort.seconds, effort.verify_pairs, tell)
-        proposals[0] = Proposal(first.fix, first.predicted, gained)
-    return Diagnosis(verdict, found, extra, proposals, rounds, slow, resident)
+    if effort.verify_pairs:
+        proposals = _verified(proposals, subject, effort, tell)
+    return Diagnosis(verdict, found, extra, proposals, rounds, slow if verdict.name == "straggler" else [], resident)
+
+
+def _measure(subject: Subject, effort: Effort, tell: Tell) -> tuple[list[Round], Extra, float | None, list[tuple[str, float]]]:
+    """The rounds, what is measured once, the share of cold files that were not, and the slowest images."""
+    with subject.feed() as feed:
+        tell("the first batches")
+        probes = Probes(subject, feed, effort.seconds)
+        rounds = [_round(probes, number, effort.rounds, tell) for number in range(effort.rounds)]
+        extra, resident = _extra(subject, probes, rounds, effort, tell)
+        slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
+    return rounds, extra, resident, slow
+
+
+def _verified(proposals: list[Proposal], subject: Subject, effort: Effort, tell: Tell) -> list[Proposal]:
+    """With what the first one that can be tried has gained."""
+    first = next((one for one in proposals if one.fix.subject), None)
+    if first is None:
+        return proposals
+    gained = measured_gain(first.fix, subject, effort.seconds, effort.verify_pairs, tell)
+    return [replace(one, measured=gained) if one is first else one for one in proposals]
 
 
 def _round(probes: Probes, number: int, count: int, tell: Tell) -> Round:
@@ -109,7 +124,7 @@ def _round(probes: Probes, number: int, count: int, tell: Tell) -> Round:
 
 def _extra(subject: Subject, probes: Probes, rounds: list[Round], effort: Effort, tell: Tell) -> tuple[Extra, float | None]:
     tell("larger batches")
-    larger = probes.larger()
+    larger = None if torch.cuda.is_available() else probes.larger()  # a GPU tells itself how busy it is
     usual = median(one.model.rate for one in rounds)
     cold, resident = None, None
     if effort.cold and subject.paths:
@@ -124,7 +139,8 @@ def _extra(subject: Subject, probes: Probes, rounds: list[Round], effort: Effort
     extra = Extra(
         larger_gain=larger.rate / usual if larger else None,
         cold_rate=cold.rate if cold else None,
-        data_fits=sum(os.stat(path).st_size for path in subject.paths) < psutil.virtual_memory().available,
+        data_fits=subject.data_bytes < memory_left(),
+        decodes_on_gpu=subject.decodes_on_gpu,
         **device,
     )
     return extra, resident
@@ -133,7 +149,3 @@ def _extra(subject: Subject, probes: Probes, rounds: list[Round], effort: Effort
 def _typical(windows: list[Window]) -> Window:
     """The one of the median rate."""
     return sorted(windows, key=lambda window: window.rate)[len(windows) // 2]
-
-
-def _slow(slow: Callable[[Any], list[tuple[str, float]]], probes: Probes) -> list[tuple[str, float]]:
-    return sorted(slow(probes.slowest), key=lambda each: -each[1])[:5]

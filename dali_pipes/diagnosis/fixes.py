@@ -11,7 +11,7 @@ from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.subject import Fix, Subject
 from dali_pipes.training.config import TrainConfig
 
-OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
+OTHER_PIXELS = "in place of all loader. options; pixels differ a little: docs/pixels.md"
 
 
 class Changeable(Protocol):

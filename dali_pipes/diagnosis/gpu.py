@@ -43,7 +43,7 @@ def count_syncs(step: Callable[[], object]) -> int:
             step()
         finally:
             torch.cuda.set_sync_debug_mode(before)
-    return sum("synchroniz" in str(each.message) for each in caught)
+    return sum("called a synchronizing" in str(each.message) for each in caught)
 
 
 def copy_seconds(nbytes: int, pinned: bool, times: int = 5) -> float:

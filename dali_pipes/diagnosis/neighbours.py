@@ -22,7 +22,7 @@ def neighbours(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
         manifest: a saved one.
 
     Raises:
-        ArmError: one of them failed to start.
+        ArmError: one of them failed.
     """
     job: dict[str, Any] = {"config": base64.b64encode(pickle.dumps(config)).decode(), "manifest": manifest}
     cpus = os.sched_getaffinity(0)
@@ -34,6 +34,9 @@ def neighbours(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
         for other in others:
             other.answer()
         yield
+        for other in others:
+            if not other.running:
+                other.answer()
 
 
 def _train(leader: Leader) -> None:

@@ -13,26 +13,31 @@ from dali_pipes.diagnosis.subject import Fix, Subject
 from dali_pipes.diagnosis.window import Window
 
 
-def pace(model: Window, loader: Window, cores: int | None = None) -> float:
-    """Images/s that both allow together: those of the slower one, or what the cores can do for both."""
-    return min(model.rate, loader.rate, (cores or available_cpus()) / (model.cpu_per_image + loader.cpu_per_image))
+def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:
+    """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they take turns."""
+    if serial:
+        return 1 / (1 / model.rate + 1 / loader.rate)
+    cpu = max(model.cpu_per_image + loader.cpu_per_image, 1e-9)
+    return min(model.rate, loader.rate, (cores or available_cpus()) / cpu)
 
 
-def predicted_gain(fix: Fix, model: Window, loader: Window, probe: Callable[[Subject, str], Window]) -> float | None:
+def predicted_gain(
+    fix: Fix, subject: Subject, model: Window, loader: Window, probe: Callable[[Subject, str], Window]
+) -> float | None:
     """The factor on images/s: only the part that is changed is run, alone.
 
     Args:
         model, loader: these parts as they are.
         probe: runs one part of a subject.
     """
+    before = pace(model, loader, serial=not subject.in_flight)
     if fix.subject is None:
         if not fix.speeds_up:
             return None
-        faster_model, faster_loader = _faster(model, fix.speeds_up.get("model", 1)), _faster(loader, fix.speeds_up.get("loader", 1))
-        return pace(faster_model, faster_loader, len(os.sched_getaffinity(0))) / pace(model, loader)
-    changed = probe(fix.subject, fix.part)
-    after = pace(changed, loader) if fix.part == "model" else pace(model, changed)
-    return after / pace(model, loader)
+        faster = [_faster(window, fix.speeds_up.get(part, 1.0)) for part, window in (("model", model), ("loader", loader))]
+        return pace(faster[0], faster[1], not subject.in_flight, len(os.sched_getaffinity(0))) / before
+    changed, serial = probe(fix.subject, fix.part), not fix.subject.in_flight
+    return (pace(changed, loader, serial) if fix.part == "model" else pace(model, changed, serial)) / before
 
 
 def _faster(window: Window, factor: float) -> Window:

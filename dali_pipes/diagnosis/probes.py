@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -49,11 +50,18 @@ class Probes:
 
     def __init__(self, subject: Subject, feed: Feed, seconds: float, least: int = 3):
         self._subject, self._feed, self._seconds, self._least = subject, feed, seconds, least
-        self._step = subject.step()
-        first = itertools.islice(feed.batches, RESIDENT)
-        self._resident = [feed.resident(batch) for batch in first]
-        self.one_step()
         self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
+
+    @cached_property
+    def _resident(self) -> list[Any]:
+        return [self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)]
+
+    @cached_property
+    def _step(self) -> Step:
+        """Taken once before it is watched."""
+        step = self._subject.step()
+        step(self._resident[0])
+        return step
 
     def one_step(self) -> None:
         """The model with a resident batch."""
@@ -63,13 +71,13 @@ class Probes:
         return self._watch(itertools.cycle(self._resident), self._step)
 
     def larger(self) -> Window | None:
-        """The model with batches four times as large; None if these cannot be made."""
+        """The model with batches four times as large; None if these cannot be made, or the step does not take them."""
         try:
             batch = self._subject.joined(self._resident[:1] * LARGER)
-        except (TypeError, RuntimeError):
+            self._step(batch)
+            return self._watch(itertools.repeat(batch), self._step)
+        except Exception:  # a user's step may raise anything at a batch of another size, or be out of memory
             return None
-        self._step(batch)
-        return self._watch(itertools.repeat(batch), self._step)
 
     def loader(self) -> Window:
         self._warm_up(_nothing)
@@ -102,14 +110,18 @@ class Probes:
     def cold(self) -> tuple[Window, float | None] | None:
         """Training on files that are not in the page cache, and the share of them that still was; None if the files are unknown.
 
-        The loader is a new one, since the open one has read ahead.
+        The loader has started, what it had read ahead is used up, and no file is counted twice.
         """
-        if not self._subject.paths:
+        subject, paths = self._subject, self._subject.paths
+        if not paths:
             return None
-        evict(self._subject.paths)
-        resident = resident_share(self._subject.paths)
-        with self._subject.feed() as feed:
-            return watch(feed.batches, self._step, self._subject.count, self._seconds, self._least, feed.starts_epoch), resident
+        with subject.feed() as feed:
+            next(feed.batches)
+            evict(paths)
+            resident = resident_share(paths)
+            for _ in range(min(subject.in_flight, len(paths) // (4 * subject.count(self._resident[0])))):
+                next(feed.batches)
+            return watch(feed.batches, self._step, subject.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2), resident
 
     def _warm_up(self, step: Step) -> None:
         """Uses up what was made while nobody looked."""

@@ -5,16 +5,20 @@ import json
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
+from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.diagnosis.configured import Configured, concurrency
 from dali_pipes.diagnosis.examine import Effort, examine
 from dali_pipes.diagnosis.neighbours import neighbours
 from dali_pipes.diagnosis.probes import Probes
 from dali_pipes.diagnosis.report import plain, print_diagnosis
+from dali_pipes.errors import ConfigError
 from dali_pipes.images import at_most, open_images, read_all, repeated
 from dali_pipes.models import check_model, check_size
+from dali_pipes.plan import Shard
 from dali_pipes.progress import steps
 from dali_pipes.provenance import provenance
 from dali_pipes.training.preflight import check_memory
@@ -31,15 +35,19 @@ def diagnose(config: DiagnoseConfig) -> None:
     name = check_model(config.model.name)
     check_size(name, config.transform.size)
     concurrency(config.loader)
-    manifest = at_most(open_images(config.data, "train"), config.images, config.seed)
-    check_memory(config, manifest)
+    if Shard.from_env().count > 1:
+        raise ConfigError("diagnose is of one process; start it without torchrun, and see corun= for several programs on a machine")
+    torch.set_num_threads(available_cpus())
+    images = open_images(config.data, "train")
+    manifest = at_most(images, config.images, config.seed)
+    check_memory(config, manifest, config.corun)
     read_all(manifest)
-    folder = Path(str(config.out), datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f"))
+    folder = Path(config.out or "runs/diagnose", datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f"))
     folder.mkdir(parents=True)
     epoch = repeated(manifest)
     epoch.save(folder / "manifest.parquet")
     files = sorted({manifest.path(sample_id) for sample_id in range(len(manifest))})
-    subject = Configured(config, epoch, files)
+    subject = Configured(config, epoch, files, images.bytes_in_all)
     effort = Effort(config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold)
     alone = None
     with steps(effort.steps) as tell:

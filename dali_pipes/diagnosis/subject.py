@@ -53,14 +53,18 @@ class Subject(Protocol):
     Attributes:
         workers: processes or threads that make batches.
         burst: how many batches come at once: worker processes make one each at the same time.
-        in_flight: batches that are made ahead.
+        in_flight: batches that are made ahead; 0: loader and step take turns.
         paths: files that are read, where they are known; they can be put out of the page cache.
+        data_bytes: of all files of the data set.
+        decodes_on_gpu: whether the loader does.
     """
 
     workers: int
     burst: int
     in_flight: int
     paths: Sequence[Path]
+    data_bytes: int
+    decodes_on_gpu: bool
 
     def feed(self) -> AbstractContextManager[Feed]:
         """Starts the loader."""

@@ -49,7 +49,8 @@ class Extra:
         data_fits: whether the page cache has room for all images.
         device_busy: share of the step in which the GPU works.
         syncs: how often a step waits for the GPU.
-        transfer_share: of the model's step, what copying its batch from the CPU would take.
+        transfer_share: of a step of training, what copying its batch from the CPU would take.
+        decodes_on_gpu: whether the loader does, so that its threads on the CPU stand still while it works.
     """
 
     larger_gain: float | None = None
@@ -58,6 +59,7 @@ class Extra:
     device_busy: float | None = None
     syncs: int | None = None
     transfer_share: float | None = None
+    decodes_on_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Figures:
     blocked: float | None
     straggling: float
     throttled: float
+    model_throttled: float
     memory_stall: float
     alloc_retries: int
 
@@ -118,12 +121,12 @@ def cause(found: Figures, extra: Extra, workers: int) -> str:
     too_large = not extra.data_fits and extra.cold_rate is not None and extra.cold_rate < COLD * found.together
     if found.throttled >= THROTTLED:
         return "cgroup-throttled"
-    if found.memory_stall >= STALLED or found.alloc_retries:
+    if (found.memory_stall >= STALLED or found.alloc_retries) and found.together < CONTENTION * found.model:
         return "memory-bound"
     if too_large:
         return "fetch-bound"
     if not found.waiting:
-        return _of_the_model(found, extra)
+        return _of_the_step(found, extra)
     if extra.transfer_share is not None and extra.transfer_share >= TRANSFER:
         return "transfer-bound"
     if found.straggling >= STRAGGLING:
@@ -131,11 +134,15 @@ def cause(found: Figures, extra: Extra, workers: int) -> str:
     if found.busy >= SATURATED:
         return "prep-bound (CPU saturated)"
     if found.loader_cores < IDLE_WORKERS * min(workers, _cores()):
-        return "fetch-bound"
+        return "decode-contention" if extra.decodes_on_gpu else "fetch-bound"
     return "prep-bound (too few workers)"
 
 
-def _of_the_model(found: Figures, extra: Extra) -> str:
+def _of_the_step(found: Figures, extra: Extra) -> str:
+    """Not waiting for batches. A step that is slower with new batches than with resident ones has to copy them."""
+    unexplained = found.together < CONTENTION * min(found.model, found.shadow)
+    if unexplained:
+        return "transfer-bound" if (extra.transfer_share or 0.0) >= TRANSFER else "inconclusive"
     if extra.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
         if extra.device_busy < DEVICE_IDLE:
             return "sync-bound" if extra.syncs else "launch-bound"
@@ -169,7 +176,8 @@ def figures(rounds: Sequence[Round], burst: int) -> Figures:
         others=of(lambda window: max(0.0, window.busy * _cores() - window.cpu_s / window.seconds), "together"),
         blocked=max(0.0, median(blocked)) if blocked else None,
         straggling=of(lambda window: straggling(window, burst), "loader", "together"),
-        throttled=max(_throttled(getattr(one, window)) for one in rounds for window in ("loader", "together")),
+        throttled=of(_throttled, "together"),
+        model_throttled=of(_throttled, "model"),
         memory_stall=of(lambda window: window.memory_stall or 0.0, "together"),
         alloc_retries=sum(one.together.alloc_retries for one in rounds),
     )
@@ -189,8 +197,8 @@ def straggling(window: Window, burst: int) -> float:
 
 
 def _throttled(window: Window) -> float:
-    """Of the time of all cores, since each of them is kept from running by itself."""
-    return (window.throttled_s or 0.0) / window.seconds
+    """A share of the time of all cores, since each of them is kept from running by itself."""
+    return (window.throttled_s or 0.0) / window.seconds / _cores()
 
 
 def _cores() -> int:

@@ -1,6 +1,7 @@
 """One stretch of work, watched: how fast it went, where its time went, and what the machine said meanwhile."""
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -65,22 +66,30 @@ class Window:
 
 
 def watch(
-    batches: Iterator[Any], step: Step, count: Callable[[Any], int], seconds: float, least: int, starts_epoch: Callable[[], bool]
+    batches: Iterator[Any],
+    step: Step,
+    count: Callable[[Any], int],
+    seconds: float,
+    least: int,
+    starts_epoch: Callable[[], bool],
+    most: float = math.inf,
 ) -> Window:
-    """Steps for at least so many seconds and batches. On a GPU the clock stops when its work is done.
+    """Steps for at least so many seconds and batches, but not beyond `most` images. On a GPU the clock stops when it is done.
 
     Args:
         count: how many images a batch holds.
         starts_epoch: asked before each next(), whether that begins an epoch.
     """
-    images, blocked, waits = 0, 0.0, list[float | None]()
+    images, blocked, waits = 0, 0.0, list[float]()
     on_gpu = torch.cuda.is_available()
     marks: list[tuple[Any, Any]] = []
     before, begin = _Counters.now(), time.monotonic()
-    while time.monotonic() - begin < seconds or len(waits) < least:
-        first, asked = starts_epoch(), time.monotonic()
+    starts: list[bool] = []
+    while (time.monotonic() - begin < seconds or len(waits) < least) and (images < most or not waits):
+        starts.append(starts_epoch())
+        asked = time.monotonic()
         batch = next(batches)
-        waits.append(None if first else time.monotonic() - asked)
+        waits.append(time.monotonic() - asked)
         clock, ran, begun = time.monotonic(), _ran(), _mark(on_gpu)
         step(batch)
         blocked += time.monotonic() - clock - (_ran() - ran)
@@ -93,7 +102,9 @@ def watch(
         images=images,
         seconds=took,
         cpu_s=after.cpu_s - before.cpu_s,
-        waits_s=tuple(waits),
+        waits_s=tuple(None if first else wait for first, wait in zip(starts, waits, strict=True))
+        if sum(starts) * 2 <= len(starts)
+        else tuple(waits),  # of epochs of one or two batches, their starts are the usual thing
         gaps_s=gaps(marks) if on_gpu else None,
         blocked_s=blocked if _ran() else None,
         busy=(after.busy_s - before.busy_s) / max(after.total_s - before.total_s, 1e-9),

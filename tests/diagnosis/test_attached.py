@@ -3,6 +3,7 @@
 import pytest
 import torch
 from diagnosis.planted import Samples, computing, loader
+from diagnosis.test_verdict import window
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
@@ -10,6 +11,7 @@ from torchvision.transforms import v2
 import dali_pipes as dp
 from dali_pipes.diagnosis.attached import Attached, _again
 from dali_pipes.diagnosis.examine import Effort, examine
+from dali_pipes.diagnosis.predict import predicted_gain
 
 
 class Numbers(IterableDataset):
@@ -51,7 +53,35 @@ def test_our_loader_is_tried_on_an_image_folder(image_folder):
     (fix,) = [fix for fix in subject.fixes("prep-bound (CPU saturated)", None) if fix.subject]
     assert "DaliConfig" in fix.what and "RandomResizedCrop(64)" in fix.note
     with fix.subject.feed() as feed:
-        assert tuple(next(feed.batches).images.shape) == (8, 3, 64, 64)
+        batch = next(feed.batches)
+        assert tuple(batch.images.shape) == (8, 3, 64, 64) and fix.subject.count(batch) == 8
+    found = predicted_gain(fix, subject, window(1000), window(100), lambda changed, part: window(500, cpu_s=0.1))
+    assert found == pytest.approx(5, rel=0.5)
+
+
+@pytest.mark.parametrize("samples", [["a.jpg"], [{"path": "a.jpg"}], [1, 2], torch.zeros(3), [("no/such.jpg", 0)], None])
+def test_samples_of_another_kind_are_left_alone(samples):
+    dataset = Samples()
+    dataset.samples = samples
+    subject = Attached(loader(dataset), computing(0))
+    assert not subject.paths and not subject.data_bytes
+
+
+def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
+    """The diagnosis stands without them."""
+
+    def step(batch):
+        if len(batch[0]) != 8:
+            raise RuntimeError("only eight at a time")
+        computing(0.001)(batch)
+
+    def failing(*arguments):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr("dali_pipes.diagnosis.examine.predicted_gain", failing)
+    found = examine(Attached(loader(Samples(sleep=0.005), workers=1), step), Effort(1, 0.2))
+    assert found.extra.larger_gain is None and found.proposals
+    assert all("could not be tried: too many open files" in each.fix.note for each in found.proposals)
 
 
 def test_a_diagnosis_from_start_to_end(capsys):

@@ -12,7 +12,7 @@ from dali_pipes.diagnosis.window import Window
 
 WAITING = Figures(
     model=1000, loader=100, shadow=990, together=98, wait_share=0.9, overlap=0.98, contention=0.01, loader_cores=2.0, busy=0.6,
-    others=0.0, blocked=0.0, straggling=0.0, throttled=0.0, memory_stall=0.0, alloc_retries=0,
+    others=0.0, blocked=0.0, straggling=0.0, throttled=0.0, model_throttled=0.0, memory_stall=0.0, alloc_retries=0,
 )  # fmt: skip
 COMPUTING = replace(WAITING, loader=10_000, together=990, wait_share=0.01)
 
@@ -32,6 +32,16 @@ def test_what_the_loader_is_short_of():
     assert said(replace(WAITING, busy=0.97)) == "prep-bound (CPU saturated)"
     assert said(replace(WAITING, straggling=0.5)) == "straggler"
     assert said(WAITING, transfer_share=0.8) == "transfer-bound"
+
+
+def test_a_loader_that_decodes_on_the_gpu_needs_little_cpu():
+    assert said(replace(WAITING, loader_cores=0.2), decodes_on_gpu=True) == "decode-contention"
+
+
+def test_a_step_that_is_slower_with_new_batches_is_not_called_model_bound():
+    slower = replace(COMPUTING, together=500)
+    assert said(slower) == "inconclusive"
+    assert said(slower, transfer_share=0.6) == "transfer-bound"
 
 
 def test_more_workers_than_cores_need_not_all_be_busy():
@@ -56,8 +66,10 @@ def test_on_a_gpu_its_own_figures_decide():
 def test_what_starves_everything_comes_first():
     for found in (WAITING, COMPUTING):
         assert said(replace(found, throttled=0.4)) == "cgroup-throttled"
-        assert said(replace(found, memory_stall=0.3)) == "memory-bound"
-        assert said(replace(found, alloc_retries=2)) == "memory-bound"
+        slowed = replace(found, together=found.model / 2)
+        assert said(replace(slowed, memory_stall=0.3)) == "memory-bound"
+        assert said(replace(slowed, alloc_retries=2)) == "memory-bound"
+    assert said(replace(COMPUTING, alloc_retries=2)) == "model-bound"  # which costs nothing
 
 
 def test_cold_files_matter_if_they_do_not_fit_in_memory():

@@ -25,6 +25,15 @@ def test_the_time_of_each_step_is_told_apart():
     assert 0.03 * steps * 0.9 <= found.blocked_s <= found.seconds  # sleeping is neither running nor standing in line
 
 
+def test_epochs_of_one_batch_hide_no_waiting():
+    found = watch(endless(0.02), lambda batch: None, len, 0.1, 3, lambda: True)
+    assert None not in found.waits_s and found.wait_share > 0.8
+
+
+def test_at_most_so_many_images():
+    assert watch(endless(), lambda batch: None, len, 10, 5, lambda: False, most=8).images == 8
+
+
 def test_computing_is_not_waiting():
     found = watch(endless(), lambda batch: compute(0.02), len, 0.3, 3, lambda: False)
     assert found.blocked_s < 0.3 * found.seconds and found.cpu_s > 0.5 * 0.02 * len(found.waits_s) and 0 < found.busy <= 1
