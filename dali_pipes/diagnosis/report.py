@@ -49,7 +49,7 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         lines.append(f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace")
     lines += [f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms" for name, seconds in diagnosis.slow]
     if found.throttled:
-        lines.append(f"a CPU quota kept the program from running for {found.throttled:.0%} of the time, summed over cores")
+        lines.append(f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} of the time")
     if found.memory_stall >= 0.01 or found.alloc_retries:
         lines.append(f"{found.memory_stall:.0%} of the time something waited for memory; {found.alloc_retries} retries on the GPU")
     if extra.cold_rate is not None:
