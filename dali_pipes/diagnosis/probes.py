@@ -21,6 +21,7 @@ from dali_pipes.diagnosis.window import Step, Window, watch
 
 RESIDENT = 4  # batches
 LARGER = 4  # times
+COLD_BATCHES = 8  # of fewer, the start would be most of what is measured
 _MAX_WARM_UP_S = 15.0
 
 
@@ -108,12 +109,12 @@ class Probes:
             return self._watch(itertools.cycle(self._resident), step)
 
     def cold(self) -> tuple[Window, float | None] | None:
-        """Training on files that are not in the page cache, and the share of them that still was; None if the files are unknown.
+        """Training on files that are not in the page cache, and the share of them that still was; None of unknown or too few.
 
         The loader has started, what it had read ahead is used up, and no file is counted twice.
         """
         subject, paths = self._subject, self._subject.paths
-        if not paths:
+        if len(paths) < COLD_BATCHES * subject.count(self._resident[0]):
             return None
         with subject.feed() as feed:
             next(feed.batches)

@@ -29,7 +29,7 @@ def diagnose(image_folder, tmp_path):
 
 
 def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path):
-    ended = diagnose("loader=torch", "loader.num_workers=1", "verify=true", "verify_pairs=1")
+    ended = diagnose("loader=torch", "loader.num_workers=1", "batch_size=4", "verify=true", "verify_pairs=1")
     result = json.loads(ended.stdout)
     (folder,) = (tmp_path / "out").iterdir()
     assert json.loads((folder / "result.json").read_text()) == result
