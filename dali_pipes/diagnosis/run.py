@@ -1,6 +1,5 @@
 """scripts/diagnose.py from start to end."""
 
-import datetime
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from dali_pipes.benchmark.run import new_folder
 from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.diagnosis.configured import Configured, concurrency
@@ -42,8 +42,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     manifest = at_most(images, config.images, config.seed)
     check_memory(config, manifest, config.corun)
     read_all(manifest)
-    folder = Path(config.out or "runs/diagnose", datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f"))
-    folder.mkdir(parents=True)
+    folder = new_folder(Path(config.out or "runs/diagnose"))
     epoch = repeated(manifest)
     epoch.save(folder / "manifest.parquet")
     files = sorted({manifest.path(sample_id) for sample_id in range(len(manifest))})
