@@ -2,14 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.augment.augmenter import Augmenter
 from dali_pipes.errors import ConfigError
-from dali_pipes.geometry import Geometry, random_resized_crop, resize_center_crop
+from dali_pipes.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
 from dali_pipes.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -43,7 +44,7 @@ def _tuple(values: Sequence[float]) -> Any:
 
 @dataclass(kw_only=True, slots=True)
 class Transform(ABC):
-    """What the pixels look like when they arrive; the base of both transforms.
+    """What the pixels look like when they arrive; the base of all transforms.
 
     Attributes:
         size: height and width of the images, in pixels.
@@ -82,35 +83,88 @@ class Transform(ABC):
     def crops(self) -> bool:
         """Whether the output is cut out of the resized image."""
 
+    @property
+    def augmenter(self) -> Augmenter:
+        """What else is done to the pixels."""
+        return Augmenter([])
+
+    def size_at(self, epoch: int) -> int:
+        """The size of one epoch's images, in pixels."""
+        return self.size
+
+    def at(self, epoch: int) -> Self:
+        """The transform of one epoch."""
+        size = self.size_at(epoch)
+        return self if size == self.size else replace(self, size=size)
+
+    @property
+    def every_size(self) -> set[int]:
+        """The sizes of all epochs, in pixels."""
+        return {self.size}
+
     @abstractmethod
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
 
 
 @dataclass(kw_only=True, slots=True)
-class TrainTransform(Transform):
+class RandomTransform(Transform):
+    """A random crop, a random flip, then the policies of `augment`; the base of the training transforms.
+
+    Attributes:
+        flip: the probability of a left-right flip.
+        augment: policies in the order in which they are carried out, such as "TrivialAugmentWide" or {"name": "RandomErasing",
+            "p": 0.25}; dali_pipes/augment/policies.py has them all.
+        sizes: progressive resizing: from epoch to the size from then on, such as {0: 128, 10: 192}; before the first epoch named it
+            is `size`.
+    """
+
+    flip: float = 0.5
+    augment: list[Any] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Transform.__post_init__(self)
+        within("transform.flip", self.flip, 0, 1)
+        self.augment = Augmenter(self.augment).policies
+        self.sizes = {int(epoch): size for epoch, size in self.sizes.items()}  # JSON has strings only as keys
+        for epoch, size in self.sizes.items():
+            at_least("an epoch of transform.sizes", epoch, 0)
+            at_least("a size of transform.sizes", size, 1)
+
+    @property
+    def training(self) -> bool:
+        return True
+
+    @property
+    def augmenter(self) -> Augmenter:
+        return Augmenter(self.augment)
+
+    def size_at(self, epoch: int) -> int:
+        return max(((since, size) for since, size in self.sizes.items() if since <= epoch), default=(0, self.size))[1]
+
+    @property
+    def every_size(self) -> set[int]:
+        return {self.size_at(epoch) for epoch in (0, *self.sizes)}
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainTransform(RandomTransform):
     """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip.
 
     Attributes:
         scale: smallest and largest share of the image's area.
         ratio: smallest and largest width / height of the crop.
-        flip: the probability of a left-right flip.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
 
     def __post_init__(self) -> None:
-        Transform.__post_init__(self)
+        RandomTransform.__post_init__(self)
         _ordered_pair("transform.scale", self.scale)
         _ordered_pair("transform.ratio", self.ratio)
-        within("transform.flip", self.flip, 0, 1)
         self.scale, self.ratio = _tuple(self.scale), _tuple(self.ratio)
-
-    @property
-    def training(self) -> bool:
-        return True
 
     @property
     def crops(self) -> bool:
@@ -118,6 +172,31 @@ class TrainTransform(Transform):
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         return random_resized_crop(source, self.size, self.scale, self.ratio, self.flip, draws)
+
+
+@dataclass(kw_only=True, slots=True)
+class PaddedCropTransform(RandomTransform):
+    """torchvision's RandomCrop(size, padding) and RandomHorizontalFlip, for small images.
+
+    Images of another size are first resized to `size` × `size`.
+
+    Attributes:
+        padding: black pixels added on each side, out of which the crop is cut.
+    """
+
+    size: int = 32
+    padding: int = 4
+
+    def __post_init__(self) -> None:
+        RandomTransform.__post_init__(self)
+        at_least("transform.padding", self.padding, 0)
+
+    @property
+    def crops(self) -> bool:
+        return True
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return padded_crop(source, self.size, self.padding, self.flip, draws)
 
 
 @dataclass(kw_only=True, slots=True)

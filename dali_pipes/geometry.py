@@ -14,6 +14,7 @@ Int = NDArray[np.int64]
 
 # Numbers of the draws of one sample in one epoch. A number once given away is never reused for something else.
 FLIP_DRAW = 0
+SHIFT_DRAW = 1
 CROP_DRAW = 16  # and the nine after it: the tries of a random resized crop
 CROP_TRIES = 10
 
@@ -26,8 +27,8 @@ class Geometry:
         source: (N, 2) height and width of the image that the window lies in.
         window: (N, 4) top, left, height, width of the region to decode.
         resize: (N, 2) height and width the region is resized to.
-        crop: (N, 2) top and left of the output in the resized region.
-        flip: (N,) mirrored left to right, last of all.
+        crop: (N, 2) top and left of the output in the resized region; what lies outside of it is black.
+        flip: (N,) mirrored left to right, after all that stands above.
     """
 
     source: Int
@@ -97,6 +98,22 @@ def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
     h = np.where(aspect < ratio[0], np.rint(width / ratio[0]), height).astype(np.int64)
     w = np.where(aspect > ratio[1], np.rint(height * ratio[1]), width).astype(np.int64)
     return np.stack([(height - h) // 2, (width - w) // 2, h, w], axis=1)
+
+
+def padded_crop(source: Int, size: int, padding: int, flip: float, draws: Draws) -> Geometry:
+    """The whole image at `size` × `size`, moved by up to `padding` pixels each way, and a random flip.
+
+    The distribution is that of `torchvision.transforms.v2.RandomCrop(size, padding)` and `RandomHorizontalFlip`.
+    """
+    numbers = draws.uniform([FLIP_DRAW, SHIFT_DRAW])
+    shift = np.floor(numbers[:2, :, 1].T * (2 * padding + 1)).astype(np.int64) - padding
+    return Geometry(
+        source=source,
+        window=np.concatenate([np.zeros_like(source), source], axis=1),
+        resize=np.full((len(source), 2), size),
+        crop=shift,
+        flip=numbers[0, :, 0] < flip,
+    )
 
 
 def resize_center_crop(source: Int, resize: int, size: int) -> Geometry:

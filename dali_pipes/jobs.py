@@ -9,6 +9,7 @@ from dali_pipes.config import (
     DaliNativeConfig,
     DataConfig,
     EvalTransform,
+    PaddedCropTransform,
     SyntheticConfig,
     TfDataConfig,
     TorchConfig,
@@ -121,6 +122,8 @@ class BenchmarkConfig:
 
     def __post_init__(self) -> None:
         one_of("workload", self.workload, ("loader", "train", "cold"))
+        if getattr(self.transform, "sizes", None):
+            raise ConfigError("transform.sizes changes the work from epoch to epoch; compare loaders at one transform.size")
         if self.workload == "cold" and self.corun > 1:
             raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
         if self.model.compile or not self.model.channels_last:
@@ -295,5 +298,6 @@ def register() -> None:
     store.store(group="optimizer", name="schema", node=OptimizerConfig)
     store.store(group="transform", name="train_schema", node=TrainTransform)
     store.store(group="transform", name="eval_schema", node=EvalTransform)
+    store.store(group="transform", name="padded_crop_schema", node=PaddedCropTransform)
     for name, loader in LOADERS.items():
         store.store(group="loader", name=f"{name}_schema", node=loader)

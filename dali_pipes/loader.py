@@ -1,7 +1,8 @@
 """build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -70,8 +71,8 @@ def build_loader(
         shard=shard or Shard(),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
-    backend = _build_backend(plan, transform, config, _target(device, config))
-    return Loader(plan, transform, backend, on_bad_sample, max_bad_fraction)
+    target = _target(device, config)
+    return Loader(plan, transform, lambda at: _build_backend(plan, at, config, target), on_bad_sample, max_bad_fraction)
 
 
 def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
@@ -137,10 +138,19 @@ class Loader:
         bad_samples: (id, path, reason) of the images that failed so far.
     """
 
-    def __init__(self, plan: Plan, transform: Transform, backend: Backend, on_bad_sample: str, max_bad_fraction: float):
+    def __init__(
+        self,
+        plan: Plan,
+        transform: Transform,
+        build_backend: Callable[[Transform], Backend],
+        on_bad_sample: str,
+        max_bad_fraction: float,
+    ):
         self.plan = plan
         self.bad_samples: list[tuple[int, str, str]] = []
-        self._transform, self._backend = transform, backend
+        self._transform, self._build_backend = transform, build_backend
+        self._size = transform.size_at(0)
+        self._backend = build_backend(transform.at(0))
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
@@ -187,21 +197,33 @@ class Loader:
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False
+        if self._transform.size_at(epoch) != self._size:
+            self._stream = None
 
     def _next_batch(self) -> Batch:
         while True:
             try:
                 if self._stream is None:
+                    self._fit_backend()
                     self._stream = self._backend.stream(self._rows())
                 return next(self._stream)
             except Exception as error:
                 self._stream = None
                 self._blame(error)
 
+    def _fit_backend(self) -> None:
+        """Another backend if this epoch's images are of another size than those before."""
+        size = self._transform.size_at(self._epoch)
+        if size != self._size:
+            self._backend.close()
+            self._backend, self._size = self._build_backend(self._transform.at(self._epoch)), size
+
     def _rows(self) -> Iterator[Rows]:
-        """The plan from the next batch on, with good samples in the place of the bad ones known so far."""
+        """The plan from the next batch on, while the size stays, with good samples in the place of the bad ones known so far."""
         bad = np.array([sample_id for sample_id, _, _ in self.bad_samples], np.int64)
         for rows in self.plan.walk(self._epoch, self._step):
+            if self._transform.size_at(rows.epoch) != self._size:
+                return
             yield _without(rows, bad) if self._substitute and len(bad) else rows
 
     def _blame(self, error: Exception) -> None:
@@ -268,9 +290,7 @@ class Loader:
 
     def _fingerprint(self) -> dict[str, Any]:
         plan = self.plan
-        transform = {
-            name: list(value) if isinstance(value, (list, tuple)) else value for name, value in asdict(self._transform).items()
-        }
+        transform = json.loads(json.dumps(asdict(self._transform)))  # as a state that was saved in whatever format has it
         return {
             "manifest": plan.manifest.fingerprint,
             "seed": plan.seed,

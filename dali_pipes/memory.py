@@ -100,8 +100,9 @@ def loader_needs(loader: LoaderConfig, transform: Transform, batch_size: int, si
         batch_size: images per batch of the loader.
         sizes: (N, 2), heights and widths of the images.
     """
-    batch = batch_size * 3 * transform.size**2 * DTYPE_BYTES[transform.dtype]
-    told = f"of {batch_size} × {transform.size} × {transform.size} pixels"
+    size = max(transform.every_size)
+    batch = batch_size * 3 * size**2 * DTYPE_BYTES[transform.dtype]
+    told = f"of {batch_size} × {size} × {size} pixels"
     on_gpu = torch.cuda.is_available()
     match loader:
         case TorchConfig():

@@ -1,15 +1,17 @@
-"""Which sample, in which batch, with which crop and which flip: a pure function of (seed, epoch, step, shard)."""
+"""Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed, epoch, step, shard)."""
 
 import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.augment.augmenter import Augmenter
+from dali_pipes.augment.operations import Augmentation
 from dali_pipes.errors import ConfigError
 from dali_pipes.geometry import Geometry
 from dali_pipes.manifest import Manifest
@@ -21,6 +23,14 @@ class PlannedTransform(Protocol):
 
     @property
     def exif(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def augmenter(self) -> Augmenter: ...
+
+    def at(self, epoch: int) -> Self: ...
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
 
@@ -67,6 +77,7 @@ class Rows:
     Attributes:
         ids, labels: (N,) int64.
         geometry: windows, sizes, crops and flips.
+        augmentation: what else happens to the pixels.
     """
 
     epoch: int
@@ -74,13 +85,20 @@ class Rows:
     ids: NDArray[np.int64]
     labels: NDArray[np.int64]
     geometry: Geometry
+    augmentation: Augmentation
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, places: NDArray[np.int64] | slice) -> Self:
         """The same step with some of its rows, in the order of `places`."""
-        return replace(self, ids=self.ids[places], labels=self.labels[places], geometry=self.geometry.take(places))
+        return replace(
+            self,
+            ids=self.ids[places],
+            labels=self.labels[places],
+            geometry=self.geometry.take(places),
+            augmentation=self.augmentation.take(places),
+        )
 
 
 @dataclass(frozen=True)
@@ -164,12 +182,18 @@ class Plan:
         if self.shuffle:
             ids = self.order(epoch)[ids]
         sizes = self.manifest.upright_sizes if self.transform.exif == "apply" else self.manifest.sizes
-        geometry = self.transform.geometry(sizes[ids], Draws(self.seed, epoch, ids))
-        planned = Rows(epoch, steps.start, ids, self.manifest.labels[ids], geometry)
+        transform, draws = self.transform.at(epoch), Draws(self.seed, epoch, ids)
+        geometry = transform.geometry(sizes[ids], draws)
+        augmentation = self._augmenter.draw(draws, len(ids), transform.size)
+        planned = Rows(epoch, steps.start, ids, self.manifest.labels[ids], geometry, augmentation)
         start = 0
         for step, each in zip(steps, places, strict=True):
             yield replace(planned.take(slice(start, start + len(each))), step=step)
             start += len(each)
+
+    @cached_property
+    def _augmenter(self) -> Augmenter:
+        return self.transform.augmenter
 
     def _places(self, step: int) -> NDArray[np.int64]:
         """Where in the epoch's order this shard's samples of one step stand."""

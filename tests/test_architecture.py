@@ -11,7 +11,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # library: the only modules that may import it
 LIBRARIES = {
     "nvidia": {
-        *{"backends/dali.py", "backends/dali_graph.py", "backends/dali_native.py", "backends/dali_planning.py"},
+        *{f"backends/{name}.py" for name in ("dali", "dali_augment", "dali_feed", "dali_graph", "dali_native", "dali_planning")},
         *{"doctor/decode.py", "doctor/nvimagecodec.py"},  # run in a process of their own: whether these libraries work at all
     },
     "tensorflow": {"backends/tfdata.py"},
@@ -29,12 +29,13 @@ ALLOWED = {
     "nvml": set(),
     "telemetry": {"cpus", "nvml"},
     "philox": set(),
+    "augment": {"augment", "errors", "philox"},
     "headers": {"errors"},
     "geometry": {"philox"},
     "sources": {"errors", "headers", "progress"},
     "manifest": {"errors", "headers", "sources"},
-    "plan": {"errors", "geometry", "manifest", "philox"},
-    "config": {"errors", "geometry", "headers", "philox"},
+    "plan": {"augment", "errors", "geometry", "manifest", "philox"},
+    "config": {"augment", "errors", "geometry", "headers", "philox"},
     "images": {"config", "demo", "manifest", "progress"},
     "jobs": {"config", "cpus", "diagnosis", "errors", "headers", "training"},
     "readback": set(),
@@ -42,7 +43,7 @@ ALLOWED = {
     "provenance": {"cpus", "manifest"},
     "batch": {"plan"},
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},
-    "backends": {"backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
+    "backends": {"augment", "backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
     "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
     "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "plan"},
 }

@@ -9,8 +9,9 @@ from scipy import stats
 from torchvision.transforms import v2
 from torchvision.transforms.v2.functional._geometry import _center_crop_compute_crop_anchor, _compute_resized_output_size
 
+from dali_pipes.backends.pixels import cut
 from dali_pipes.config import EvalTransform, TrainTransform
-from dali_pipes.geometry import random_resized_crop, resize_center_crop
+from dali_pipes.geometry import padded_crop, random_resized_crop, resize_center_crop
 from dali_pipes.philox import Draws
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -88,3 +89,23 @@ def test_transforms_pass_their_options_on():
     assert (share > 0.49).all() and (share < 0.61).all()
     assert (area.resize == 96).all() and not area.flip.any()
     assert EvalTransform(size=96, resize=100).geometry(source, draws).resize[0].tolist() == [100, 150]
+
+
+def test_padded_crops_are_torchvisions_random_crop():
+    """On an image that numbers its pixels: the same shifts, equally often, and black where nothing was."""
+    count, size, padding = 20_000, 8, 3
+    geometry = padded_crop(np.array([[size, size]] * count), size, padding, 0.5, Draws(0, 0, np.arange(count)))
+    assert (geometry.window == [0, 0, size, size]).all() and (geometry.resize == size).all()
+    places, counts = np.unique(geometry.crop, axis=0, return_counts=True)
+    assert len(places) == (2 * padding + 1) ** 2 and stats.chisquare(counts).pvalue > 1e-3
+    assert stats.binomtest(int(geometry.flip.sum()), count, 0.5).pvalue > 1e-3
+    image = torch.arange(1, size * size + 1, dtype=torch.uint8).reshape(1, size, size).expand(3, -1, -1)
+    crop, seen = v2.RandomCrop(size, padding=padding), set()
+    for _ in range(500):
+        params = crop.make_params([image])
+        expected = v2.functional.crop(v2.functional.pad(image, [padding] * 4), params["top"], params["left"], size, size)
+        place = np.array([params["top"] - padding, params["left"] - padding])
+        seen.add(tuple(place.tolist()))
+        assert (places == place).all(axis=1).any()
+        np.testing.assert_array_equal(cut(image.permute(1, 2, 0).numpy(), place, size), expected.permute(1, 2, 0).numpy())
+    assert len(seen) > 40

@@ -2,15 +2,15 @@
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
 import torch
-from nvidia.dali import Pipeline, fn, pipeline_def, types
+from nvidia.dali import Pipeline, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.dali_graph import PlanInputs, image_graph
+from dali_pipes.backends.dali_feed import plan_inputs
+from dali_pipes.backends.dali_graph import image_graph
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig, Transform
@@ -43,7 +43,7 @@ class DaliBackend:
         labels = torch.from_numpy(self._manifest.labels).to("cpu" if self.device_id is None else self._device)
         batches = (to_batch(output["images"], output["ids"], labels, self._transform) for (output,) in outputs)
         if self._device.type == "cuda" and self.device_id is None:
-            return to_gpu(batches, self._device, lambda images: images)
+            return to_gpu(batches, self._device)
         return batches
 
     def pipeline(self, rows: Iterator[Rows]) -> Pipeline:
@@ -53,6 +53,7 @@ class DaliBackend:
             "num_threads": self._config.num_threads or available_cpus(),
             "device_id": self.device_id,
             "prefetch_queue_depth": self._config.prefetch_queue_depth,
+            "enable_conditionals": bool(self._transform.augmenter.slots),
         }
         return _planned_pipeline(self._manifest, self._transform, self._config, rows, **settings)
 
@@ -78,35 +79,6 @@ def to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, tran
 
 @pipeline_def
 def _planned_pipeline(manifest: Manifest, transform: Transform, config: DaliConfig, rows: Iterator[Rows]) -> tuple[DataNode, ...]:
-    pipeline = Pipeline.current()
-    device = "cpu" if pipeline.device_id is None else "gpu"
-    names = ["path", "source", "anchor", "shape", "flip", *(["resize", "crop"] if transform.crops else [])]
-    *inputs, ids = plan_source(manifest, transform, rows)
-    images = image_graph(PlanInputs(**dict(zip(names, inputs, strict=True))), transform, config, device)
-    return images, ids if device == "cpu" else ids.gpu()
-
-
-def plan_source(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> Sequence[DataNode]:
-    """The plan's inputs of the image graph, and the ids, inside a pipeline definition."""
-    feed = _Feed(manifest, rows, transform.crops)
-    count = len(feed.dtypes)
-    return fn.external_source(source=feed, num_outputs=count, batch=True, cycle="raise", dtype=feed.dtypes, ndim=feed.ndim)
-
-
-class _Feed:
-    """Rows as the arrays that the ExternalSource takes, one array a batch for each input."""
-
-    def __init__(self, manifest: Manifest, rows: Iterator[Rows], crops: bool):
-        self._manifest, self._rows, self._crops = manifest, rows, crops
-        t = types.DALIDataType
-        self.dtypes = [t.UINT8, t.INT64, t.FLOAT, t.FLOAT, t.INT32, *([t.FLOAT, t.INT32] if crops else []), t.INT64]
-        self.ndim = [1, 1, 1, 1, 0, *([1, 1] if crops else []), 0]
-
-    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
-        for rows in self._rows:
-            geometry = rows.geometry
-            window = (geometry.window.reshape(-1, 2, 2) / geometry.source[:, None]).clip(0, 1).astype(np.float32)
-            crop = (geometry.resize.astype(np.float32), geometry.crop.astype(np.int32)) if self._crops else ()
-            path = self._manifest.path_matrix(rows.ids)
-            source = (geometry.source[:, :1] << 32) + geometry.source[:, 1:]
-            yield path, source, window[:, 0].copy(), window[:, 1].copy(), geometry.flip.astype(np.int32), *crop, rows.ids
+    device = "cpu" if Pipeline.current().device_id is None else "gpu"
+    inputs, ids = plan_inputs(manifest, transform, rows)
+    return image_graph(inputs, transform, config, device), ids if device == "cpu" else ids.gpu()

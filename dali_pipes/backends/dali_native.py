@@ -24,6 +24,8 @@ class DaliNativeBackend:
     def __init__(self, manifest: Manifest, transform: Transform, config: DaliNativeConfig, batch_size: int, device: torch.device):
         if not isinstance(transform, TrainTransform):
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
+        if transform.augmenter.policies or transform.sizes:
+            raise ConfigError("loader=dali_native knows neither transform.augment nor transform.sizes; use loader=dali")
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device = device
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
@@ -44,7 +46,7 @@ class DaliNativeBackend:
         labels = torch.from_numpy(self._manifest.labels).to("cpu" if self._device_id is None else self._device)
         batches = (to_batch(output["images"], output["ids"].flatten().long(), labels, self._transform) for (output,) in outputs)
         if self._device.type == "cuda" and self._device_id is None:
-            return to_gpu(batches, self._device, lambda images: images)
+            return to_gpu(batches, self._device)
         return batches
 
     def close(self) -> None:

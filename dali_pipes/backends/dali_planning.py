@@ -7,7 +7,8 @@ import numpy as np
 from nvidia.dali import pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.dali import plan_source, shut_down
+from dali_pipes.backends.dali import shut_down
+from dali_pipes.backends.dali_feed import plan_source
 from dali_pipes.config import Transform
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Plan, Rows
@@ -38,4 +39,4 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 @pipeline_def
 def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> tuple[DataNode, ...]:
-    return tuple(plan_source(manifest, transform, rows))
+    return tuple(plan_source(manifest, transform, rows).values())

@@ -1,5 +1,6 @@
-"""Normalization, cast and memory format for backends whose images arrive as uint8; the same arithmetic as the DALI graph's."""
+"""Normalization, erasing, cast and memory format for backends whose images arrive as uint8; the arithmetic of the DALI graph."""
 
+import numpy as np
 import torch
 
 from dali_pipes.config import Transform
@@ -16,7 +17,15 @@ class Normalizer:
         mean, std = (torch.tensor(each).mul(255).reshape(3, 1, 1) for each in (transform.mean, transform.std))
         self._constants = {torch.device("cpu"): (mean, std.reciprocal())}
 
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+    def __call__(self, images: torch.Tensor, erased: torch.Tensor) -> torch.Tensor:
+        """The finished images; `erased`, int64 of (N, 4) on the CPU, is top, left, height and width of what is set to zero."""
+        finished = self._normalize(images)
+        for place in erased[:, 2].nonzero().flatten().tolist():
+            top, left, height, width = erased[place].tolist()
+            finished[place, :, top : top + height, left : left + width] = 0
+        return finished
+
+    def _normalize(self, images: torch.Tensor) -> torch.Tensor:
         if self._dtype == torch.uint8:
             return images.contiguous(memory_format=self._memory_format)
         if images.device not in self._constants:  # once: each copy of them would wait for all copies before it
@@ -29,3 +38,14 @@ class Normalizer:
         for pixels, out in parts:
             out.copy_(pixels.to(torch.float32).sub_(mean).mul_(scale))
         return finished
+
+
+def cut(pixels: np.ndarray, crop: np.ndarray, size: int) -> np.ndarray:
+    """(size, size, 3) out of (H, W, 3), from `crop`, (top, left), on; what lies outside is black."""
+    (top, left), (height, width) = (int(each) for each in crop), pixels.shape[:2]
+    before = max(0, -top), max(0, -left)
+    after = max(0, top + size - height), max(0, left + size - width)
+    if any(before) or any(after):
+        pixels = np.pad(pixels, ((before[0], after[0]), (before[1], after[1]), (0, 0)))
+        top, left = top + before[0], left + before[1]
+    return pixels[top : top + size, left : left + size]

@@ -3,6 +3,7 @@
 import numpy as np
 from PIL import Image, ImageOps
 
+from dali_pipes.backends.pixels import cut
 from dali_pipes.geometry import Int
 from dali_pipes.headers import FORMATS
 
@@ -17,7 +18,7 @@ def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: 
     if image.mode != "RGB":
         image = image.convert("RGB")
     image = image.resize((int(resize[1]), int(resize[0])), Image.Resampling.BILINEAR)
-    return np.asarray(image)[crop[0] : crop[0] + size, crop[1] : crop[1] + size]
+    return cut(np.asarray(image), crop, size)
 
 
 def check_size(path: str, planned: np.ndarray, height: int, width: int) -> None:

@@ -6,6 +6,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import resize as resize_image
 
 from dali_pipes.backends import read_pil
+from dali_pipes.backends.pixels import cut
 from dali_pipes.geometry import Int
 
 
@@ -18,5 +19,4 @@ def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: 
     image = decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB, apply_exif_orientation=upright)
     read_pil.check_size(path, source, image.shape[1], image.shape[2])
     image = resize_image(image[:, top : top + height, left : left + width], [int(resize[0]), int(resize[1])], antialias=True)
-    pixels: np.ndarray = image.permute(1, 2, 0).numpy()
-    return pixels[crop[0] : crop[0] + size, crop[1] : crop[1] + size]
+    return cut(image.permute(1, 2, 0).numpy(), crop, size)

@@ -15,7 +15,7 @@ from dali_pipes.backends import read_pil
 from dali_pipes.backends.pixels import DTYPES
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
-from dali_pipes.config import TfDataConfig, Transform
+from dali_pipes.config import PaddedCropTransform, TfDataConfig, Transform
 from dali_pipes.cpus import available_cpus
 from dali_pipes.errors import ConfigError
 from dali_pipes.manifest import Manifest
@@ -62,6 +62,8 @@ class TfDataBackend:
     """
 
     def __init__(self, manifest: Manifest, transform: Transform, config: TfDataConfig, batch_size: int, device: torch.device):
+        if transform.augmenter.policies:
+            raise ConfigError("loader=tfdata knows no transform.augment; use loader=dali or loader=torch")
         if transform.exif == "apply":
             raise ConfigError("loader=tfdata takes pixels as stored; transform.exif=apply needs loader=dali or loader=torch")
         self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
@@ -83,7 +85,7 @@ class TfDataBackend:
         options.threading.private_threadpool_size = self._threads
         self._iterator[:] = [iter(dataset.with_options(options))]
         batches = map(self._to_batch, iter(self._next, None))
-        return to_gpu(batches, self._device, lambda images: images) if self._device.type == "cuda" else batches
+        return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def _next(self) -> tuple[Any, Any, Any] | None:
         """The next batch's arrays; None at the end.
@@ -127,7 +129,6 @@ class TfDataBackend:
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
         """(size, size, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
-        size = self._transform.size
         scanned = tf.debugging.assert_equal(
             tf.io.extract_jpeg_shape(encoded)[:2], geometry[0, :2], "another size than when it was scanned; scan again"
         )
@@ -136,8 +137,17 @@ class TfDataBackend:
                 encoded, geometry[1], channels=3, dct_method="INTEGER_ACCURATE", fancy_upscaling=True
             )
         image = tf.image.resize(image, geometry[2, :2], antialias=True)
-        image = tf.slice(image, [geometry[3, 0], geometry[3, 1], 0], [size, size, 3])
+        image = self._crop(image, geometry[3, 0], geometry[3, 1])
         return tf.round(image)  # the triangle filter stays within 0 and 255
+
+    def _crop(self, image: Any, top: Any, left: Any) -> Any:
+        """What lies outside of the image is black."""
+        size = self._transform.size
+        if isinstance(self._transform, PaddedCropTransform):
+            padding = self._transform.padding
+            image = tf.image.pad_to_bounding_box(image, padding, padding, size + 2 * padding, size + 2 * padding)
+            top, left = top + padding, left + padding
+        return tf.slice(image, [top, left, 0], [size, size, 3])
 
     def _with_pillow(self, path: Any, geometry: Any) -> Any:
         size = self._transform.size

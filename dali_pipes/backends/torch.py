@@ -8,14 +8,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dali_pipes.backends.pixels import Normalizer
-from dali_pipes.backends.transfer import to_gpu
+from dali_pipes.backends.transfer import finish_on_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import TorchConfig, Transform
 from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
 
-Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # images, labels, ids, erased regions
 
 
 class TorchBackend:
@@ -28,7 +28,7 @@ class TorchBackend:
     def __init__(self, manifest: Manifest, transform: Transform, config: TorchConfig, device: torch.device):
         self._device = device
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
-        self._finish = (lambda images: images) if in_worker else Normalizer(transform)
+        self._finish = (lambda images, erased: images) if in_worker else Normalizer(transform)
         workers = available_cpus() if config.num_workers is None else config.num_workers
         manifest.path(0)  # lays the paths out in memory before the workers are forked, so that they share them
         self._rows = _RowSampler()
@@ -59,10 +59,9 @@ class TorchBackend:
         if not self._loader.persistent_workers:
             self._end_workers()
         self._iterator = iter(self._loader)
-        batches = (Batch(*arrays) for arrays in self._iterator)
         if self._device.type == "cuda":
-            return to_gpu(batches, self._device, self._finish)
-        return (Batch(self._finish(batch.images), batch.labels, batch.ids) for batch in batches)
+            return finish_on_gpu(self._iterator, self._device, self._finish)
+        return (Batch(self._finish(images, erased), labels, ids) for images, labels, ids, erased in self._iterator)
 
     def close(self) -> None:
         self._end_workers()
@@ -86,6 +85,7 @@ class _RowSampler(Sampler[Rows]):
 class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._size, self._upright = manifest, transform.size, transform.exif == "apply"
+        self._slots = transform.augmenter.slots
         self._read = _reader(decoder)
         self._finish = Normalizer(transform) if normalize else None
 
@@ -98,10 +98,18 @@ class _Images(Dataset[Arrays]):
                 path, self._size, self._upright, geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
             )
             images[at] = pixels[:, ::-1] if geometry.flip[at] else pixels
-        finished = torch.from_numpy(images).permute(0, 3, 1, 2)
+        finished, erased = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(rows.augmentation.erased)
+        if self._slots:
+            self._augment(finished, rows)
         if self._finish:
-            finished = self._finish(finished)
-        return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids)
+            finished = self._finish(finished, erased)
+        return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids), erased
+
+    def _augment(self, images: torch.Tensor, rows: Rows) -> None:
+        from dali_pipes.augment.with_torchvision import augment
+
+        for image, ops, magnitudes in zip(images, rows.augmentation.ops, rows.augmentation.magnitudes, strict=True):
+            image.copy_(augment(image, self._slots, ops, magnitudes))
 
 
 def _reader(decoder: str) -> Callable[..., np.ndarray]:

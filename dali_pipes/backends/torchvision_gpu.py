@@ -8,8 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import torch
 from torchvision.io import ImageReadMode, decode_jpeg
+from torchvision.transforms.v2.functional import crop
 from torchvision.transforms.v2.functional import resize as resize_image
 
+from dali_pipes.augment.with_torchvision import augment
 from dali_pipes.backends import read_pil
 from dali_pipes.backends.pixels import Normalizer
 from dali_pipes.backends.synthetic import on_device
@@ -33,6 +35,7 @@ class TorchvisionGpuBackend:
             raise ConfigError("loader=torchvision_gpu takes pixels as stored; transform.exif=apply needs loader=dali or torch")
         self._manifest, self._size, self._device = manifest, transform.size, device
         self._normalize = Normalizer(transform)
+        self._slots = transform.augmenter.slots
         self._readers = ThreadPoolExecutor(config.num_threads or available_cpus())
         self._prefetch = config.prefetch
 
@@ -58,8 +61,9 @@ class TorchvisionGpuBackend:
         decoded = iter(decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else [])
         for at, jpeg in enumerate(is_jpeg):
             image = self._resized(rows, at, next(decoded)) if jpeg else self._with_pillow(rows, at)
-            images[at] = image.flip(2) if rows.geometry.flip[at] else image
-        return Batch(self._normalize(images), *on_device(rows, self._device))
+            image = image.flip(2) if rows.geometry.flip[at] else image
+            images[at] = augment(image, self._slots, rows.augmentation.ops[at], rows.augmentation.magnitudes[at])
+        return Batch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), *on_device(rows, self._device))
 
     def _resized(self, rows: Rows, at: int, image: torch.Tensor) -> torch.Tensor:
         geometry = rows.geometry
@@ -68,7 +72,7 @@ class TorchvisionGpuBackend:
         image = image[:, top : top + height, left : left + width]
         image = resize_image(image, [int(side) for side in geometry.resize[at]], antialias=True)
         y, x = map(int, geometry.crop[at])
-        return image[:, y : y + self._size, x : x + self._size]
+        return crop(image, y, x, self._size, self._size)
 
     def _with_pillow(self, rows: Rows, at: int) -> torch.Tensor:
         geometry, path = rows.geometry, str(self._manifest.path(rows.ids[at]))

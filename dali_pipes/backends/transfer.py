@@ -6,21 +6,28 @@ import torch
 
 from dali_pipes.batch import Batch
 
+Arrays = tuple[torch.Tensor, ...]  # images, labels, ids, and what else `finish` takes, which stays on the CPU
 
-def to_gpu(batches: Iterator[Batch], device: torch.device, finish: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[Batch]:
+
+def to_gpu(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    """Finished batches, on `device`, ready on the current stream when yielded."""
+    arrays = ((batch.images, batch.labels, batch.ids) for batch in batches)
+    return finish_on_gpu(arrays, device, lambda images: images)
+
+
+def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Callable[..., torch.Tensor]) -> Iterator[Batch]:
     """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
 
     One batch is fetched ahead. An error while fetching it is raised only after the batch before it has been delivered.
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(batch: Batch) -> Batch:
+    def start(batch: Arrays) -> Batch:
         with torch.cuda.stream(copies):
             images, labels, ids = (
-                (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
-                for tensor in (batch.images, batch.labels, batch.ids)
+                (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True) for tensor in batch[:3]
             )
-            return Batch(finish(images), labels, ids)
+            return Batch(finish(images, *batch[3:]), labels, ids)
 
     def hand_over(batch: Batch) -> Batch:
         current = torch.cuda.current_stream(device)
@@ -31,7 +38,7 @@ def to_gpu(batches: Iterator[Batch], device: torch.device, finish: Callable[[tor
 
     def fetch() -> Batch | None:
         batch = next(batches, None)
-        return batch and start(batch)
+        return start(batch) if batch else None
 
     ahead = fetch()
     while ahead:

@@ -20,7 +20,11 @@ def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> No
     module = build_network(config.model, len(images.classes))
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
     half = config.precision != "fp32"
-    kept = 0 if config.model.compile else saved_bytes(module, config.batch_size, config.transform.size) // (2 if half else 1)
+    kept = (
+        0
+        if config.model.compile
+        else saved_bytes(module, config.batch_size, max(config.transform.every_size)) // (2 if half else 1)
+    )
     needs = [
         *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.sizes),
         *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),

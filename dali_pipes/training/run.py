@@ -90,8 +90,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
 
 def _check(config: TrainConfig, folder: Path | None) -> None:
     name = check_model(config.model.name)
-    for transform in (config.transform, config.eval_transform):
-        check_size(name, transform.size)
+    for size in config.transform.every_size | config.eval_transform.every_size:
+        check_size(name, size)
     if isinstance(config.loader, (CachedConfig, DaliNativeConfig)):
         raise ConfigError("this loader is a yardstick outside the plan, and not for training; use loader=dali, dali_cpu or torch")
     if folder and config.out:

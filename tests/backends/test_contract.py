@@ -27,7 +27,7 @@ GPU_BACKENDS = {
 }
 ALL = [*BACKENDS, *(pytest.param(name, marks=pytest.mark.needs_cuda) for name in GPU_BACKENDS)]
 WITH_PIXELS = [name for name in ALL if name not in ("synthetic", "cached")]
-TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform()}
+TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform(), "padded": dp.PaddedCropTransform(size=96, padding=12)}
 
 everywhere = pytest.mark.parametrize("name", ALL)
 with_pixels = pytest.mark.parametrize("name", WITH_PIXELS)
@@ -60,7 +60,7 @@ def test_delivers_the_rows_of_the_plan(manifest, name, last_batch):
 @everywhere
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "uint8"])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform])
+@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform, dp.PaddedCropTransform])
 def test_form_of_the_images(manifest, name, dtype, memory_format, kind):
     transform = kind(size=24, dtype=dtype, memory_format=memory_format)
     with loader(manifest, name, transform, last_batch="partial") as each:

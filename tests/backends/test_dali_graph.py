@@ -10,6 +10,19 @@ SOURCES = ["ExternalSource"] * 5
 GUARD = ["PeekImageShape", "Reshape", "_Shape", *["Cast"] * 2, *["_ArithmeticGenericOp"] * 4, *["_TensorSubscript"] * 2]
 
 
+POLICIES = {
+    "TrivialAugmentWide": ["TrivialAugmentWide"],
+    "RandAugment": ["RandAugment"],
+    "AutoAugment": ["AutoAugment"],
+    "SimCLR": [
+        {"name": "ColorJitter", "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2},
+        "RandomGrayscale",
+        "GaussianBlur",
+    ],
+    "rotation": ["RandomRotation"],
+}
+
+
 def gpu_pipeline(manifest, transform, **options):
     plan = dp.Plan(manifest, transform, 8)
     backend = DaliBackend(manifest, transform, dp.DaliConfig(device="gpu", **options), 8, torch.device("cuda", 0))
@@ -55,6 +68,24 @@ def test_the_cpu_only_reads_files(manifest, transform, decode):
     on_gpu = sorted(kind(operator) for operator in path if device(operator) == "gpu")
     slices = ["Slice"] * ((decode == "whole") + (not transform.training))
     assert on_gpu == ["CropMirrorNormalize", "Resize", *slices]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_augmentation_happens_on_the_gpu(manifest, policy):
+    """On the CPU the plan's numbers are parted among the branches; no operator there sees a pixel."""
+    transform = dp.TrainTransform(augment=[*POLICIES[policy], "RandomErasing"])
+    pipeline = gpu_pipeline(manifest, transform)
+    images = pipeline._graph_outputs[0]
+    assert images.device == "gpu"
+    path = [*upstream(images.source), images.source]
+    on_cpu = {kind(operator) for operator in path if device(operator) == "cpu"}
+    assert on_cpu - {"_conditional__Split"} == {"ExternalSource", "io__file__Read", *GUARD}
+    for operator in path:
+        if device(operator) == "cpu" and kind(operator) == "_conditional__Split":
+            assert {kind(each) for each in upstream(operator)} <= {"ExternalSource", "_conditional__Split"}
+    assert [kind(operator) for operator in path if device(operator) == "mixed"] == ["decoders__ImageSlice"]
+    on_gpu = {kind(operator) for operator in path if device(operator) == "gpu"}
+    assert {"Flip", "Erase", "CropMirrorNormalize", "Resize"} <= on_gpu
 
 
 def test_the_decoder_waits_for_the_header(manifest):

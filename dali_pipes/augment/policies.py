@@ -1,0 +1,298 @@
+"""What is drawn for each image. Each policy draws as the torchvision transform of its name does, with its defaults."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.augment.operations import CODE, Codes, Numbers, Slot
+from dali_pipes.augment.tables import (
+    IMAGENET_PAIRS,
+    PAIR_BINS,
+    PAIR_CODES,
+    PAIR_PROBABILITIES,
+    RANDOM_CODES,
+    RANDOM_OPS,
+    SIGNED,
+    classic_space,
+    space,
+)
+from dali_pipes.errors import ConfigError
+from dali_pipes.philox import Draws
+
+DRAWS = 16  # numbers of draws that each policy has for itself
+_TRIES = 10
+
+
+@dataclass(kw_only=True, slots=True)
+class Policy(ABC):
+    """One way to draw operations."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> tuple[Slot, ...]:
+        """The places in the sequence that this policy fills."""
+
+    @abstractmethod
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        """Operations and magnitudes, of shape (N, slots), for images of `size` pixels, from the draws `first` and after."""
+
+
+@dataclass(kw_only=True, slots=True)
+class TrivialAugmentWide(Policy):
+    """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the wide space."""
+
+    name: str = "TrivialAugmentWide"
+    num_magnitude_bins: int = 31
+    interpolation: str = "nearest"
+
+    def __post_init__(self) -> None:
+        _at_least_bins(self.num_magnitude_bins)
+        _check_interpolation(self.interpolation)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(RANDOM_OPS[1:], self.interpolation),)
+
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        chosen, bin, sign, _ = draws.uniform(first)
+        magnitudes = space(self.num_magnitude_bins, shear=0.99, shift=32.0, degrees=135.0, blend=0.99, bits=6)
+        ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
+        magnitudes = _signed(ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign)
+        return ops[:, None], magnitudes[:, None]
+
+
+@dataclass(kw_only=True, slots=True)
+class RandAugment(Policy):
+    """`num_ops` operations, all at one magnitude: Cubuk et al., "RandAugment" (CVPR Workshops 2020)."""
+
+    name: str = "RandAugment"
+    num_ops: int = 2
+    magnitude: int = 9
+    num_magnitude_bins: int = 31
+    interpolation: str = "nearest"
+
+    def __post_init__(self) -> None:
+        _at_least_bins(self.num_magnitude_bins)
+        _check_interpolation(self.interpolation)
+        if not 1 <= self.num_ops <= DRAWS:
+            raise ConfigError(f"RandAugment: num_ops is {self.num_ops}; it must lie between 1 and {DRAWS}")
+        if not 0 <= self.magnitude < self.num_magnitude_bins:
+            raise ConfigError(
+                f"RandAugment: magnitude is {self.magnitude}; it must lie between 0 and {self.num_magnitude_bins - 1}"
+            )
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(RANDOM_OPS[1:], self.interpolation),) * self.num_ops
+
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        chosen, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
+        ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
+        return ops, _signed(ops, classic_space(self.num_magnitude_bins, size)[ops, self.magnitude], sign)
+
+
+@dataclass(kw_only=True, slots=True)
+class AutoAugment(Policy):
+    """One of 25 learned pairs of operations: Cubuk et al., "AutoAugment" (CVPR 2019), those of ImageNet."""
+
+    name: str = "AutoAugment"
+    interpolation: str = "nearest"
+
+    def __post_init__(self) -> None:
+        _check_interpolation(self.interpolation)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        places = zip(*IMAGENET_PAIRS, strict=True)
+        return tuple(Slot(tuple(sorted({op for op, _, _ in place})), self.interpolation) for place in places)
+
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        chosen, *_ = draws.uniform(first)
+        happens, sign, _, _ = draws.uniform(np.arange(first + 1, first + 3))
+        pair = (chosen * len(IMAGENET_PAIRS)).astype(int)
+        ops = np.where(happens <= PAIR_PROBABILITIES[pair], PAIR_CODES[pair], 0).astype(np.int8)
+        return ops, _signed(ops, classic_space(10, size)[ops, PAIR_BINS[pair]], sign)
+
+
+@dataclass(kw_only=True, slots=True)
+class ColorJitter(Policy):
+    """Brightness, contrast, saturation and hue in random order, with probability `p`.
+
+    Attributes:
+        brightness, contrast, saturation: the factor is drawn from [max(0, 1 - value), 1 + value].
+        hue: the shift is drawn from [-hue, hue], at most 0.5, half the circle.
+    """
+
+    name: str = "ColorJitter"
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_probability(self.name, self.p)
+        if min(self.brightness, self.contrast, self.saturation, self.hue) < 0 or self.hue > 0.5:
+            raise ConfigError("ColorJitter: brightness, contrast, saturation and hue cannot be negative, nor hue larger than 0.5")
+        if not self._parts():
+            raise ConfigError("ColorJitter changes nothing; set brightness, contrast, saturation or hue")
+
+    def _parts(self) -> dict[str, float]:
+        parts = {"Brightness": self.brightness, "Contrast": self.contrast, "Color": self.saturation, "Hue": self.hue}
+        return {op: value for op, value in parts.items() if value}
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(tuple(self._parts())),) * len(self._parts())
+
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        shuffle, strength, (happens, *_) = draws.uniform(first), draws.uniform(first + 1), draws.uniform(first + 2)
+        codes, magnitudes = [], []
+        for number, (op, value) in zip(strength, self._parts().items(), strict=False):
+            low = -value if op == "Hue" else max(-1.0, -value)
+            codes.append(np.where(happens < self.p, CODE[op], 0))
+            magnitudes.append(low + (value - low) * number)
+        order = shuffle[: len(codes)].argsort(axis=0).T
+        return (
+            np.take_along_axis(np.stack(codes, axis=1), order, axis=1).astype(np.int8),
+            np.take_along_axis(np.stack(magnitudes, axis=1), order, axis=1).astype(np.float32),
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomGrayscale(Policy):
+    """Gray in three channels, with probability `p`."""
+
+    name: str = "RandomGrayscale"
+    p: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_probability(self.name, self.p)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(("Color",)),)
+
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        happens, *_ = draws.uniform(first)
+        return _one("Color", np.full_like(happens, -1), happens < self.p)
+
+
+@dataclass(kw_only=True, slots=True)
+class GaussianBlur(Policy):
+    """A blur of random strength, with probability `p`.
+
+    Attributes:
+        kernel_size: in pixels, odd.
+        sigma: the standard deviation is drawn between these, in pixels.
+    """
+
+    name: str = "GaussianBlur"
+    kernel_size: int = 23
+    sigma: tuple[float, float] = (0.1, 2.0)
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_probability(self.name, self.p)
+        self.sigma = _ordered_pair("GaussianBlur: sigma", self.sigma)
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+            raise ConfigError(f"GaussianBlur: kernel_size is {self.kernel_size}; it must be odd")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(("GaussianBlur",), kernel_size=self.kernel_size),)
+
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        number, happens, _, _ = draws.uniform(first)
+        low, high = self.sigma
+        return _one("GaussianBlur", low + (high - low) * number, happens < self.p)
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomRotation(Policy):
+    """A rotation about the centre by up to `degrees` either way; corners that come from outside are black."""
+
+    name: str = "RandomRotation"
+    degrees: float = 15.0
+    interpolation: str = "nearest"
+
+    def __post_init__(self) -> None:
+        _check_interpolation(self.interpolation)
+        if not 0 <= self.degrees <= 180:
+            raise ConfigError(f"RandomRotation: degrees is {self.degrees}; it must lie between 0 and 180")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(("Rotate",), self.interpolation),)
+
+    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+        number, *_ = draws.uniform(first)
+        return _one("Rotate", self.degrees * (2 * number - 1), np.ones(len(number), bool))
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomErasing:
+    """A region of random area and aspect set to zero after normalization, with probability `p`; always the last of the policies.
+
+    Zhong et al., "Random erasing data augmentation" (AAAI 2020): ten tries, of which the first that fits counts, else nothing.
+
+    Attributes:
+        scale: smallest and largest share of the image's area.
+        ratio: smallest and largest height / width.
+    """
+
+    name: str = "RandomErasing"
+    p: float = 0.5
+    scale: tuple[float, float] = (0.02, 0.33)
+    ratio: tuple[float, float] = (0.3, 3.3)
+
+    def __post_init__(self) -> None:
+        _check_probability(self.name, self.p)
+        self.scale = _ordered_pair("RandomErasing: scale", self.scale)
+        self.ratio = _ordered_pair("RandomErasing: ratio", self.ratio)
+
+    def regions(self, draws: Draws, first: int, size: int) -> NDArray[np.int64]:
+        """(N, 4) top, left, height, width; zeros where nothing is erased."""
+        area, aspect, top, left = draws.uniform(np.arange(first, first + _TRIES))
+        happens = draws.uniform(first + _TRIES)[0] < self.p
+        area = (self.scale[0] + (self.scale[1] - self.scale[0]) * area) * size * size
+        low, high = np.log(self.ratio)
+        aspect = np.exp(low + (high - low) * aspect)
+        height, width = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
+        fits = (height < size) & (width < size)
+        at = np.arange(len(fits)), fits.argmax(axis=1)
+        height, width = height[at], width[at]
+        regions = np.stack([top[at] * (size - height + 1), left[at] * (size - width + 1), height, width], axis=1)
+        return np.where((happens & fits[at])[:, None], regions, 0).astype(np.int64)
+
+
+def _signed(ops: Codes, magnitudes: Numbers, number: NDArray[np.float64]) -> Numbers:
+    return np.where(SIGNED[ops] & (number <= 0.5), -magnitudes, magnitudes)
+
+
+def _one(op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]) -> tuple[Codes, Numbers]:
+    return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[:, None]
+
+
+def _at_least_bins(bins: int) -> None:
+    if bins < 2:
+        raise ConfigError(f"num_magnitude_bins is {bins}; it must be at least 2")
+
+
+def _check_probability(policy: str, p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ConfigError(f"{policy}: p is {p}; it must lie between 0 and 1")
+
+
+def _ordered_pair(option: str, pair: Sequence[float]) -> tuple[float, float]:
+    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+        raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
+    return pair[0], pair[1]
+
+
+def _check_interpolation(interpolation: str) -> None:
+    if interpolation not in ("nearest", "bilinear"):
+        raise ConfigError(f"interpolation is {interpolation!r}; choose nearest or bilinear")

@@ -1,0 +1,182 @@
+"""The operations of the plan in a DALI graph: each is carried out on those samples of a batch that it was drawn for.
+
+Arithmetic as in torchvision's functions for 8-bit tensors, so that both give the same pixels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from nvidia.dali import fn, math, types
+from nvidia.dali.data_node import DataNode
+
+from dali_pipes.augment.operations import AFFINE, BLENDS, CODE, Codes, Numbers, Slot
+
+_U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
+NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")
+_GRAY = [0.2989, 0.587, 0.114]
+_FLOOR = -0.4998  # makes of DALI's saturating cast, which rounds, torchvision's, which cuts off
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInputs:
+    """What the plan tells the graph of each sample's operation in one slot; all on the CPU.
+
+    Attributes:
+        chosen: for each function of `functions(slot)` whether it is this sample's, a BOOL scalar.
+        parameter: the number of an operation of `NUMBERED`, a FLOAT scalar.
+        matrix: of the affine operations, FLOAT of shape (2, 3).
+        mask: the bits that Posterize keeps, a UINT8 scalar.
+
+    What no operation of the slot needs is None.
+    """
+
+    slot: Slot
+    chosen: dict["Function", DataNode]
+    parameter: DataNode | None = None
+    matrix: DataNode | None = None
+    mask: DataNode | None = None
+
+
+Function = Callable[[DataNode, SlotInputs, int, str], DataNode]
+
+
+def augment(image: DataNode, slots: list[SlotInputs], size: int, device: str) -> DataNode:
+    """Images of (size, size, 3) uint8 after one operation from each slot; to be called where conditionals are enabled."""
+    for inputs in slots:
+        for function, chosen in inputs.chosen.items():
+            if chosen:
+                image = function(image, inputs, size, device)
+    return image
+
+
+def functions(slot: Slot) -> dict[Function, list[int]]:
+    """What carries out the operations that may stand in this slot, and the codes of those that each does."""
+    found: dict[Function, list[int]] = {}
+    for op in slot.ops:
+        found.setdefault(_FUNCTIONS[op], []).append(CODE[op])
+    return found
+
+
+def parameters(ops: Codes, magnitudes: Numbers) -> Numbers:
+    """(N,) magnitudes as the graph takes them: factors, thresholds from 0 to 255, hues in sixths of the circle, sigmas."""
+    number = magnitudes.copy()
+    number[np.isin(ops, [CODE[op] for op in BLENDS])] += 1
+    number[ops == CODE["Solarize"]] *= 255
+    number[ops == CODE["Invert"]] = 0  # all pixels are at or above this threshold
+    number[ops == CODE["Hue"]] *= 6
+    return number
+
+
+def posterize_masks(ops: Codes, magnitudes: Numbers) -> NDArray[np.uint8]:
+    """(N,) the bits that Posterize keeps; other operations keep all."""
+    bits = np.where(ops == CODE["Posterize"], magnitudes, 8)
+    return (256 - 2.0 ** (8 - bits)).astype(np.uint8)
+
+
+def _affine(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    interpolation = types.INTERP_NN if inputs.slot.interpolation == "nearest" else types.INTERP_LINEAR
+    return fn.warp_affine(image, matrix=inputs.matrix, fill_value=0, interp_type=interpolation)
+
+
+def _brightness(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    return _floor(image * inputs.parameter)
+
+
+def _color(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    return _blend(image, _gray(image), inputs.parameter)
+
+
+def _contrast(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    mean = fn.reductions.mean(_gray(image), axes=[0, 1], keep_dims=True)
+    return _blend(image, mean, inputs.parameter)
+
+
+def _sharpness(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    if size < 3:
+        return image
+    kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
+    inside = np.zeros((size, size, 1), np.float32)
+    inside[1:-1, 1:-1] = 1  # the outermost pixels stay as they are
+    smooth = fn.filter(image, _constant(kernel, device))
+    inner = _constant(inside, device)
+    share = inner - inner * inputs.parameter
+    return _floor(image * (1.0 - share) + smooth * share)
+
+
+def _posterize(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    return image & inputs.mask
+
+
+def _solarize(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    return image ^ fn.cast((image >= inputs.parameter) * 255, dtype=_U8)
+
+
+def _autocontrast(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    darkest = fn.cast(fn.reductions.min(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
+    brightest = fn.cast(fn.reductions.max(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
+    flat = fn.cast(darkest == brightest, dtype=_FLOAT)
+    scale = (brightest - darkest) * np.float32(1 / 255) + flat
+    return fn.cast(math.floor((image - darkest * (1.0 - flat)) / scale), dtype=_U8)
+
+
+def _equalize(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    return fn.equalize(image)
+
+
+def _blur(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    return fn.gaussian_blur(image, sigma=inputs.parameter, window_size=inputs.slot.kernel_size)
+
+
+def _hue(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+    """HSV's hue moved by a share of the full circle; the other two stay."""
+    color = fn.cast(image, dtype=_FLOAT) * np.float32(1 / 255)
+    red, green, blue = (color[:, :, channel : channel + 1] for channel in range(3))
+    value = math.max(math.max(red, green), blue)
+    chroma = value - math.min(math.min(red, green), blue)
+    divisor = chroma + fn.cast(chroma == 0.0, dtype=_FLOAT)
+    is_red = fn.cast(value == red, dtype=_FLOAT)
+    is_green = fn.cast(value == green, dtype=_FLOAT) * (1.0 - is_red)
+    is_blue = 1.0 - is_red - is_green
+    difference = is_red * (green - blue) + is_green * (blue - red) + is_blue * (red - green)
+    sixths = difference / divisor + (2.0 * is_green + 4.0 * is_blue + 6.0) + inputs.parameter
+    channels = []
+    for offset in (5.0, 3.0, 1.0):
+        place = sixths + offset
+        place = place - math.floor(place * (1 / 6)) * 6.0
+        channels.append(value - chroma * math.clamp(math.min(place, 4.0 - place), 0.0, 1.0))
+    # torchvision scales back by 255.999 and cuts off
+    return fn.cast(fn.cat(*channels, axis=2) * 255.999 + _FLOOR, dtype=_U8)
+
+
+def _blend(image: DataNode, other: DataNode, share: DataNode) -> DataNode:
+    return _floor(image * share + (other - other * share))
+
+
+def _gray(image: DataNode) -> DataNode:
+    return fn.coord_transform(image, M=_GRAY, T=[_FLOOR], dtype=_U8)
+
+
+def _floor(image: DataNode) -> DataNode:
+    return fn.cast(image + _FLOOR, dtype=_U8)
+
+
+def _constant(array: NDArray[np.float32], device: str) -> DataNode:
+    return types.Constant(array, device=device)
+
+
+_FUNCTIONS: dict[str, Function] = {
+    **dict.fromkeys(AFFINE, _affine),
+    "Brightness": _brightness,
+    "Color": _color,
+    "Contrast": _contrast,
+    "Sharpness": _sharpness,
+    "Posterize": _posterize,
+    "Solarize": _solarize,
+    "Invert": _solarize,
+    "AutoContrast": _autocontrast,
+    "Equalize": _equalize,
+    "Hue": _hue,
+    "GaussianBlur": _blur,
+}

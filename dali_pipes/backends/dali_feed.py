@@ -1,0 +1,111 @@
+"""How the plan gets into a DALI pipeline: one array a batch for each input of the image graph, through one ExternalSource."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from nvidia.dali import fn, types
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import do_not_convert
+
+from dali_pipes.augment.operations import AFFINE, Slot, affine_matrices
+from dali_pipes.backends.dali_augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
+from dali_pipes.backends.dali_graph import PlanInputs
+from dali_pipes.config import Transform
+from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Rows
+
+_T = types.DALIDataType
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One input of the graph: its type and dimensions for one sample, and the array of a batch."""
+
+    dtype: types.DALIDataType
+    ndim: int
+    array: Callable[[Rows], np.ndarray]
+
+
+@do_not_convert  # by DALI's conditionals, which know only a part of Python
+def plan_inputs(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> tuple[PlanInputs, DataNode]:
+    """The inputs of the image graph, and the ids; to be called in a pipeline definition."""
+    named = plan_source(manifest, transform, rows)
+    ids = named.pop("ids")
+    slots = []
+    for number, slot in enumerate(transform.augmenter.slots):
+        prefix = f"slot {number} "
+        mine = {name.removeprefix(prefix): named.pop(name) for name in list(named) if name.startswith(prefix)}
+        chosen = [mine.pop(name) for name in list(mine) if name.startswith("chosen")]
+        slots.append(SlotInputs(slot, dict(zip(functions(slot), chosen, strict=True)), **mine))
+    return PlanInputs(**named, slots=slots), ids
+
+
+def plan_source(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> dict[str, DataNode]:
+    """All that the plan feeds into a pipeline, by name; to be called in a pipeline definition."""
+    inputs = _image_inputs(manifest, transform) | {"ids": _Input(_T.INT64, 0, lambda rows: rows.ids)}
+    for number, slot in enumerate(transform.augmenter.slots):
+        inputs |= {f"slot {number} {name}": each for name, each in _slot_inputs(number, slot, transform).items()}
+    every = list(inputs.values())
+    nodes = fn.external_source(
+        source=_Feed(rows, every),
+        num_outputs=len(every),
+        batch=True,
+        cycle="raise",
+        dtype=[each.dtype for each in every],
+        ndim=[each.ndim for each in every],
+    )
+    return dict(zip(inputs, nodes, strict=True))
+
+
+class _Feed:
+    def __init__(self, rows: Iterator[Rows], inputs: list[_Input]):
+        self._rows, self._inputs = rows, inputs
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
+        for rows in self._rows:
+            yield tuple(np.ascontiguousarray(each.array(rows)) for each in self._inputs)
+
+
+def _image_inputs(manifest: Manifest, transform: Transform) -> dict[str, _Input]:
+    """By the names of `PlanInputs`."""
+
+    def relative(rows: Rows, place: slice) -> NDArray[np.float32]:
+        geometry = rows.geometry
+        return (geometry.window[:, place] / geometry.source).clip(0, 1).astype(np.float32)
+
+    inputs = {
+        "path": _Input(_T.UINT8, 1, lambda rows: manifest.path_matrix(rows.ids)),
+        "source": _Input(_T.INT64, 1, lambda rows: (rows.geometry.source[:, :1] << 32) + rows.geometry.source[:, 1:]),
+        "anchor": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(0, 2))),
+        "shape": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(2, 4))),
+        "flip": _Input(_T.INT32, 0, lambda rows: rows.geometry.flip.astype(np.int32)),
+    }
+    if transform.crops:
+        inputs["resize"] = _Input(_T.FLOAT, 1, lambda rows: rows.geometry.resize.astype(np.float32))
+        inputs["crop"] = _Input(_T.INT32, 1, lambda rows: rows.geometry.crop.astype(np.int32))
+    if transform.augmenter.erases:
+        inputs["erased"] = _Input(_T.FLOAT, 1, lambda rows: rows.augmentation.erased[:, :2].astype(np.float32))
+        inputs["erased_shape"] = _Input(_T.FLOAT, 1, lambda rows: rows.augmentation.erased[:, 2:].astype(np.float32))
+    return inputs
+
+
+def _slot_inputs(number: int, slot: Slot, transform: Transform) -> dict[str, _Input]:
+    """By the names of `SlotInputs`; of `chosen` there is one for each function."""
+
+    def drawn(rows: Rows) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+        return rows.augmentation.ops[:, number], rows.augmentation.magnitudes[:, number]
+
+    def chosen(codes: list[int]) -> _Input:
+        return _Input(_T.BOOL, 0, lambda rows: np.isin(drawn(rows)[0], codes))
+
+    inputs = {f"chosen {place}": chosen(codes) for place, codes in enumerate(functions(slot).values())}
+    if set(slot.ops) & set(NUMBERED):
+        inputs["parameter"] = _Input(_T.FLOAT, 0, lambda rows: parameters(*drawn(rows)))
+    if set(slot.ops) & set(AFFINE):
+        size = transform.size
+        inputs["matrix"] = _Input(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), size))
+    if "Posterize" in slot.ops:
+        inputs["mask"] = _Input(_T.UINT8, 0, lambda rows: posterize_masks(*drawn(rows)))
+    return inputs

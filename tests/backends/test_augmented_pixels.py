@@ -1,0 +1,151 @@
+"""Promise 1 with augmentation: every operation of every backend against plain torchvision, within the table of docs/pixels.md."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional as F
+
+import dali_pipes as dp
+from dali_pipes.augment.operations import AFFINE, BLENDS, CODE, OPS, Slot
+from dali_pipes.augment.policies import Policy
+
+BACKENDS = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "torch_device": dp.TorchConfig(num_workers=0, normalize_on="device"),
+    "dali_cpu": dp.DaliConfig(device="cpu"),
+    "dali_gpu": dp.DaliConfig(device="gpu"),
+    "torchvision_gpu": dp.TorchvisionGpuConfig(),
+}
+ON_GPU = ("dali_gpu", "torchvision_gpu")
+ALL = [pytest.param(name, marks=pytest.mark.needs_cuda) if name in ON_GPU else name for name in BACKENDS]
+SIZE = 96
+
+# What is allowed of mean |difference|, and the share of values that may differ by more than one step of 255.
+EXACT, ALMOST = (1e-9, 0.0), (0.003, 0.0)
+ALLOWED = dict.fromkeys(OPS, EXACT) | dict.fromkeys((*BLENDS, "Hue", "GaussianBlur"), ALMOST)
+ALLOWED |= dict.fromkeys(AFFINE, (0.05, 0.001))  # a neighbouring pixel where the place lies half-way between two
+STRENGTHS = {
+    **dict.fromkeys(("ShearX", "ShearY", "Brightness", "Color", "Contrast", "Sharpness"), (-0.99, 0.99)),
+    **dict.fromkeys(("TranslateX", "TranslateY"), (-32, 32)),
+    "Rotate": (-180, 180),
+    "Posterize": (2, 8),
+    "Solarize": (0, 1),
+    "Hue": (-0.5, 0.5),
+    "GaussianBlur": (0.1, 2.0),
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class Only(Policy):
+    """One operation for all images, at any strength."""
+
+    op: str
+    interpolation: str = "nearest"
+
+    @property
+    def slots(self):
+        return (Slot((self.op,), self.interpolation, 9),)
+
+    def draw(self, draws, first, size):
+        low, high = STRENGTHS.get(self.op, (0, 0))
+        strength = low + (high - low) * draws.uniform(first)[0]
+        if self.op == "Posterize":
+            strength = np.rint(strength)
+        return np.full((len(strength), 1), CODE[self.op], np.int8), strength.astype(np.float32)[:, None]
+
+
+def batches(manifest, name, augment, **options):
+    transform = dp.TrainTransform(**{"size": SIZE, "dtype": "uint8", "augment": augment} | options)
+    with dp.build_loader(manifest, BACKENDS[name], transform=transform, batch_size=16, last_batch="partial") as loader:
+        rows = [loader.plan.rows(0, step) for step in range(len(loader))]
+        return torch.cat([batch.images.cpu() for batch in loader]), rows
+
+
+def plain(image, op, magnitude, interpolation):
+    """torchvision's AutoAugment does it, or its function of that name."""
+    if op == "Hue":
+        return F.adjust_hue(image, magnitude)
+    if op == "GaussianBlur":
+        return F.gaussian_blur(image, [9, 9], [magnitude, magnitude])
+    mode = InterpolationMode(interpolation)
+    return v2.AutoAugment()._apply_image_or_video_transform(image, op, magnitude, interpolation=mode, fill={})
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("op", "interpolation"), [*((op, "nearest") for op in OPS[1:]), *((op, "bilinear") for op in AFFINE)])
+def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
+    before, _ = batches(real_manifest, name, [])
+    after, rows = batches(real_manifest, name, [Only(op=op, interpolation=interpolation)])
+    magnitudes = np.concatenate([each.augmentation.magnitudes[:, 0] for each in rows])
+    if op == "Equalize":  # OpenCV's definition; test_equalize_is_opencvs has it
+        assert (before != after).any()
+        return
+    expected = torch.stack(
+        [plain(*each, interpolation) for each in zip(before, [op] * len(before), magnitudes.tolist(), strict=True)]
+    )
+    difference = (after.int() - expected.int()).abs().numpy()
+    mean, share = ALLOWED[op]
+    assert (after != before).any()
+    assert difference.mean() <= mean
+    assert (difference > 1).mean() <= share
+
+
+def equalized(channel):
+    """OpenCV's equalizeHist in plain Python: the darkest value goes to 0, the brightest to 255, by the cumulative histogram."""
+    count = np.bincount(channel.ravel(), minlength=256)
+    darkest = np.flatnonzero(count)[0]
+    rest = channel.size - count[darkest]
+    if not rest:
+        return channel
+    return np.rint((count.cumsum() - count[darkest]).clip(0) * np.float32(255 / rest)).astype(np.uint8)[channel]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_equalize_is_opencvs(real_manifest, name):
+    before, _ = batches(real_manifest, name, [])
+    after, _ = batches(real_manifest, name, [Only(op="Equalize")])
+    expected = np.stack([[equalized(channel) for channel in image] for image in before.numpy()])
+    assert np.abs(after.numpy().astype(int) - expected).max() <= 1
+
+
+POLICIES = {
+    "TrivialAugmentWide": ["TrivialAugmentWide"],
+    "RandAugment": [{"name": "RandAugment", "interpolation": "bilinear"}],
+    "AutoAugment": ["AutoAugment"],
+    "SimCLR": [
+        {"name": "ColorJitter", "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2, "p": 0.8},
+        {"name": "RandomGrayscale", "p": 0.2},
+        {"name": "GaussianBlur", "kernel_size": 9, "p": 0.5},
+    ],
+    "rotation": [{"name": "RandomRotation", "degrees": 15, "interpolation": "bilinear"}],
+}
+
+
+@pytest.mark.parametrize("name", ALL[1:])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
+    """Against the torch backend: what differs is what the resize before differs in, made stronger by some operations."""
+    reference, rows = batches(real_manifest, "torch", POLICIES[policy])
+    other, same = batches(real_manifest, name, POLICIES[policy])
+    assert all(np.array_equal(a.augmentation.ops, b.augmentation.ops) for a, b in zip(rows, same, strict=True))
+    difference = (other.int() - reference.int()).abs().float().numpy()
+    assert difference.mean() <= 0.6
+    assert np.percentile(difference, 99) <= 6
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "uint8"])
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_erased_regions_are_zero_and_the_rest_is_untouched(manifest, name, dtype, memory_format):
+    form = {"dtype": dtype, "memory_format": memory_format, "size": 48}
+    whole, _ = batches(manifest, name, [], **form)
+    erased, rows = batches(manifest, name, [{"name": "RandomErasing", "p": 0.7}], **form)
+    regions = np.concatenate([each.augmentation.erased for each in rows])
+    assert (regions[:, 2] > 0).any() and (regions[:, 2] == 0).any()
+    for before, after, (top, left, height, width) in zip(whole, erased, regions.tolist(), strict=True):
+        before[:, top : top + height, left : left + width] = 0
+        assert torch.equal(before, after)

@@ -1,0 +1,104 @@
+"""transform.sizes: the size changes with the epoch, and everything else goes on as if it did not."""
+
+import itertools
+
+import pytest
+import torch
+
+import dali_pipes as dp
+
+SIZES = {0: 24, 2: 40, 3: 32}
+EXPECTED = [24, 24, 40, 32, 32]
+CONFIGS = [
+    dp.TorchConfig(num_workers=1),
+    dp.DaliConfig(device="cpu"),
+    dp.TfDataConfig(),
+    dp.TorchvisionGpuConfig(),
+    dp.CachedConfig(),
+    dp.SyntheticConfig(),
+    pytest.param(dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda),
+]
+every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
+
+
+def build(manifest, config, sizes=SIZES, **options):
+    augment = [] if isinstance(config, dp.TfDataConfig) else ["RandAugment", "RandomErasing"]
+    transform = dp.TrainTransform(size=16, sizes=sizes, augment=augment)
+    return dp.build_loader(manifest, config, transform=transform, batch_size=8, **options)
+
+
+@every_config
+def test_each_epoch_has_its_size_and_its_order(manifest, config):
+    with build(manifest, config) as loader:
+        for epoch, size in enumerate(EXPECTED):
+            batches = list(loader)
+            assert [tuple(batch.images.shape) for batch in batches] == [(8, 3, size, size)] * 4
+            assert [batch.ids.tolist() for batch in batches] == [loader.plan.rows(epoch, step).ids.tolist() for step in range(4)]
+
+
+@pytest.mark.parametrize("config", CONFIGS[:4], ids=lambda config: type(config).__name__)
+def test_the_pixels_are_those_of_a_loader_of_that_size(manifest, config):
+    with build(manifest, config) as loader:
+        for _ in range(2):
+            list(loader)
+        changed = list(loader)
+    with build(manifest, config, sizes={0: 40}) as fixed:
+        for _ in range(2):
+            list(fixed)
+        for one, other in zip(changed, fixed, strict=True):
+            assert torch.equal(one.images, other.images)
+
+
+@every_config
+@pytest.mark.parametrize("delivered", [7, 8, 10, 12])
+def test_resume_is_exact_before_at_and_after_a_change(manifest, config, delivered):
+    with build(manifest, config) as loader:
+        forever = itertools.chain.from_iterable(iter(loader) for _ in itertools.count())
+        list(itertools.islice(forever, delivered))
+        state = loader.state_dict()
+        expected = list(itertools.islice(forever, 6))
+    with build(manifest, config) as resumed:
+        resumed.load_state_dict(state)
+        forever = itertools.chain.from_iterable(iter(resumed) for _ in itertools.count())
+        for one, other in zip(expected, itertools.islice(forever, 6), strict=True):
+            assert one.ids.tolist() == other.ids.tolist()
+            assert one.images.shape == other.images.shape
+            if not isinstance(config, dp.CachedConfig):
+                assert torch.equal(one.images, other.images)
+
+
+def test_abandoning_an_epoch_before_a_change(manifest):
+    with build(manifest, dp.DaliConfig(device="cpu")) as loader:
+        list(loader)
+        next(iter(loader))
+        assert next(iter(loader)).images.shape[-1] == 40
+
+
+def test_a_bad_file_is_survived_in_every_size(image_folder, tmp_path):
+    import shutil
+
+    root = tmp_path / "images"
+    shutil.copytree(image_folder, root)
+    manifest = dp.Manifest.scan(root, progress=False)
+    manifest.path(3).write_bytes(b"gone")
+    options = {"on_bad_sample": "substitute", "max_bad_fraction": 0.5}
+    with build(manifest, dp.DaliConfig(device="cpu"), **options) as loader:
+        for size in EXPECTED:
+            for batch in loader:
+                assert batch.images.shape[-1] == size and 3 not in batch.ids
+        assert [sample for sample, _, _ in loader.bad_samples] == [3]
+
+
+def test_another_schedule_is_another_run(manifest):
+    with build(manifest, dp.SyntheticConfig()) as loader:
+        state = loader.state_dict()
+    with build(manifest, dp.SyntheticConfig(), sizes={0: 24}) as other, pytest.raises(dp.ConfigError, match="transform"):
+        other.load_state_dict(state)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(dp.ConfigError, match=r"an epoch of transform.sizes is -1"):
+        dp.TrainTransform(sizes={-1: 32})
+    with pytest.raises(dp.ConfigError, match=r"a size of transform.sizes is 0"):
+        dp.TrainTransform(sizes={1: 0})
