@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torchvision.transforms.v2.functional import equalize
 
 import dali_pipes as dp
 from dali_pipes.augment.operations import AFFINE, CODE, OPS, Slot
@@ -83,11 +84,18 @@ def main(images):
     todo = {f"{op} {how}": [Only(op=op, interpolation=how)] for op in AFFINE for how in ("nearest", "bilinear")}
     todo |= {op: [Only(op=op, interpolation="nearest")] for op in OPS[1:] if op not in AFFINE} | POLICIES
     figures = {name: compare(manifest, policies) for name, policies in todo.items()}
+    plain, _, _ = first_batch(manifest, dp.TorchConfig(num_workers=0), [])
+    ours, _, _ = first_batch(manifest, dp.TorchConfig(num_workers=0), [Only(op="Equalize", interpolation="nearest")])
+    figures["Equalize, torchvision's definition"] = {"operation": difference(ours.float(), equalize(plain).float())}
     origin = provenance(manifest, [])
     result = {"figures": figures, **{key: origin[key] for key in ("versions", "data", "commit")}}
     Path(__file__).with_name("result.json").write_text(json.dumps(result, indent=2) + "\n")
     for name, each in figures.items():
-        print(f"| {name} |", " | ".join(" / ".join(f"{part[key]:.3g}" for key in ("mean", "p99", "max")) for part in each.values()), "|")
+        print(
+            f"| {name} |",
+            " | ".join(" / ".join(f"{part[key]:.3g}" for key in ("mean", "p99", "max")) for part in each.values()),
+            "|",
+        )
 
 
 if __name__ == "__main__":
