@@ -1,7 +1,8 @@
 """Made result.json in this folder: python docs/benchmarks/augmentation_cpu_2026-11-21/measure.py IMAGES
 
 For each operation, on all images at strengths drawn evenly: how far DALI on the CPU is from torchvision when both start from
-the same pixels ("operation"), and how far loader=dali_cpu is from loader=torch, whose decoding and resizing differ as well ("in all").
+the same pixels ("operation"), and how far loader=dali_cpu is from loader=torch, whose decoding and resizing differ as well
+("in all").
 """
 
 import json
