@@ -1,11 +1,12 @@
 """What a loader yields, and what a backend must do to yield it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
+from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Rows
 
 
@@ -29,6 +30,11 @@ class Batch:
     def __repr__(self) -> str:
         shape, dtype = tuple(self.images.shape), str(self.images.dtype).removeprefix("torch.")
         return f"Batch(images={shape} {dtype} on {self.images.device}, labels and ids ({len(self)},))"
+
+
+# Makes another batch of one, on the current stream. It must not write into the tensors of the batch it is given: some loaders
+# hand out the same images again. With a method `check(manifest)` it is asked, when a loader is built, whether it fits the images.
+BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
 class Backend(Protocol):

@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from dali_pipes.batch import Backend, Batch
+from dali_pipes.batch import Backend, Batch, BatchTransform
 from dali_pipes.blame import find_bad
 from dali_pipes.config import (
     CachedConfig,
@@ -25,6 +25,8 @@ from dali_pipes.config import (
 )
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.manifest import Manifest
+from dali_pipes.mixing import check_fits
+from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Rows, Shard
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ def build_loader(
     on_bad_sample: str = "raise",
     max_bad_fraction: float = 0.01,
     device: str | torch.device = "auto",
+    batch_transform: BatchTransform | None = None,
 ) -> "Loader":
     """A loader of `manifest`, by whichever backend `config` belongs to. Everything else means the same for all of them.
 
@@ -55,6 +58,8 @@ def build_loader(
             same batch in its place and lists it in `bad_samples`.
         max_bad_fraction: with "substitute", the share of the manifest's images that may be bad before the loader stops.
         device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if there is one.
+        batch_transform: makes another batch of each, on the device: MixUp, CutMix, RandomChoice, or a function of your own of a
+            batch and its random numbers (docs/mixing.md).
 
     Raises:
         ConfigError: options that cannot work, or a GPU asked for where there is none.
@@ -70,8 +75,10 @@ def build_loader(
         shard=shard or Shard(),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
+    if batch_transform is not None:
+        check_fits(batch_transform, manifest)
     backend = _build_backend(plan, transform, config, _target(device, config))
-    return Loader(plan, transform, backend, on_bad_sample, max_bad_fraction)
+    return Loader(plan, transform, backend, on_bad_sample, max_bad_fraction, batch_transform)
 
 
 def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
@@ -137,10 +144,18 @@ class Loader:
         bad_samples: (id, path, reason) of the images that failed so far.
     """
 
-    def __init__(self, plan: Plan, transform: Transform, backend: Backend, on_bad_sample: str, max_bad_fraction: float):
+    def __init__(
+        self,
+        plan: Plan,
+        transform: Transform,
+        backend: Backend,
+        on_bad_sample: str,
+        max_bad_fraction: float,
+        batch_transform: BatchTransform | None = None,
+    ):
         self.plan = plan
         self.bad_samples: list[tuple[int, str, str]] = []
-        self._transform, self._backend = transform, backend
+        self._transform, self._backend, self._batch_transform = transform, backend, batch_transform
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
@@ -181,9 +196,14 @@ class Loader:
             last = step + 1 == self.plan.steps
             self._move_to(epoch + last, 0 if last else step + 1)
             self._abandoned = not last
-            yield batch
+            yield self._finish(batch, epoch, step)
         if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
             self._move_to(epoch + 1, 0)
+
+    def _finish(self, batch: Batch, epoch: int, step: int) -> Batch:
+        if self._batch_transform is None:
+            return batch
+        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.place(step)))
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False
@@ -268,16 +288,14 @@ class Loader:
 
     def _fingerprint(self) -> dict[str, Any]:
         plan = self.plan
-        transform = {
-            name: list(value) if isinstance(value, (list, tuple)) else value for name, value in asdict(self._transform).items()
-        }
         return {
             "manifest": plan.manifest.fingerprint,
             "seed": plan.seed,
             "shuffle": plan.shuffle,
             "last_batch": plan.last_batch,
             "global_batch_size": plan.global_batch_size,
-            "transform": {"kind": type(self._transform).__name__, **transform},
+            "transform": _described(self._transform),
+            "batch_transform": _described(self._batch_transform),
         }
 
     def close(self) -> None:
@@ -290,6 +308,17 @@ class Loader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _described(value: Any) -> Any:
+    """In words and numbers that JSON keeps as they are; of a function only its name is known."""
+    if is_dataclass(value):
+        return {"kind": type(value).__name__, **{each.name: _described(getattr(value, each.name)) for each in fields(value)}}
+    if isinstance(value, (list, tuple)):
+        return [_described(each) for each in value]
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return value
 
 
 def _without(rows: Rows, bad: np.ndarray) -> Rows:

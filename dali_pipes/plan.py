@@ -148,6 +148,10 @@ class Plan:
         """One step of this shard."""
         return next(self._plan(epoch, range(step, step + 1)))
 
+    def place(self, step: int) -> int:
+        """Where in the epoch's order the first sample of this shard's part of one step stands; it must have one."""
+        return int(self._places(step)[0])
+
     def walk(self, epoch: int = 0, step: int = 0) -> Iterator[Rows]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)

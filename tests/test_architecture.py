@@ -40,11 +40,12 @@ ALLOWED = {
     "readback": set(),
     "memory": {"config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
-    "batch": {"plan"},
+    "batch": {"philox", "plan"},
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},
     "backends": {"backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
     "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
-    "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "plan"},
+    "mixing": {"batch", "config", "errors", "manifest", "philox"},
+    "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "mixing", "philox", "plan"},
 }
 
 
