@@ -25,7 +25,7 @@ from dali_pipes.readback import Readback
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.preflight import check_memory
-from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
+from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
 from dali_pipes.training.step import TrainStep
 
 
@@ -61,6 +61,7 @@ class Configured:
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
             device=self._fabric.device,
+            batch_transform=build_mixing(config.mixing, len(self.manifest.classes)),
         ) as loader:
             yield Feed(_endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
 

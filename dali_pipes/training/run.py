@@ -27,7 +27,7 @@ from dali_pipes.training.launch import divide_cpus, gathered, launch, together
 from dali_pipes.training.log import Log
 from dali_pipes.training.out_of_memory import explain
 from dali_pipes.training.preflight import check_memory
-from dali_pipes.training.recipe import averaged_weights, build_network
+from dali_pipes.training.recipe import averaged_weights, build_mixing, build_network
 from dali_pipes.training.summary import summarize
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
@@ -64,6 +64,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
             device=fabric.device,
+            batch_transform=build_mixing(config.mixing, len(train_images.classes)),
         ) as images,
         Interrupt() as interrupt,
     ):
