@@ -24,6 +24,7 @@ from dali_pipes.config import (
     needs_gpu,
 )
 from dali_pipes.errors import BadSampleError, ConfigError
+from dali_pipes.lookup import Lookup
 from dali_pipes.manifest import Manifest
 from dali_pipes.mixing import check_fits
 from dali_pipes.philox import BatchDraws
@@ -155,7 +156,8 @@ class Loader:
     ):
         self.plan = plan
         self.bad_samples: list[tuple[int, str, str]] = []
-        self._transform, self._backend, self._batch_transform = transform, backend, batch_transform
+        self._transform, self._backend = transform, backend
+        self._look_up, self._batch_transform = Lookup(plan.manifest), batch_transform
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
@@ -201,6 +203,7 @@ class Loader:
             self._move_to(epoch + 1, 0)
 
     def _finish(self, batch: Batch, epoch: int, step: int) -> Batch:
+        batch = self._look_up(batch)
         if self._batch_transform is None:
             return batch
         return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.place(step)))

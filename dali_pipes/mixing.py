@@ -54,7 +54,7 @@ class _Mix(ABC):
     def check(self, manifest: Manifest) -> None:
         """Raises a ConfigError if the labels of these images do not fit into `num_classes`."""
         classes = len(manifest.classes)
-        if manifest.labels.ndim == 1 and manifest.labels.dtype == np.int64 and (self.num_classes or 0) < classes:
+        if manifest.task == "classification" and (self.num_classes or 0) < classes:
             told = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
             raise ConfigError(f"{told}; pass num_classes=len(manifest.classes)")
 

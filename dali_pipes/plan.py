@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,14 +65,15 @@ class Rows:
     """What one shard does in one step: N samples and the geometry of each.
 
     Attributes:
-        ids, labels: (N,) int64.
+        ids: (N,) int64.
+        labels: as `manifest.labels` has them.
         geometry: windows, sizes, crops and flips.
     """
 
     epoch: int
     step: int
     ids: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     geometry: Geometry
 
     def __len__(self) -> int:

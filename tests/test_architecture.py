@@ -31,8 +31,9 @@ ALLOWED = {
     "philox": set(),
     "headers": {"errors"},
     "geometry": {"philox"},
-    "sources": {"errors", "headers", "progress"},
-    "manifest": {"errors", "headers", "sources"},
+    "targets": {"errors"},
+    "sources": {"errors", "headers", "progress", "targets"},
+    "manifest": {"errors", "headers", "sources", "targets"},
     "plan": {"errors", "geometry", "manifest", "philox"},
     "config": {"errors", "geometry", "headers", "philox"},
     "images": {"config", "demo", "manifest", "progress"},
@@ -41,11 +42,12 @@ ALLOWED = {
     "memory": {"config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
     "batch": {"philox", "plan"},
+    "lookup": {"batch", "manifest"},
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},
     "backends": {"backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
     "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
     "mixing": {"batch", "config", "errors", "manifest", "philox"},
-    "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "mixing", "philox", "plan"},
+    "loader": {"backends", "batch", "blame", "config", "errors", "lookup", "manifest", "mixing", "philox", "plan"},
 }
 
 
