@@ -208,7 +208,7 @@ class Manifest:
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """By sample id: (n,) int64 class numbers; (n, L) int64 for multilabel, filled up with -1; (n,) or (n, K) float32 numbers."""
+        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,) or (n, K) float32 numbers."""
         return self._by_sample("label")
 
     @cached_property
@@ -357,12 +357,8 @@ def _check(manifest: Manifest) -> None:
     if nulls:
         raise ManifestError(f"{manifest.root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
     labels = manifest.labels
-    least = {"classification": 0, "multilabel": -1}
-    if (
-        manifest.task in least
-        and labels.size
-        and not (labels.min() >= least[manifest.task] and labels.max() < len(manifest.classes))
-    ):
+    least = -1 if manifest.task == "multilabel" else 0
+    if labels.dtype == np.int64 and labels.size and not (labels.min() >= least and labels.max() < len(manifest.classes)):
         raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
     if len(labels) and manifest.sizes.min() < 1:
         raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")

@@ -54,10 +54,10 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
     rows = np.repeat(np.arange(len(lengths)), lengths)
     pairs, counts = np.unique(rows * len(classes) + numbers.to_numpy(), return_counts=True)
     if (counts > 1).any():
-        twice = int(pairs[counts > 1][0])
+        row, number = divmod(int(pairs[counts > 1][0]), len(classes))
         raise ManifestError(
-            f"{file}: the label of row {twice // len(classes) + 1} has the class {classes[twice % len(classes)]} twice; list the numbers "
-            "or names of an image's classes (of a vector of zeros and ones: the places of its ones)"
+            f"{file}: the label of row {row + 1} has the class {classes[number]} twice; list the numbers or names of an image's "
+            "classes (of a vector of zeros and ones: the places of its ones)"
         )
     return classes, pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
 
@@ -99,7 +99,7 @@ def has_nulls(column: pa.ChunkedArray) -> bool:
 
 def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
     """(n,) or (n, K) int64, float32 or bool; lists of different lengths are filled up with -1 to (n, L)."""
-    array = _whole(column)
+    array = column.combine_chunks()
     if pa.types.is_fixed_size_list(array.type):
         return _plain(array.flatten()).reshape(len(array), array.type.list_size)
     if not pa.types.is_list(array.type):
@@ -180,7 +180,3 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _null_count(column: pa.ChunkedArray) -> int:
     return int(column.null_count + (pc.list_flatten(column).null_count if _is_list(column.type) else 0))
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()

@@ -87,7 +87,8 @@ class Configured:
         return len(batch)
 
     def joined(self, batches: Sequence[Batch]) -> Batch:
-        return Batch(*(torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids")))
+        images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
+        return Batch(images, labels, ids)
 
     def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
         return propose(self, verdict, advice)

@@ -176,6 +176,17 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
         train(config(out=None, resume="auto"))
 
 
+@pytest.mark.parametrize(("label", "told"), [("0;1", "several classes each"), ("0.5", "numbers to predict")])
+def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_path, label, told):
+    table, separator = tmp_path / "t.csv", ";" if ";" in label else None
+    table.write_text(f"path,label\n{manifest.path(0)},{label}\n")
+    data = dp.config.DataConfig(train=str(table), val=str(table), label_separator=separator)
+    for options in ({}, {"eval_only": True, "checkpoint": "x.pt"}):
+        with pytest.raises(ConfigError, match=rf"t\.csv: its labels are {told}, and this trains on one class for each image"):
+            train(config(data=data, **options))
+    assert not (tmp_path / "run").exists()
+
+
 def mistakes(config, folder, out):
     from dali_pipes.config import DataConfig
 
