@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -218,8 +219,20 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
         blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
         pointers = cupy.from_dlpack(images), cupy.from_dlpack(mixed)
         function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
-        images.record_stream(torch.cuda.current_stream())  # its memory is not given away before the kernel has read it
+        _keep_until_read(images)
     return mixed
+
+
+_being_read: deque[tuple[Any, Tensor]] = deque()  # with the event of CUDA that comes after the kernel
+
+
+def _keep_until_read(images: Tensor) -> None:
+    """Until the current stream has come to here, whoever owns the memory: PyTorch's `record_stream` does nothing for DALI's."""
+    while _being_read and _being_read[0][0].query():
+        _being_read.popleft()
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    _being_read.append((event, images))
 
 
 @lru_cache

@@ -127,8 +127,7 @@ def on_the_cpu(compiled, monkeypatch):
 
     monkeypatch.setattr(mixing, "_compiled", instance)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(from_dlpack=torch.Tensor.data_ptr))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, query=lambda: True))
     return ran
 
 

@@ -85,6 +85,24 @@ def test_images_of_another_stream_are_not_given_away_before_they_are_read():
     assert torch.equal(made.cpu(), expected) and len(overwritten) == 4
 
 
+def test_images_that_are_not_pytorchs_are_kept_until_they_are_read():
+    """CuPy's memory here, as DALI's in training: given back, it is handed out again at once."""
+    import cupy
+
+    images = images_of(16, 224, torch.float32, torch.contiguous_format)
+    expected = blend_with_previous(images, 0.3)
+    foreign = cupy.asarray(images.numpy())
+    cupy.cuda.Device().synchronize()
+    source = torch.from_dlpack(foreign)
+    del foreign
+    torch.cuda._sleep(100_000_000)
+    made = blend_with_previous(source, 0.3)
+    del source
+    with cupy.cuda.Stream(non_blocking=True):
+        overwritten = [cupy.full(images.shape, cupy.nan, cupy.float32) for _ in range(4)]
+    assert torch.equal(made.cpu(), expected) and len(overwritten) == 4
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_a_gpu_that_is_not_the_current_one():
     images = images_of(4, 32, torch.float32, torch.contiguous_format)
