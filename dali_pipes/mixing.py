@@ -203,6 +203,21 @@ def cupy_stream(device: torch.device) -> Iterator[None]:
             yield
 
 
+_being_read: deque[tuple[Any, Tensor]] = deque()  # with the event of CUDA that comes after the kernel
+
+
+def keep_until_read(images: Tensor) -> None:
+    """Keeps them until the current stream has come to here, whoever owns their memory; they are on a GPU.
+
+    PyTorch's `record_stream` does nothing for memory that is DALI's, and DALI may take it back as soon as nobody refers to it.
+    """
+    while _being_read and _being_read[0][0].query():
+        _being_read.popleft()
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    _being_read.append((event, images))
+
+
 def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
     """The kernel's result in a new tensor, on the current stream. Both tensors are handed to CuPy by DLPack, without a copy."""
     import cupy
@@ -219,20 +234,8 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
         blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
         pointers = cupy.from_dlpack(images), cupy.from_dlpack(mixed)
         function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
-        _keep_until_read(images)
+        images.record_stream(torch.cuda.current_stream())  # its memory is not given away before the kernel has read it
     return mixed
-
-
-_being_read: deque[tuple[Any, Tensor]] = deque()  # with the event of CUDA that comes after the kernel
-
-
-def _keep_until_read(images: Tensor) -> None:
-    """Until the current stream has come to here, whoever owns the memory: PyTorch's `record_stream` does nothing for DALI's."""
-    while _being_read and _being_read[0][0].query():
-        _being_read.popleft()
-    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    _being_read.append((event, images))
 
 
 @lru_cache

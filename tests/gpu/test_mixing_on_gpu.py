@@ -11,7 +11,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.pixels import DTYPES, MEMORY_FORMATS
-from dali_pipes.mixing import blend_with_previous, paste_previous
+from dali_pipes.mixing import blend_with_previous, keep_until_read, paste_previous
 
 pytestmark = pytest.mark.needs_cuda
 FORMS = [*itertools.product(DTYPES.values(), MEMORY_FORMATS.values())]
@@ -86,21 +86,22 @@ def test_images_of_another_stream_are_not_given_away_before_they_are_read():
 
 
 def test_images_that_are_not_pytorchs_are_kept_until_they_are_read():
-    """CuPy's memory here, as DALI's in training: given back, it is handed out again at once."""
+    """CuPy's memory here, as DALI's in a loader: given back, it is handed out again at once, to a stream that waits for nobody."""
     import cupy
 
     images = images_of(16, 224, torch.float32, torch.contiguous_format)
     expected = blend_with_previous(images, 0.3)
     foreign = cupy.asarray(images.numpy())
-    cupy.cuda.Device().synchronize()
     source = torch.from_dlpack(foreign)
     del foreign
-    torch.cuda._sleep(100_000_000)
-    made = blend_with_previous(source, 0.3)
-    del source
-    with cupy.cuda.Stream(non_blocking=True):
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(200_000_000)
+        made = blend_with_previous(source, 0.3)
+        keep_until_read(source)
+        del source
         overwritten = [cupy.full(images.shape, cupy.nan, cupy.float32) for _ in range(4)]
-    assert torch.equal(made.cpu(), expected) and len(overwritten) == 4
+        assert torch.equal(made.cpu(), expected) and len(overwritten) == 4
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
