@@ -1,6 +1,6 @@
 """Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
 
-from dali_pipes.batch import Batch
+from dali_pipes.batch import Batch, BatchTransform
 from dali_pipes.config import (
     CachedConfig,
     DaliConfig,
@@ -16,21 +16,28 @@ from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.manifest import Manifest
+from dali_pipes.mixing import CutMix, MixUp, RandomChoice, cupy_stream
+from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Shard
 
 __all__ = [
     "BadSampleError",
     "Batch",
+    "BatchDraws",
+    "BatchTransform",
     "CachedConfig",
     "ConfigError",
+    "CutMix",
     "DaliConfig",
     "DaliPipesError",
     "EvalTransform",
     "Loader",
     "Manifest",
     "ManifestError",
+    "MixUp",
     "PaddedCropTransform",
     "Plan",
+    "RandomChoice",
     "Shard",
     "SyntheticConfig",
     "TfDataConfig",
@@ -38,5 +45,6 @@ __all__ = [
     "TorchvisionGpuConfig",
     "TrainTransform",
     "build_loader",
+    "cupy_stream",
     "diagnose",
 ]

@@ -357,6 +357,7 @@ class DataConfig:
         root: folder that holds train/ and val/.
         train, val: a folder with a subfolder for each class, a CSV or Parquet table of path and label, or a saved manifest;
             None: the folder of that name in `root`.
+        label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
         cache_dir: where scans are remembered; None: nowhere.
         demo: `root` is the demo set, and it is made if it is not there.
     """
@@ -364,6 +365,7 @@ class DataConfig:
     root: str | None = None
     train: str | None = None
     val: str | None = None
+    label_separator: str | None = None
     cache_dir: str | None = None
     demo: bool = False
 

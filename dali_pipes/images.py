@@ -26,7 +26,7 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
-    return Manifest.open(source, cache_dir=data.cache_dir, **options)
+    return Manifest.open(source, cache_dir=data.cache_dir, label_separator=data.label_separator, **options)
 
 
 def at_most(manifest: Manifest, images: int, seed: int) -> Manifest:

@@ -1,16 +1,15 @@
 """build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
 
-import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from dali_pipes.batch import Backend, Batch
+from dali_pipes.batch import Backend, Batch, BatchTransform
 from dali_pipes.blame import find_bad
 from dali_pipes.config import (
     CachedConfig,
@@ -25,7 +24,10 @@ from dali_pipes.config import (
     needs_gpu,
 )
 from dali_pipes.errors import BadSampleError, ConfigError
+from dali_pipes.lookup import Lookup
 from dali_pipes.manifest import Manifest
+from dali_pipes.mixing import check_fits, keep_until_read
+from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Rows, Shard
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ def build_loader(
     on_bad_sample: str = "raise",
     max_bad_fraction: float = 0.01,
     device: str | torch.device = "auto",
+    batch_transform: BatchTransform | None = None,
 ) -> "Loader":
     """A loader of `manifest`, by whichever backend `config` belongs to. Everything else means the same for all of them.
 
@@ -56,6 +59,8 @@ def build_loader(
             same batch in its place and lists it in `bad_samples`.
         max_bad_fraction: with "substitute", the share of the manifest's images that may be bad before the loader stops.
         device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if there is one.
+        batch_transform: makes another batch of each, on the device: MixUp, CutMix, RandomChoice, or a function of your own of a
+            batch and its random numbers (docs/mixing.md).
 
     Raises:
         ConfigError: options that cannot work, or a GPU asked for where there is none.
@@ -71,8 +76,12 @@ def build_loader(
         shard=shard or Shard(),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
+    if batch_transform is not None:
+        check_fits(batch_transform, manifest)
     target = _target(device, config)
-    return Loader(plan, transform, lambda at: _build_backend(plan, at, config, target), on_bad_sample, max_bad_fraction)
+    return Loader(
+        plan, transform, lambda at: _build_backend(plan, at, config, target), on_bad_sample, max_bad_fraction, batch_transform
+    )
 
 
 def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
@@ -145,12 +154,14 @@ class Loader:
         build_backend: Callable[[Transform], Backend],
         on_bad_sample: str,
         max_bad_fraction: float,
+        batch_transform: BatchTransform | None = None,
     ):
         self.plan = plan
         self.bad_samples: list[tuple[int, str, str]] = []
         self._transform, self._build_backend = transform, build_backend
         self._size = transform.size_at(0)
         self._backend = build_backend(transform.at(0))
+        self._look_up, self._batch_transform = Lookup(plan.manifest), batch_transform
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
@@ -191,9 +202,18 @@ class Loader:
             last = step + 1 == self.plan.steps
             self._move_to(epoch + last, 0 if last else step + 1)
             self._abandoned = not last
-            yield batch
+            yield self._finish(batch, epoch, step)
         if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
             self._move_to(epoch + 1, 0)
+
+    def _finish(self, batch: Batch, epoch: int, step: int) -> Batch:
+        batch = self._look_up(batch)
+        if self._batch_transform is None:
+            return batch
+        transformed = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.place(step)))
+        if batch.images.is_cuda:
+            keep_until_read(batch.images)
+        return transformed
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False
@@ -290,14 +310,14 @@ class Loader:
 
     def _fingerprint(self) -> dict[str, Any]:
         plan = self.plan
-        transform = json.loads(json.dumps(asdict(self._transform)))  # as a state that was saved in whatever format has it
         return {
             "manifest": plan.manifest.fingerprint,
             "seed": plan.seed,
             "shuffle": plan.shuffle,
             "last_batch": plan.last_batch,
             "global_batch_size": plan.global_batch_size,
-            "transform": {"kind": type(self._transform).__name__, **transform},
+            "transform": _described(self._transform),
+            "batch_transform": _described(self._batch_transform),
         }
 
     def close(self) -> None:
@@ -310,6 +330,19 @@ class Loader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _described(value: Any) -> Any:
+    """In words and numbers that JSON keeps as they are; of a function only its name is known."""
+    if is_dataclass(value):
+        return {"kind": type(value).__name__, **{each.name: _described(getattr(value, each.name)) for each in fields(value)}}
+    if isinstance(value, (list, tuple)):
+        return [_described(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _described(each) for name, each in value.items()}
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return value
 
 
 def _without(rows: Rows, bad: np.ndarray) -> Rows:

@@ -7,7 +7,7 @@ import os
 import uuid
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dali_pipes import targets
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import MAX_PIXELS, Check, Header
 from dali_pipes.sources import list_image_folder, list_table, read_headers
@@ -22,7 +23,7 @@ from dali_pipes.sources import list_image_folder, list_table, read_headers
 SCHEMA = pa.schema(
     {
         "path": pa.binary(),  # relative to the root, as the file system has it
-        "label": pa.int32(),
+        "label": pa.int32(),  # or what else targets.py says
         "bytes": pa.int64(),
         "mtime_ns": pa.int64(),
         "height": pa.int32(),
@@ -46,7 +47,7 @@ class Manifest:
     Attributes:
         root: folder that the paths are relative to.
         classes: class names; a label is a place in this list.
-        table: every file, usable or not, with the columns of `SCHEMA`.
+        table: every file, usable or not, with the columns of `SCHEMA`, and further ones of numbers as "column:NAME".
     """
 
     def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
@@ -81,7 +82,9 @@ class Manifest:
         classes, paths, labels = list_image_folder(root)
         known = _remembered(Path(cache)) if cache else None
         manifest = cls(
-            root, classes, _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), known, workers, progress))
+            root,
+            classes,
+            _table(paths, pa.array(labels), read_headers(root, paths, Check(verify, max_pixels), known, workers, progress)),
         )
         if cache:
             try:
@@ -96,6 +99,7 @@ class Manifest:
         file: str | Path,
         *,
         root: str | Path | None = None,
+        label_separator: str | None = None,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         workers: int | None = None,
@@ -105,18 +109,25 @@ class Manifest:
 
         Args:
             root: folder that relative paths start from; by default the one the table lies in.
+            label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
             verify, max_pixels: as for `scan`.
 
-        A label is a class number from 0, or a class name; names are numbered in sorted order.
+        A label is a class number from 0, a class name, a list of either, a fraction or a list of fractions: docs/targets.md. Names
+        are numbered in sorted order. All other columns of numbers are kept.
+
+        Raises:
+            ManifestError: no such table, or its labels cannot be meant.
         """
         file = Path(os.path.abspath(file))
-        classes, paths, labels = list_table(file)
+        classes, paths, labels, columns = list_table(file, label_separator)
         root = Path(os.path.abspath(root or file.parent))
         if any(path.startswith(b"/") for path in paths):
             paths = [os.path.join(os.fsencode(root), path).lstrip(b"/") for path in paths]
             root = Path("/")
         return cls(
-            root, classes, _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), None, workers, progress))
+            root,
+            classes,
+            _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), None, workers, progress), columns),
         )
 
     @classmethod
@@ -130,7 +141,7 @@ class Manifest:
             table = pq.read_table(file)
             head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
             root, classes = Path(head["root"]), head["classes"]
-            table = table.select(SCHEMA.names).cast(SCHEMA)
+            table = _typed(table)
         except FileNotFoundError:
             raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None
         except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
@@ -146,6 +157,7 @@ class Manifest:
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         cache_dir: str | Path | None = None,
+        label_separator: str | None = None,
         progress: bool = True,
     ) -> Self:
         """A manifest from whatever names images: a folder to scan, a saved manifest, or a table of path and label.
@@ -153,12 +165,13 @@ class Manifest:
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder that remembers scans of folders, one file for each root.
+            label_separator: as for `from_table`; for tables only.
         """
         source = Path(source)
         if source.is_file() or source.suffix in (".parquet", ".csv"):
             if source.suffix == ".parquet" and _is_saved_manifest(source):
                 return cls.load(source)
-            return cls.from_table(source, verify=verify, max_pixels=max_pixels, progress=progress)
+            return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
         cache = None
         if cache_dir:
             key = hashlib.sha256(os.fsencode(os.path.abspath(source))).hexdigest()[:16]
@@ -188,10 +201,20 @@ class Manifest:
     def __repr__(self) -> str:
         return f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} classes, {len(self.problems):,} problems)"
 
+    @property
+    def task(self) -> str:
+        """What the labels are: "classification" (one class each), "multilabel" (any number of classes), "regression" (numbers)."""
+        return targets.task_of(self.table["label"].type)
+
     @cached_property
-    def labels(self) -> NDArray[np.int64]:
-        """(n,) class numbers by sample id."""
-        return self._column("label")
+    def labels(self) -> NDArray[Any]:
+        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,) or (n, K) float32 numbers."""
+        return self._by_sample("label")
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The table's own columns of numbers, (n,) or (n, K) by sample id: int64, float32 or bool."""
+        return {name.removeprefix(targets.COLUMN): self._by_sample(name) for name in _own_columns(self.table)}
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -217,9 +240,13 @@ class Manifest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over path, label, height and width of the usable files; the same wherever the root lies."""
+        """SHA-256 over path, label, height, width and own columns of the usable files; the same wherever the root lies."""
         digest = hashlib.sha256(json.dumps(self.classes).encode())
         for array in (self._paths.offsets, self._paths.data, self.labels, self.sizes):
+            digest.update(array.tobytes())
+        told = {} if self.task == "classification" else {"label": self.labels}
+        for name, array in (told | {f"{targets.COLUMN}{name}": array for name, array in self.columns.items()}).items():
+            digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
             digest.update(array.tobytes())
         return digest.hexdigest()
 
@@ -251,6 +278,9 @@ class Manifest:
 
     def _column(self, name: str) -> NDArray[np.int64]:
         return self.table[name].to_numpy()[self._usable].astype(np.int64)
+
+    def _by_sample(self, name: str) -> NDArray[Any]:
+        return targets.to_numpy(self.table[name].take(pa.array(self._usable)))
 
 
 class _Paths:
@@ -284,8 +314,26 @@ def _remembered(cache: Path) -> dict[bytes, Header] | None:
         return None
 
 
-def _table(paths: list[bytes], labels: list[int], headers: list[Header]) -> pa.Table:
-    return pa.table([paths, labels, *map(list, zip(*headers, strict=True))], schema=SCHEMA)
+def _table(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
+    numbers = [0] * len(paths)  # in the labels' place, which may be of another type than the schema's
+    table = pa.table([paths, numbers, *map(list, zip(*headers, strict=True))], schema=SCHEMA)
+    table = table.set_column(SCHEMA.get_field_index("label"), "label", labels)
+    for name, values in (columns or {}).items():
+        table = table.append_column(targets.COLUMN + name, values)
+    return _typed(table)
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """The columns of a manifest in their types, without any others."""
+    own = ["label", *_own_columns(table)]
+    types = {name: targets.stored_type(name, table.schema.field(name).type) for name in own}
+    fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
+    schema = pa.schema([*fields, *types.items()])
+    return table.select(schema.names).cast(schema)
+
+
+def _own_columns(table: pa.Table) -> list[str]:
+    return [name for name in table.column_names if name.startswith(targets.COLUMN)]
 
 
 def _refuse_foreign(file: Path) -> None:
@@ -305,11 +353,12 @@ def _check(manifest: Manifest) -> None:
     if not isinstance(manifest.classes, list) or not all(isinstance(name, str) for name in manifest.classes):
         raise ManifestError(f"{manifest.root}: the manifest's class names are not a list of strings; scan the images again")
     table = manifest.table
-    nulls = [name for name in SCHEMA.names if name != "problem" and table[name].null_count]
+    nulls = [name for name in table.column_names if name != "problem" and targets.has_nulls(table[name])]
     if nulls:
         raise ManifestError(f"{manifest.root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
     labels = manifest.labels
-    if len(labels) and not (labels.min() >= 0 and labels.max() < len(manifest.classes)):
+    least = -1 if manifest.task == "multilabel" else 0
+    if labels.dtype == np.int64 and labels.size and not (labels.min() >= least and labels.max() < len(manifest.classes)):
         raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
     if len(labels) and manifest.sizes.min() < 1:
         raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")

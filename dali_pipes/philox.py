@@ -48,3 +48,21 @@ class Draws:
         """
         ids = self._ids[subset].reshape(-1, *[1] * np.ndim(draw))
         return philox4x32((ids, self._epoch, draw, 0), self._key) * np.float64(2.0**-32)
+
+
+class BatchDraws:
+    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the epoch's order, draw).
+
+    The counter's fourth word sets them apart from those of the samples.
+    """
+
+    def __init__(self, seed: int, epoch: int, place: int):
+        self._key, self._epoch, self._place = seed, epoch, place
+
+    def uniform(self, draw: ArrayLike) -> NDArray[np.float64]:
+        """Four numbers in [0, 1), for each draw where `draw` is an array. Draws from 16 on are never taken by this package.
+
+        Returns:
+            float64 of shape (4,), or (4, D) for D draws.
+        """
+        return philox4x32((self._place, self._epoch, draw, 1), self._key) * np.float64(2.0**-32)

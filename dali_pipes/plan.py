@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +75,8 @@ class Rows:
     """What one shard does in one step: N samples and the geometry of each.
 
     Attributes:
-        ids, labels: (N,) int64.
+        ids: (N,) int64.
+        labels: as `manifest.labels` has them.
         geometry: windows, sizes, crops and flips.
         augmentation: what else happens to the pixels.
     """
@@ -83,7 +84,7 @@ class Rows:
     epoch: int
     step: int
     ids: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     geometry: Geometry
     augmentation: Augmentation
 
@@ -165,6 +166,10 @@ class Plan:
     def rows(self, epoch: int, step: int) -> Rows:
         """One step of this shard."""
         return next(self._plan(epoch, range(step, step + 1)))
+
+    def place(self, step: int) -> int:
+        """Where in the epoch's order the first sample of this shard's part of one step stands; it must have one."""
+        return int(self._places(step)[0])
 
     def walk(self, epoch: int = 0, step: int = 0) -> Iterator[Rows]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""

@@ -27,9 +27,15 @@ def scan(config: ScanConfig) -> None:
 def _summary(manifest: Manifest) -> Table:
     table = Table(title=escape(str(manifest.root)), show_header=False)
     usable = manifest.table.filter(manifest.table["problem"].is_null())
-    empty = len(manifest.classes) - len(np.unique(manifest.labels))
     table.add_row("images", f"{len(manifest):,}")
-    table.add_row("classes", f"{len(manifest.classes):,}" + (f" ({empty:,} without a usable image)" if empty else ""))
+    if manifest.task == "regression":
+        table.add_row("numbers to predict", f"{1 if manifest.labels.ndim == 1 else manifest.labels.shape[1]:,}")
+    else:
+        several = ", any number for each image" if manifest.task == "multilabel" else ""
+        empty = len(manifest.classes) - len(np.unique(manifest.labels[manifest.labels >= 0]))
+        table.add_row("classes", f"{len(manifest.classes):,}{several}" + (f" ({empty:,} without a usable image)" if empty else ""))
+    if manifest.columns:
+        table.add_row("columns", escape(", ".join(manifest.columns)))
     table.add_row("not used", f"{len(manifest.problems):,}")
     if len(manifest):
         table.add_row("size", f"{usable['bytes'].to_numpy().sum() / 1e9:,.2f} GB")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import Check, Header, read_header
 from dali_pipes.progress import track
+from dali_pipes.targets import read_columns, read_labels
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -41,29 +42,29 @@ def list_image_folder(root: Path) -> Listing:
     return classes, paths, labels
 
 
-def list_table(file: Path) -> Listing:
-    """Class names, paths and labels out of the columns `path` and `label` of a CSV or Parquet file."""
+def list_table(file: Path, separator: str | None = None) -> tuple[list[str], list[bytes], pa.Array, dict[str, pa.Array]]:
+    """Class names, paths and labels out of the columns `path` and `label` of a CSV or Parquet file, and its columns of numbers.
+
+    Args:
+        separator: of the classes of an image, in a column of text.
+    """
     if not file.is_file():
         raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns path and label")
     try:
-        table = pq.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
-        paths, names = table["path"].to_pylist(), table["label"]
+        table = pq.read_table(file) if file.suffix == ".parquet" else _read_csv(file, separator)
+        paths, labels = table["path"].to_pylist(), table["label"]
     except (pa.ArrowException, KeyError, OSError) as error:
         raise ManifestError(f"{file}: not a table with the columns path and label ({error})") from None
-    if not paths or not all(isinstance(path, (str, bytes)) and path for path in paths) or names.null_count:
+    if not paths or not all(isinstance(path, (str, bytes)) and path for path in paths):
         raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
-    if pa.types.is_integer(names.type):
-        labels = names.to_pylist()
-        if min(labels) < 0 or max(labels) >= 1_000_000:
-            raise ManifestError(
-                f"{file}: labels run from {min(labels)} to {max(labels)}; number the classes from 0, without large gaps"
-            )
-        classes = [str(label) for label in range(max(labels) + 1)]
-    else:
-        classes = sorted(set(names.cast(pa.string()).to_pylist()))
-        numbers = {name: number for number, name in enumerate(classes)}
-        labels = [numbers[name] for name in names.cast(pa.string()).to_pylist()]
-    return classes, [os.fsencode(path) for path in paths], labels
+    classes, numbers = read_labels(file, labels, separator)
+    return classes, [os.fsencode(path) for path in paths], numbers, read_columns(file, table)
+
+
+def _read_csv(file: Path, separator: str | None) -> pa.Table:
+    """With a separator labels are text, also where no row has more than one."""
+    types = {} if separator is None else {"label": pa.string()}
+    return pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
 
 
 def read_headers(

@@ -32,8 +32,9 @@ ALLOWED = {
     "augment": {"augment", "errors", "philox"},
     "headers": {"errors"},
     "geometry": {"philox"},
-    "sources": {"errors", "headers", "progress"},
-    "manifest": {"errors", "headers", "sources"},
+    "targets": {"errors"},
+    "sources": {"errors", "headers", "progress", "targets"},
+    "manifest": {"errors", "headers", "sources", "targets"},
     "plan": {"augment", "errors", "geometry", "manifest", "philox"},
     "config": {"augment", "errors", "geometry", "headers", "philox"},
     "images": {"config", "demo", "manifest", "progress"},
@@ -41,11 +42,13 @@ ALLOWED = {
     "readback": set(),
     "memory": {"config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
-    "batch": {"plan"},
+    "batch": {"philox", "plan"},
+    "lookup": {"batch", "manifest"},
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},
     "backends": {"augment", "backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
     "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
-    "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "plan"},
+    "mixing": {"batch", "config", "errors", "manifest", "philox"},
+    "loader": {"backends", "batch", "blame", "config", "errors", "lookup", "manifest", "mixing", "philox", "plan"},
 }
 
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.jobs import BenchmarkConfig, DiagnoseConfig, DoctorConfig, PreviewConfig, ScanConfig, TuneConfig, register
-from dali_pipes.training.config import OptimizerConfig, TrainConfig
+from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
 
 CONF = Path(__file__).parents[1] / "conf"
 JOBS = {
@@ -96,6 +96,7 @@ def test_recipes_of_training():
     assert short.eval_transform.dtype == short.transform.dtype == "fp16" and short.optimizer.nesterov
     assert composed("train", "model.name=vit_b_16").model.name == "vit_b_16"
     assert composed("train", "optimizer=adamw").optimizer.lr_batch_size is None
+    assert composed("train", "mixing.mixup_alpha=0.2").mixing == MixingConfig(mixup_alpha=0.2)
     assert composed("train", "cluster=slurm").resume == "auto"
 
 
@@ -136,6 +137,8 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: OptimizerConfig(nesterov=True, momentum=0), "nesterov=true needs optimizer.momentum"),
         (lambda: OptimizerConfig(beta2=1), "optimizer.beta2 is 1"),
         (lambda: OptimizerConfig(name="lamb"), "optimizer.name is 'lamb'"),
+        (lambda: MixingConfig(cutmix_alpha=-1), "mixing.cutmix_alpha is -1; it must be at least 0"),
+        (lambda: composed("train", "mixing.probability=2"), "mixing.probability is 2.0; it must lie between 0 and 1"),
         (lambda: PreviewConfig(split="test"), "split is 'test'"),
         (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),
     ],

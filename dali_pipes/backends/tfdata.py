@@ -46,7 +46,6 @@ tf.config.set_visible_devices([], "GPU")  # else it takes all of a GPU's memory
 
 _SAMPLE = {
     "id": tf.TensorSpec((None,), tf.int64),  # -1: fills up a partial batch, and is left out of it
-    "label": tf.TensorSpec((None,), tf.int64),
     "path": tf.TensorSpec((None,), tf.string),
     "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
 }
@@ -67,6 +66,7 @@ class TfDataBackend:
         if transform.exif == "apply":
             raise ConfigError("loader=tfdata takes pixels as stored; transform.exif=apply needs loader=dali or loader=torch")
         self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
+        self._labels = torch.from_numpy(manifest.labels)
         self._threads = config.num_threads or available_cpus()
         self._iterator: list[Any] = []
         self._close = weakref.finalize(self, self._iterator.clear)  # at the interpreter's end too: see _next
@@ -87,7 +87,7 @@ class TfDataBackend:
         batches = map(self._to_batch, iter(self._next, None))
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
-    def _next(self) -> tuple[Any, Any, Any] | None:
+    def _next(self) -> tuple[Any, Any] | None:
         """The next batch's arrays; None at the end.
 
         Nothing that leaves here holds TensorFlow's iterator, not even a traceback that is kept: whoever still has it when
@@ -114,9 +114,9 @@ class TfDataBackend:
         ids[len(rows) :] = -1
         padded = self._manifest.path_matrix(rows.ids)
         paths = padded.view(f"S{padded.shape[1]}")[places, 0]
-        return {"id": ids, "label": rows.labels[places], "path": paths, "geometry": numbers[places]}
+        return {"id": ids, "path": paths, "geometry": numbers[places]}
 
-    def _make(self, sample: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def _make(self, sample: dict[str, Any]) -> tuple[Any, Any]:
         geometry = sample["geometry"]
         encoded = tf.io.read_file(sample["path"])
         image = tf.cond(
@@ -125,7 +125,7 @@ class TfDataBackend:
             lambda: self._with_pillow(sample["path"], geometry),
         )
         image = tf.cond(geometry[4, 0] == 1, lambda: tf.reverse(image, [1]), lambda: image)
-        return self._normalize(image), sample["label"], sample["id"]
+        return self._normalize(image), sample["id"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
         """(size, size, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
@@ -168,12 +168,12 @@ class TfDataBackend:
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(str(DTYPES[transform.dtype]).removeprefix("torch.")))
         return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
 
-    def _to_batch(self, arrays: tuple[Any, Any, Any]) -> Batch:
-        images, labels, ids = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)
+    def _to_batch(self, arrays: tuple[Any, Any]) -> Batch:
+        images, ids = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)
         if self._transform.memory_format == "channels_last":
             images = images.permute(0, 3, 1, 2)
         count = int((ids >= 0).sum())
-        return Batch(images[:count], labels[:count], ids[:count])
+        return Batch(images[:count], self._labels[ids[:count]], ids[:count])
 
     def close(self) -> None:
         self._close()

@@ -53,7 +53,7 @@ class TrainStep:
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
         images = images.to(torch.float32, memory_format=torch.channels_last)
         with torch.autocast(batch.images.device.type, torch.bfloat16, enabled=self._on_gpu):
-            self._loss = cross_entropy(self._model(images).float(), batch.labels % 1000)
+            self._loss = cross_entropy(self._model(images).float(), batch.ids % 1000)
         self._optimizer.zero_grad()
         self._loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()

@@ -25,7 +25,7 @@ from dali_pipes.readback import Readback
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.preflight import check_memory
-from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
+from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
 from dali_pipes.training.step import TrainStep
 
 
@@ -61,6 +61,7 @@ class Configured:
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
             device=self._fabric.device,
+            batch_transform=build_mixing(config.mixing, len(self.manifest.classes)),
         ) as loader:
             yield Feed(_endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
 
@@ -86,7 +87,8 @@ class Configured:
         return len(batch)
 
     def joined(self, batches: Sequence[Batch]) -> Batch:
-        return Batch(*(torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids")))
+        images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
+        return Batch(images, labels, ids)
 
     def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
         return propose(self, verdict, advice)

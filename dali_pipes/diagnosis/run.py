@@ -16,11 +16,12 @@ from dali_pipes.diagnosis.neighbours import neighbours
 from dali_pipes.diagnosis.probes import Probes
 from dali_pipes.diagnosis.report import plain, print_diagnosis
 from dali_pipes.errors import ConfigError
-from dali_pipes.images import at_most, open_images, read_all, repeated
+from dali_pipes.images import at_most, read_all, repeated
 from dali_pipes.models import check_model, check_size
 from dali_pipes.plan import Shard
 from dali_pipes.progress import steps
 from dali_pipes.provenance import provenance
+from dali_pipes.training.data import open_classified
 from dali_pipes.training.preflight import check_memory
 
 console = Console(stderr=True)
@@ -38,7 +39,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     if Shard.from_env().count > 1:
         raise ConfigError("diagnose is of one process; start it without torchrun, and see corun= for several programs on a machine")
     torch.set_num_threads(available_cpus())
-    images = open_images(config.data, "train")
+    images = open_classified(config.data, "train")
     manifest = at_most(images, config.images, config.seed)
     check_memory(config, manifest, config.corun)
     read_all(manifest)

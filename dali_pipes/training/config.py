@@ -55,6 +55,25 @@ class OptimizerConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class MixingConfig:
+    """MixUp and CutMix of the training images; docs/mixing.md. With both alphas one of the two is drawn for each batch.
+
+    Attributes:
+        mixup_alpha, cutmix_alpha: of the Beta distribution that λ is drawn from; 0: not done.
+        probability: with which a batch is mixed.
+    """
+
+    mixup_alpha: float = 0.0
+    cutmix_alpha: float = 0.0
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least("mixing.mixup_alpha", self.mixup_alpha, 0)
+        at_least("mixing.cutmix_alpha", self.cutmix_alpha, 0)
+        within("mixing.probability", self.probability, 0, 1)
+
+
+@dataclass(kw_only=True, slots=True)
 class TrainConfig:
     """scripts/train.py.
 
@@ -75,6 +94,7 @@ class TrainConfig:
     loader: Any = None
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    mixing: MixingConfig = field(default_factory=MixingConfig)
     epochs: int = 90
     warmup_epochs: float = 5
     batch_size: int = 64

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dali_pipes.config import DataConfig
-from dali_pipes.errors import ManifestError
+from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.images import open_images
 from dali_pipes.manifest import Manifest
 
@@ -13,11 +13,29 @@ def open_both(data: DataConfig) -> tuple[Manifest, Manifest]:
 
     Raises:
         ManifestError: there are none, or a label would not mean the same in both.
+        ConfigError: they have other labels than one class each.
     """
-    train, val = (open_images(data, split) for split in ("train", "val"))
+    train, val = (open_classified(data, split) for split in ("train", "val"))
     if train.classes != val.classes:
         raise ManifestError(f"{train.root} and {val.root}: {difference(train.classes, val.classes)}")
     return train, val
+
+
+def open_classified(data: DataConfig, split: str) -> Manifest:
+    """The images of "train" or "val", each of one class.
+
+    Raises:
+        ManifestError: there are none.
+        ConfigError: they have other labels.
+    """
+    manifest = open_images(data, split)
+    if manifest.task != "classification":
+        has = "several classes each" if manifest.task == "multilabel" else "numbers to predict"
+        raise ConfigError(
+            f"{data.source(split)}: its labels are {has}, and this trains on one class for each image; "
+            "write a training loop around dali_pipes.build_loader, which delivers them (docs/targets.md)"
+        )
+    return manifest
 
 
 def difference(first: Sequence[str], second: Sequence[str]) -> str:

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from dali_pipes.batch import BatchTransform
+from dali_pipes.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.models import build_model, check_model
-from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, TrainConfig
 
 
 def build_network(config: ModelConfig, num_classes: int) -> nn.Module:
@@ -54,6 +56,13 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
         {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
     ]
+
+
+def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | None:
+    """MixUp, CutMix, or one of the two for each batch: torchvision's recipe; None if neither is asked for."""
+    chosen = [(CutMix, config.cutmix_alpha), (MixUp, config.mixup_alpha)]
+    mixes = [kind(alpha=alpha, num_classes=num_classes, probability=config.probability) for kind, alpha in chosen if alpha]
+    return RandomChoice(mixes) if len(mixes) > 1 else next(iter(mixes), None)
 
 
 def build_ema(config: TrainConfig, model: nn.Module) -> AveragedModel | None:

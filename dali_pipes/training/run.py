@@ -12,7 +12,6 @@ import torch
 
 from dali_pipes.config import CachedConfig, DaliNativeConfig
 from dali_pipes.errors import ConfigError
-from dali_pipes.images import open_images
 from dali_pipes.jobs import to_yaml
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.models import check_model, check_size
@@ -20,14 +19,14 @@ from dali_pipes.plan import Shard
 from dali_pipes.provenance import provenance
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.data import open_both
+from dali_pipes.training.data import open_both, open_classified
 from dali_pipes.training.evaluate import validate
 from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import divide_cpus, gathered, launch, together
 from dali_pipes.training.log import Log
 from dali_pipes.training.out_of_memory import explain
 from dali_pipes.training.preflight import check_memory
-from dali_pipes.training.recipe import averaged_weights, build_network
+from dali_pipes.training.recipe import averaged_weights, build_mixing, build_network
 from dali_pipes.training.summary import summarize
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
@@ -64,6 +63,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
             device=fabric.device,
+            batch_transform=build_mixing(config.mixing, len(train_images.classes)),
         ) as images,
         Interrupt() as interrupt,
     ):
@@ -141,7 +141,7 @@ def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoRetur
 def _evaluate(config: TrainConfig, fabric: Any) -> None:
     """The checkpoint's weights, or their average if it has one, on all validation images."""
     path = Path(str(config.checkpoint))
-    val = together(fabric, lambda: open_images(config.data, "val"))
+    val = together(fabric, lambda: open_classified(config.data, "val"))
     state = together(fabric, lambda: checkpoint.load(path))
     together(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
     module = build_network(config.model, len(val.classes))

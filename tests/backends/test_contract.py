@@ -1,6 +1,8 @@
 """What every backend must do alike: the same samples, in the same order, with the same pixels, in the same form."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -55,6 +57,31 @@ def test_delivers_the_rows_of_the_plan(manifest, name, last_batch):
                 assert batch.labels.tolist() == manifest.labels[rows.ids].tolist()
                 assert len(batch.images) == len(rows)
                 assert batch.ids.dtype == batch.labels.dtype == torch.int64
+
+
+@everywhere
+@pytest.mark.parametrize("label", ["several", "number", "numbers"])
+def test_delivers_other_labels_and_columns(manifest, tmp_path, name, label):
+    rng = np.random.default_rng(3)
+    several = [sorted(rng.choice(7, size=number % 4, replace=False).tolist()) for number in range(len(manifest))]
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rng.normal(size=2 * len(manifest)).astype(np.float32)), 2)
+    labels = {"several": several, "number": rng.normal(size=len(manifest)).astype(np.float32), "numbers": vectors}
+    paths = [str(manifest.path(number)) for number in range(len(manifest))]
+    table = {"path": paths, "label": labels[label], "place": np.arange(len(manifest)) + 100, "vector": vectors, "name": paths}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    with loader(dp.Manifest.open(tmp_path / "t.parquet", progress=False), name, last_batch="partial") as each:
+        for batch in [*each, *each]:
+            ids, found = batch.ids.cpu(), batch.labels.cpu()
+            assert batch.labels.dtype == torch.float32 and batch.labels.device == batch.images.device
+            if label == "several":
+                assert found.shape == (len(batch), 7)
+                assert [row.nonzero().flatten().tolist() for row in found] == [several[number] for number in ids]
+            else:
+                assert np.array_equal(found, each.plan.manifest.labels[ids]) and found.ndim == (1 if label == "number" else 2)
+            assert list(batch.columns) == ["place", "vector"]
+            assert torch.equal(batch.columns["place"].cpu(), ids + 100)
+            assert batch.columns["vector"].device == batch.images.device
+            assert np.array_equal(batch.columns["vector"].cpu(), each.plan.manifest.columns["vector"][ids])
 
 
 @everywhere

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from dali_pipes.training.config import OptimizerConfig, TrainConfig
-from dali_pipes.training.recipe import build_ema, build_optimizer, lr_at, parameter_groups, peak_lr
+import dali_pipes as dp
+from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.recipe import build_ema, build_mixing, build_optimizer, lr_at, parameter_groups, peak_lr
 
 
 def model():
@@ -70,3 +71,12 @@ def test_the_average_follows_weights_and_buffers():
     assert torch.allclose(ema.module[0].weight, before + 0.1)
     assert torch.allclose(ema.module[1].running_mean, torch.full((4,), 0.1))
     assert build_ema(TrainConfig(), trained) is None
+
+
+def test_one_mix_or_a_choice_or_none():
+    up = dp.MixUp(alpha=0.2, num_classes=7, probability=0.5)
+    cut = dp.CutMix(alpha=1.0, num_classes=7, probability=0.5)
+    assert build_mixing(MixingConfig(), 7) is None
+    assert build_mixing(MixingConfig(mixup_alpha=0.2, probability=0.5), 7) == up
+    assert build_mixing(MixingConfig(cutmix_alpha=1.0, probability=0.5), 7) == cut
+    assert build_mixing(MixingConfig(mixup_alpha=0.2, cutmix_alpha=1.0, probability=0.5), 7) == dp.RandomChoice([cut, up])

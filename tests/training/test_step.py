@@ -15,7 +15,7 @@ def step(accumulate, **options):
     fabric = launch("fp32")
     raw = torch.optim.SGD(module.parameters(), lr=0.5)
     model, optimizer = fabric.setup(module, raw)
-    images, labels = torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)), torch.arange(8) % 5
+    images, labels = torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)), options.pop("labels", torch.arange(8) % 5)
     take = TrainStep(
         TrainConfig(batch_size=8 // accumulate, accumulate=accumulate, **options), fabric, model, module, optimizer, None
     )
@@ -46,3 +46,16 @@ def test_labels_are_smoothed_if_asked_for():
 
 def test_images_in_half_precision_are_taken():
     assert step(1, dtype=torch.float16)[1].item() == pytest.approx(step(1)[1].item(), abs=0.01)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_soft_labels_are_taken(smoothing):
+    """Those of one class each are class numbers; those of two classes weigh their losses."""
+    hard = torch.arange(8) % 5
+    one_hot, shifted = torch.eye(5)[hard], torch.eye(5)[(hard + 1) % 5]
+    losses = [
+        step(2, labels=labels, label_smoothing=smoothing)[1].item()
+        for labels in (hard, one_hot, (hard + 1) % 5, 0.3 * one_hot + 0.7 * shifted)
+    ]
+    assert losses[0] == pytest.approx(losses[1])
+    assert losses[3] == pytest.approx(0.3 * losses[0] + 0.7 * losses[2])

@@ -15,7 +15,7 @@ import dali_pipes as dp
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.training import trainer as module
 from dali_pipes.training.checkpoint import CheckpointError
-from dali_pipes.training.config import ModelConfig, OptimizerConfig
+from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig
 from dali_pipes.training.run import train
 from dali_pipes.training.trainer import TrainingError
 
@@ -83,6 +83,23 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, 
     assert kept[0] == kept[1]
     if step % 4:
         assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
+
+
+def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(config, run, tmp_path, monkeypatch):
+    mixing = MixingConfig(mixup_alpha=0.2, cutmix_alpha=1.0, probability=0.9)
+    mixed = run(config(mixing=mixing, out=str(tmp_path / "never")))
+    plain = run(config(out=str(tmp_path / "plain")))
+    assert mixed["loss"] != plain["loss"] and mixed["val_images"] == 37
+    with monkeypatch.context() as patched:
+        stop_at(patched, 3)
+        with pytest.raises(SystemExit):
+            train(config(mixing=mixing))
+    with pytest.raises(ConfigError, match=r"have changed: batch_transform \({'kind': 'RandomChoice'.* → None\)"):
+        train(config(resume="auto"))
+    run(config(mixing=mixing, resume="auto"))
+    never, stopped = weights(tmp_path / "never"), weights(tmp_path / "run")
+    assert all(same(never[part], stopped[part]) for part in LEARNED)
+    assert rows(tmp_path / "never/steps.csv") == rows(tmp_path / "run/steps.csv")
 
 
 def test_a_finished_run_has_nothing_left_to_do(config, run, tmp_path):
@@ -157,6 +174,17 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
         train(config(loader=dp.CachedConfig()))
     with pytest.raises(ConfigError, match="name it: out=DIR"):
         train(config(out=None, resume="auto"))
+
+
+@pytest.mark.parametrize(("label", "told"), [("0;1", "several classes each"), ("0.5", "numbers to predict")])
+def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_path, label, told):
+    table, separator = tmp_path / "t.csv", ";" if ";" in label else None
+    table.write_text(f"path,label\n{manifest.path(0)},{label}\n")
+    data = dp.config.DataConfig(train=str(table), val=str(table), label_separator=separator)
+    for options in ({}, {"eval_only": True, "checkpoint": "x.pt"}):
+        with pytest.raises(ConfigError, match=rf"t\.csv: its labels are {told}, and this trains on one class for each image"):
+            train(config(data=data, **options))
+    assert not (tmp_path / "run").exists()
 
 
 def mistakes(config, folder, out):

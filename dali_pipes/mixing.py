@@ -1,0 +1,246 @@
+"""MixUp and CutMix on the batch: CuPy kernels on CUDA tensors, PyTorch elsewhere, the same numbers from both."""
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dali_pipes.batch import Batch, BatchTransform
+from dali_pipes.config import within
+from dali_pipes.errors import ConfigError
+from dali_pipes.manifest import Manifest
+from dali_pipes.philox import BatchDraws
+
+# Numbers of the draws of one batch. A number once given away is never reused for something else; from 16 on they are the user's.
+MIX_DRAW = 0  # λ from the first two numbers, the box's centre from the others
+CHOICE_DRAW = 1  # whether to mix at all, and which of several
+
+KERNELS = Path(__file__).with_suffix(".cu")
+_C_TYPES = {torch.float32: "float", torch.float16: "__half", torch.uint8: "unsigned char"}
+_THREADS, _IMAGES = 256, 8  # of a block, and of a thread: IMAGES in the source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mix(ABC):
+    """What MixUp and CutMix share: λ is drawn once for each batch, and image i is mixed with image i - 1, the first with the last.
+
+    The result is a new batch; the tensors of the old one are not written to. Class numbers become (N, num_classes) float32, whether
+    the batch is mixed or not; labels that are float32 already keep their shape. `columns` stay those of image i.
+
+    Attributes:
+        alpha: λ ~ Beta(alpha, alpha) is the share of image i.
+        num_classes: needed where labels are class numbers.
+        probability: with which a batch is mixed.
+    """
+
+    alpha: float = 1.0
+    num_classes: int | None = None
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < math.inf:
+            raise ConfigError(f"alpha of {type(self).__name__} is {self.alpha}; it must be positive")
+        within(f"probability of {type(self).__name__}", self.probability, 0, 1)
+
+    def check(self, manifest: Manifest) -> None:
+        """Raises a ConfigError if the labels of these images do not fit into `num_classes`."""
+        classes = len(manifest.classes)
+        if manifest.task == "classification" and (self.num_classes or 0) < classes:
+            told = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
+            raise ConfigError(f"{told}; pass num_classes=len(manifest.classes)")
+
+    def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
+        labels = soft_labels(batch.labels, self.num_classes)
+        if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
+            return replace(batch, labels=labels)
+        images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
+        return replace(batch, images=images, labels=labels.roll(1, 0).mul_(1.0 - own).add_(labels.mul(own)))
+
+    @abstractmethod
+    def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
+        """New images, in the same dtype and memory format, and the share of each image's own label.
+
+        Args:
+            numbers: four, uniform in [0, 1).
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixUp(_Mix):
+    """λ × each image + (1 - λ) × the one before it: Zhang et al., mixup: Beyond Empirical Risk Minimization (2018).
+
+    In float32 the arithmetic is that of torchvision's v2.MixUp; float16 and uint8 images are computed in float32 and rounded once,
+    to nearest (halves to even).
+    """
+
+    def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
+        own = symmetric_beta(self.alpha, *numbers[:2].tolist())
+        return blend_with_previous(images, own), own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutMix(_Mix):
+    """A box of each image is that of the one before it: Yun et al., CutMix (2019), with the box of torchvision's v2.CutMix."""
+
+    def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
+        height, width = images.shape[-2:]
+        box = cut_box(symmetric_beta(self.alpha, *numbers[:2].tolist()), height, width, *numbers[2:].tolist())
+        left, top, right, bottom = box
+        return paste_previous(images, box), 1.0 - (right - left) * (bottom - top) / (width * height)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomChoice:
+    """One of several batch transforms for each batch, all equally likely: torchvision's recipe is RandomChoice([CutMix, MixUp])."""
+
+    transforms: Sequence[BatchTransform]
+
+    def __post_init__(self) -> None:
+        if not self.transforms:
+            raise ConfigError("RandomChoice has nothing to choose from; pass at least one batch transform")
+
+    def check(self, manifest: Manifest) -> None:
+        for transform in self.transforms:
+            check_fits(transform, manifest)
+
+    def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
+        return self.transforms[int(draws.uniform(CHOICE_DRAW)[1] * len(self.transforms))](batch, draws)
+
+
+def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
+    """Asks a batch transform that has a `check` of its own whether it can work on these images."""
+    check = getattr(transform, "check", None)
+    if check:
+        check(manifest)
+
+
+def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
+    """Beta(alpha, alpha), from two numbers uniform in [0, 1); exact for any alpha, without rejection, and in plain floats.
+
+    Student's t with 2 × alpha degrees of freedom, by the polar method of Bailey (Mathematics of Computation 62, 1994), is turned
+    into a beta: 1/2 + T / (2 √(2 alpha + T²)), as in Devroye, Random variate generation in one line of code (1996).
+    """
+    cosine, power = math.cos(2 * math.pi * angle), radius ** (1 / alpha)
+    outside = (1 - power) * cosine**2
+    return 0.5 + math.copysign(0.5 * math.sqrt(outside / (power + outside)), cosine)
+
+
+def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom (the latter two exclusive) of about 1 - share of the area, cut off at the edges, as in torchvision.
+
+    Args:
+        x, y: the centre, uniform in [0, 1).
+    """
+    half = 0.5 * math.sqrt(1.0 - share)
+    column, row, half_width, half_height = int(x * width), int(y * height), int(half * width), int(half * height)
+    left, top = max(column - half_width, 0), max(row - half_height, 0)
+    return left, top, min(column + half_width, width), min(row + half_height, height)
+
+
+def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:
+    """(N, num_classes) float32 of (N,) class numbers; float labels as they are.
+
+    Raises:
+        ConfigError: class numbers without num_classes, or larger ones; what is on a GPU is not looked at.
+    """
+    if labels.is_floating_point():
+        return labels
+    if num_classes is None:
+        raise ConfigError("labels are class numbers, and mixing needs to know of how many; pass num_classes=len(manifest.classes)")
+    if labels.device.type == "cpu" and labels.max() >= num_classes:
+        raise ConfigError(f"a label is {labels.max()}, but num_classes is {num_classes}; pass num_classes=len(manifest.classes)")
+    return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels[:, None], 1.0)
+
+
+def blend_with_previous(images: Tensor, own: float) -> Tensor:
+    """own × each image + (1 - own) × the one before it, the last before the first."""
+    other = 1.0 - own
+    if images.is_cuda:
+        return _launch("mixup", images, np.float32(own), np.float32(other))
+    mixed = torch.empty_like(images)
+    for at, image in enumerate(images):  # one at a time, which stays in the CPU's cache
+        sum = (images[at - 1].float() * other).add_(image.float() * own)
+        mixed[at] = sum if images.is_floating_point() else sum.round_()
+    return mixed
+
+
+def paste_previous(images: Tensor, box: tuple[int, int, int, int]) -> Tensor:
+    """Each image with the box of the one before it, the last before the first; left, top, right, bottom."""
+    if images.is_cuda:
+        channels, height, width = images.shape[1:]
+        step = 1 if images.is_contiguous() else channels
+        return _launch("cutmix", images, *map(np.int32, (step, height, width, *box)))
+    left, top, right, bottom = box
+    mixed = images.clone()
+    mixed[..., top:bottom, left:right] = images[..., top:bottom, left:right].roll(1, 0)
+    return mixed
+
+
+@contextmanager
+def cupy_stream(device: torch.device) -> Iterator[None]:
+    """A block in which CuPy works on this device and on PyTorch's current stream of it, so that neither waits for the other.
+
+    It does nothing where `device` is no GPU.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    import cupy
+
+    with torch.cuda.device(device):
+        current = torch.cuda.current_stream()
+        with cupy.cuda.Device(device.index), cupy.cuda.ExternalStream(current.cuda_stream, device.index):
+            yield
+
+
+_being_read: deque[tuple[Any, Tensor]] = deque()  # with the event of CUDA that comes after the kernel
+
+
+def keep_until_read(images: Tensor) -> None:
+    """Keeps them until the current stream has come to here, whoever owns their memory; they are on a GPU.
+
+    PyTorch's `record_stream` does nothing for memory that is DALI's, and DALI may take it back as soon as nobody refers to it.
+    """
+    while _being_read and _being_read[0][0].query():
+        _being_read.popleft()
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    _being_read.append((event, images))
+
+
+def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
+    """The kernel's result in a new tensor, on the current stream. Both tensors are handed to CuPy by DLPack, without a copy."""
+    import cupy
+
+    if not (images.is_contiguous() or images.is_contiguous(memory_format=torch.channels_last)):
+        images = images.contiguous()
+    mixed = torch.empty_like(images)
+    count, size = len(images), images[0].numel()
+    at_once = 16 // images.element_size()
+    if size % at_once or images.data_ptr() % 16 or mixed.data_ptr() % 16:
+        at_once = 1
+    with cupy_stream(images.device):
+        function = _compiled(f"{kernel}<{_C_TYPES[images.dtype]}, {at_once}>", images.device.index)
+        blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
+        pointers = cupy.from_dlpack(images), cupy.from_dlpack(mixed)
+        function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
+        images.record_stream(torch.cuda.current_stream())  # its memory is not given away before the kernel has read it
+    return mixed
+
+
+@lru_cache
+def _compiled(name: str, device: int) -> Any:
+    """One instance of a kernel template; CuPy keeps what it compiled on the disk."""
+    import cupy
+
+    return cupy.RawModule(code=KERNELS.read_text(), options=("-std=c++17",), name_expressions=(name,)).get_function(name)

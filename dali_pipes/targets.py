@@ -1,0 +1,182 @@
+"""What a table says of each image besides its path: a class, several, or numbers to predict; and further columns of numbers.
+
+Labels are kept as Arrow's int32 (one class), list of int32 (any number of classes), float32 or fixed-size list of float32 (numbers
+to predict); columns as int64, float32 or bool, or fixed-size lists of these.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ManifestError
+
+COLUMN = "column:"  # before the names of a table's own columns, in a manifest's
+MAX_CLASSES = 1_000_000
+
+
+def task_of(label: pa.DataType) -> str:
+    """ "classification", "multilabel" or "regression"."""
+    if pa.types.is_list(label):
+        return "multilabel"
+    return "classification" if pa.types.is_integer(label) else "regression"
+
+
+def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> tuple[list[str], pa.Array]:
+    """The class names and labels of a table's column; what it means follows from its type.
+
+    Integers are class numbers from 0, text is a class name, a list of either is any number of classes; fractions, and lists of them
+    that all have the same length, are numbers to predict.
+
+    Args:
+        file: the table, for errors.
+        separator: splits text into a list.
+
+    Raises:
+        ManifestError: empty cells, or labels that cannot be meant.
+    """
+    if separator is not None and not _is_list(column.type):
+        column = _split(column, separator)
+    if _null_count(column):
+        raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
+    if _is_list(column.type) and pa.types.is_floating(column.type.value_type):
+        return [], _vectors(file, column)
+    if pa.types.is_floating(column.type):
+        return [], _finite(file, column.cast(pa.float32(), safe=False).combine_chunks())
+    if not _is_list(column.type):
+        return _number_classes(file, column.combine_chunks())
+    lengths = pc.list_value_length(column).to_numpy()
+    classes, numbers = _number_classes(file, pc.list_flatten(column).combine_chunks())
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    pairs, counts = np.unique(rows * len(classes) + numbers.to_numpy(), return_counts=True)
+    if (counts > 1).any():
+        row, number = divmod(int(pairs[counts > 1][0]), len(classes))
+        raise ManifestError(
+            f"{file}: the label of row {row + 1} has the class {classes[number]} twice; list the numbers or names of an image's "
+            "classes (of a vector of zeros and ones: the places of its ones)"
+        )
+    return classes, pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
+
+
+def read_columns(file: Path, table: pa.Table) -> dict[str, pa.Array]:
+    """All columns of numbers besides `path` and `label`; empty cells become NaN, and such a column float32.
+
+    Raises:
+        ManifestError: a column of lists with an empty cell, or integers of more than 63 bits.
+    """
+    found = {name: column for name, column in zip(table.column_names, table.columns, strict=True) if _kept(column.type)}
+    try:
+        return {name: _numbers(column.combine_chunks()) for name, column in found.items() if name not in ("path", "label")}
+    except pa.ArrowException as error:
+        raise ManifestError(f"{file}: a column of numbers cannot be used ({error}); mend it, or leave it out") from None
+
+
+def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """What a saved manifest's label or column of this type is read as.
+
+    Raises:
+        TypeError: no such column is ever saved.
+    """
+    if name == "label":
+        if pa.types.is_list(kind):
+            return pa.list_(pa.int32())
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(pa.float32(), kind.list_size)
+        return pa.float32() if pa.types.is_floating(kind) else pa.int32()
+    if not _kept(kind):
+        raise TypeError(f"{name} is of type {kind}")
+    return _number_type(kind)
+
+
+def has_nulls(column: pa.ChunkedArray) -> bool:
+    """Whether a cell is empty, or a place in a list."""
+    return bool(_null_count(column))
+
+
+def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
+    """(n,) or (n, K) int64, float32 or bool; lists of different lengths are filled up with -1 to (n, L)."""
+    array = column.combine_chunks()
+    if pa.types.is_fixed_size_list(array.type):
+        return _plain(array.flatten()).reshape(len(array), array.type.list_size)
+    if not pa.types.is_list(array.type):
+        return _plain(array)
+    lengths = pc.list_value_length(array).to_numpy()
+    rows = np.full((len(array), lengths.max(initial=0)), -1, np.int64)
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = array.flatten().to_numpy()
+    return rows
+
+
+def _plain(array: pa.Array) -> NDArray[Any]:
+    values = array.to_numpy(zero_copy_only=False)
+    return values.astype(np.int64 if values.dtype.kind in "iu" else values.dtype)  # a copy, which may be written to
+
+
+def _split(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
+    cells = column.cast(pa.string()).to_pylist()
+    rows = [[part.strip() for part in (cell or "").split(separator) if part.strip()] for cell in cells]
+    if all(re.fullmatch("-?[0-9]+", part) for row in rows for part in row):
+        return pa.chunked_array([pa.array([list(map(int, row)) for row in rows], pa.list_(pa.int64()))])
+    return pa.chunked_array([pa.array(rows, pa.list_(pa.string()))])
+
+
+def _number_classes(file: Path, labels: pa.Array) -> tuple[list[str], pa.Array]:
+    if not len(labels):
+        raise ManifestError(f"{file}: no row has a label")
+    if pa.types.is_integer(labels.type):
+        low, high = pc.min_max(labels).as_py().values()
+        if low < 0 or high >= MAX_CLASSES:
+            raise ManifestError(f"{file}: labels run from {low} to {high}; number the classes from 0, without large gaps")
+        return [str(label) for label in range(high + 1)], labels.cast(pa.int32())
+    try:
+        names = labels.cast(pa.string())
+    except pa.ArrowException:
+        raise ManifestError(f"{file}: labels of type {labels.type} mean nothing; give class numbers, names, or fractions") from None
+    classes = sorted(set(names.to_pylist()))
+    return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
+
+
+def _vectors(file: Path, column: pa.ChunkedArray) -> pa.Array:
+    lengths = np.unique(pc.list_value_length(column).to_numpy())
+    if len(lengths) != 1 or not lengths[0]:
+        raise ManifestError(f"{file}: labels that are lists of fractions must all have the same length, not {lengths.tolist()}")
+    values = pc.list_flatten(column).cast(pa.float32(), safe=False).combine_chunks()
+    return pa.FixedSizeListArray.from_arrays(_finite(file, values), int(lengths[0]))
+
+
+def _finite(file: Path, values: pa.Array) -> pa.Array:
+    if not pc.all(pc.is_finite(values)).as_py():
+        raise ManifestError(f"{file}: a label is not finite; every image needs a number to predict")
+    return values
+
+
+def _numbers(array: pa.Array) -> pa.Array:
+    if pa.types.is_fixed_size_list(array.type):
+        if array.null_count:
+            raise pa.ArrowInvalid("a list is missing")
+        return pa.FixedSizeListArray.from_arrays(_numbers(array.flatten()), array.type.list_size)
+    if not array.null_count:
+        return array.cast(_number_type(array.type), safe=not pa.types.is_floating(array.type))
+    return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
+
+
+def _number_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_number_type(kind.value_type), kind.list_size)
+    return pa.float32() if pa.types.is_floating(kind) else pa.bool_() if pa.types.is_boolean(kind) else pa.int64()
+
+
+def _kept(kind: pa.DataType) -> bool:
+    each = kind.value_type if pa.types.is_fixed_size_list(kind) else kind
+    return pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _null_count(column: pa.ChunkedArray) -> int:
+    return int(column.null_count + (pc.list_flatten(column).null_count if _is_list(column.type) else 0))

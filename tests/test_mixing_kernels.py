@@ -1,0 +1,196 @@
+"""The CUDA kernels of mixing without a GPU: compiled by NVRTC, and compiled for the CPU by g++ and run there against PyTorch."""
+
+import ctypes
+import importlib.util
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+import weakref
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from dali_pipes import mixing
+from dali_pipes.backends.pixels import MEMORY_FORMATS
+
+TYPES = {torch.float32: "float", torch.float16: "__half", torch.uint8: "unsigned char"}
+INSTANCES = [
+    f"{kernel}<{name}, {at_once}>"
+    for kernel in ("mixup", "cutmix")
+    for dtype, name in TYPES.items()
+    for at_once in (1, 16 // dtype.itemsize)
+]
+HALF = """
+using __half = _Float16;
+static inline float __half2float(__half value) { return value; }
+static inline __half __float2half_rn(float value) { return static_cast<__half>(value); }
+"""
+# what CUDA provides, one thread after the other; `run` is a launch
+HOST = """
+#include <cmath>
+#define __device__
+#define __global__
+struct Place { int x, y; };
+static Place blockIdx, blockDim, threadIdx;
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+#include "mixing.cu"
+template <typename... A>
+static void run(void (*kernel)(A...), int columns, int rows, int threads, A... arguments) {
+    blockDim = {threads, 1};
+    for (int y = 0; y < rows; ++y)
+        for (int x = 0; x < columns; ++x)
+            for (int thread = 0; thread < threads; ++thread) {
+                blockIdx = {x, y};
+                threadIdx = {thread, 0};
+                kernel(arguments...);
+            }
+}
+"""
+MIXUP = """
+extern "C" void {symbol}(int x, int y, int threads, const {t}* a, {t}* b, int count, int size, float own, float other) {{
+    run({name}, x, y, threads, a, b, count, size, own, other);
+}}
+"""
+CUTMIX = """
+extern "C" void {symbol}(int x, int y, int threads, const {t}* a, {t}* b, int count, int size, int step, int height, int width,
+                         int left, int top, int right, int bottom) {{
+    run({name}, x, y, threads, a, b, count, size, step, height, width, left, top, right, bottom);
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def headers():
+    """CUDA's, of the wheel that PyTorch and CuPy depend on."""
+    found = importlib.util.find_spec("nvidia.cuda_runtime") if importlib.util.find_spec("nvidia") else None
+    folders = [Path(each, "include") for each in found.submodule_search_locations] if found else []
+    if not any((folder / "cuda_fp16.h").exists() for folder in folders):
+        pytest.skip("CUDA's headers are not in the wheel nvidia-cuda-runtime here")
+    return str(folders[0])
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_nvrtc_compiles_every_instance(headers, architecture):
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram(mixing.KERNELS.read_text(), "mixing.cu", [], [])
+    for name in INSTANCES:
+        nvrtc.addNameExpression(program, name)
+    nvrtc.compileProgram(program, [f"--gpu-architecture={architecture}", "-std=c++17", f"-I{headers}"])
+    assert nvrtc.getProgramLog(program) == "" and len(nvrtc.getCUBIN(program)) > 10_000
+    assert len({nvrtc.getLoweredName(program, name) for name in INSTANCES}) == len(INSTANCES)
+
+
+def symbol(name):
+    return "".join(letter if letter.isalnum() else "_" for letter in name)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The kernels as functions of the CPU."""
+    compiler = shutil.which("g++")
+    if not compiler:
+        pytest.skip("no g++ here")
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "cuda_fp16.h").write_text(HALF)
+    wrappers = [
+        (MIXUP if name.startswith("mixup") else CUTMIX).format(symbol=symbol(name), name=name, t=re.search("<(.*),", name)[1])
+        for name in INSTANCES
+    ]
+    (folder / "host.cpp").write_text(HOST + "".join(wrappers))
+    half = subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-xc++", str(folder / "cuda_fp16.h")], capture_output=True)
+    if half.returncode:
+        pytest.skip("this g++ has no _Float16; 12 has")
+    options = ["-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", f"-I{folder}", f"-I{mixing.KERNELS.parent}"]
+    subprocess.run([compiler, *options, str(folder / "host.cpp"), "-o", str(folder / "host.so")], check=True)
+    return ctypes.CDLL(str(folder / "host.so"))
+
+
+@pytest.fixture
+def on_the_cpu(compiled, monkeypatch):
+    """`_launch` as it is, with CuPy's part done by the CPU; the names of the instances that ran."""
+    ran = []
+    c_types = {np.dtype(np.int32): ctypes.c_int, np.dtype(np.float32): ctypes.c_float}
+
+    def instance(name, device):
+        def launch(blocks, threads, arguments):
+            ran.append(name)
+            numbers = [c_types[np.dtype(type(each))](each.item()) for each in arguments[2:]]
+            getattr(compiled, symbol(name))(*blocks, *threads, *map(ctypes.c_void_p, arguments[:2]), *numbers)
+
+        return launch
+
+    monkeypatch.setattr(mixing, "_compiled", instance)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(from_dlpack=torch.Tensor.data_ptr))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    return ran
+
+
+def images_of(count, side, dtype, memory_format):
+    pixels = torch.randint(0, 256, (count, 3, side, side + 4), generator=torch.Generator().manual_seed(side), dtype=torch.uint8)
+    images = pixels if dtype == torch.uint8 else (pixels.float() / 57 - 2).to(dtype)
+    return images.contiguous(memory_format=memory_format)
+
+
+BOXES = [(0, 0, 0, 0), (3, 1, 9, 8), (0, 0, 1000, 1000), (5, 0, 6, 5)]
+FORMS = [*itertools.product(TYPES, MEMORY_FORMATS.values(), [4, 9, 32], [1, 2, 7, 8, 9, 19])]
+
+
+def test_mixup_is_that_of_pytorch(on_the_cpu):
+    for dtype, memory_format, side, count in FORMS:
+        images = images_of(count, side, dtype, memory_format)
+        for own in (0.0, 0.3, 0.123456789, 1.0):
+            made = mixing._launch("mixup", images, np.float32(own), np.float32(1.0 - own))
+            assert torch.equal(made, mixing.blend_with_previous(images, own)), (dtype, memory_format, side, count, own)
+            assert made.stride() == images.stride()
+    assert set(on_the_cpu) == {name for name in INSTANCES if name.startswith("mixup")}
+
+
+def test_cutmix_is_that_of_pytorch(on_the_cpu, monkeypatch):
+    for dtype, memory_format, side, count in FORMS:
+        images = images_of(count, side, dtype, memory_format)
+        for box in BOXES:
+            box = tuple(min(edge, side + 4 - 4 * (at % 2)) for at, edge in enumerate(box))
+            expected = mixing.paste_previous(images, box)
+            with monkeypatch.context() as patched:
+                patched.setattr(torch.Tensor, "is_cuda", True)
+                made = mixing.paste_previous(images, box)
+            assert torch.equal(made, expected), (dtype, memory_format, side, count, box)
+    assert set(on_the_cpu) == {name for name in INSTANCES if name.startswith("cutmix")}
+
+
+def test_parts_of_a_batch_and_odd_strides(on_the_cpu):
+    """A slice that begins where no 16 bytes do, and images that do not lie one after the other."""
+    whole = images_of(9, 9, torch.float16, torch.contiguous_format)
+    for images in (whole[1:], whole[::2], whole.transpose(2, 3), whole[:, :, 1:]):
+        made = mixing._launch("mixup", images, np.float32(0.25), np.float32(0.75))
+        assert torch.equal(made, mixing.blend_with_previous(images, 0.25))
+
+
+def test_images_are_kept_until_their_event_has_come(monkeypatch):
+    events = []
+
+    def event():
+        events.append(SimpleNamespace(record=lambda: None, query=lambda: done))
+        return events[-1]
+
+    monkeypatch.setattr(torch.cuda, "Event", event)
+    monkeypatch.setattr(mixing, "_being_read", deque())
+    done, alive = False, []
+    for number in range(3):
+        images = torch.full((2,), number)
+        alive.append(weakref.ref(images))
+        mixing.keep_until_read(images)
+    del images
+    assert all(each() is not None for each in alive)
+    done = True
+    mixing.keep_until_read(torch.zeros(1))
+    assert not any(each() is not None for each in alive) and len(events) == 4
