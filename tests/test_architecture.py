@@ -36,7 +36,7 @@ ALLOWED = {
     "plan": {"errors", "geometry", "manifest", "philox"},
     "config": {"errors", "geometry", "headers", "philox"},
     "images": {"config", "demo", "manifest", "progress"},
-    "jobs": {"config", "cpus", "diagnosis", "errors", "headers", "training"},
+    "jobs": {"config", "cpus", "diagnosis", "errors", "headers", "preparation", "training"},
     "readback": set(),
     "memory": {"config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
@@ -44,6 +44,10 @@ ALLOWED = {
     "blame": {"batch", "cpus", "headers", "manifest", "plan"},
     "backends": {"backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
     "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
+    "preparation": {
+        *{"benchmark", "config", "cpus", "errors", "headers", "images", "jobs", "loader", "manifest", "preparation", "progress"},
+        "provenance",
+    },
     "loader": {"backends", "batch", "blame", "config", "errors", "manifest", "plan"},
 }
 
