@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 from their binary versions to a folder of PNGs. No pickle is read: a pickle can run any code.
 
-The format is that of https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a coarse and a fine one) and
-32 × 32 red, then green, then blue values.
+The format is that of https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a coarse and a fine one),
+then 32 × 32 red, green and blue values, one color after the other.
 """
 
 import io
@@ -112,11 +112,9 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
             if not content or len(content) % record:
                 raise PreparationError(f"{archive}: {file} has {len(content):,} bytes, and records of {record:,} do not fill that")
             contents.append(content)
-        splits[split] = _split(b"".join(contents), layout)
-        if splits[split].labels.max() >= len(classes):
-            raise PreparationError(
-                f"{archive}: {split} has label {splits[split].labels.max()}, and there are {len(classes)} classes"
-            )
+        images = splits[split] = _split(b"".join(contents), layout)
+        if images.labels.max() >= len(classes):
+            raise PreparationError(f"{archive}: {split} has label {images.labels.max()}, and there are {len(classes)} classes")
     return classes, splits
 
 

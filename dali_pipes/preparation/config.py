@@ -29,7 +29,8 @@ class PrepareConfig:
         measure: also measure what the loader gains, before against after, in rounds; otherwise only sizes and pixels are told.
         loader: what is measured.
         workload: "loader" reads from the page cache, "cold" from the disk.
-        batch_size, seed, pairs, min_seconds, min_batches, max_warmup_seconds, images, cpus: of the measurement, as for the benchmark.
+        batch_size, seed, pairs, min_seconds, min_batches, max_warmup_seconds, images, cpus: of the measurement, as for the
+            benchmark; `seed` also chooses the images that are compared.
         report: folder for the measurement; a subfolder is made for each.
         overrides: what was given on the command line.
     """
@@ -102,8 +103,8 @@ class PrepareConfig:
             raise ConfigError(f"sha256 is {self.sha256!r}; it takes 64 hexadecimal digits")
         if self.to == "shards" or self.encodes or self.measure or self.exif != "keep":
             raise ConfigError(
-                f"source={self.source} writes PNGs of the pixels as they are; resize, quality, exif, to and measure are for images, "
-                "so prepare the folder that this makes once more, data.root=DIR"
+                f"source={self.source} writes PNGs of the pixels as they are; resize, quality, exif, to and measure are for "
+                "source=images, so run prepare.py once more on the folder that this makes"
             )
         if self.data.root or self.data.train or self.data.val:
             raise ConfigError(

@@ -31,7 +31,7 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
         ids: the source's id of each written image.
 
     Returns:
-        What docs/result.md says of arms, control, work, protocol and provenance, the arms being "before" and "after"; and the folder.
+        What docs/result.md says of arms, control, work, protocol and provenance, with the arms "before" and "after"; and folder.
 
     Raises:
         ConfigError, ArmError: an option cannot work, or a block failed.

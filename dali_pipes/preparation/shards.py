@@ -1,8 +1,9 @@
 """Images to shards: tars in the manner of WebDataset, each sample a file of the image and one of the label.
 
-A sample's files are named by its id, nine digits, and lie next to each other: 000000123.jpg, then 000000123.cls, the class number as
-text. The tars are USTAR and hold neither times nor owners, so that the same images give the same bytes. classes.json beside them is
-the list of class names. WebDataset's convention, that the key is a name up to its first dot: https://github.com/webdataset/webdataset.
+A sample's files are named by its id, nine digits, and lie next to each other: 000000123.jpg, then 000000123.cls, the class number
+as text. The tars are USTAR and hold neither times nor owners, so that the same images give the same bytes. classes.json beside them
+is the list of class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to
+the first dot.
 """
 
 import io
@@ -33,7 +34,6 @@ class ShardWriter:
 
     def __init__(self, record: Record, folder: Path, first: int, limit: int):
         self._record, self._folder, self._number, self._limit = record, folder, first, limit
-        self._members: list[tuple[str, bytes]] = []
         self._tar: tarfile.TarFile | None = None
         self._aside = Path()
 
@@ -125,10 +125,8 @@ def _encoded(source: Manifest, encoding: Encoding | None, sample_id: int) -> Enc
 def _outcome(folder: Path, source: Manifest, encoding: Encoding | None, ids: list[int], kept: int, same: int) -> Outcome:
     left_out = list(source.problems)
     for sample_id in sorted({*range(len(source))} - {*ids}):  # once more for the reason; an earlier run may have left them out
-        reason = _encoded(source, encoding, sample_id)
-        left_out.append(
-            (os.path.relpath(source.path(sample_id), source.root), reason if isinstance(reason, str) else "has changed")
-        )
+        reason, path = _encoded(source, encoding, sample_id), os.path.relpath(source.path(sample_id), source.root)
+        left_out.append((path, reason if isinstance(reason, str) else "could not be decoded by an earlier run"))
     before = source.bytes_each[ids]
     after = sum(file.stat().st_size for file in folder.glob("shard-*.tar"))
     return Outcome(len(ids), same, kept, int(before.sum()), after, left_out)
