@@ -28,7 +28,7 @@ class Record:
         self._content: dict[str, Any] = {"schema": SCHEMA, "options": options, "splits": {}}
         if (out / NAME).exists():
             self._go_on()
-        elif any(entry.name != _SCRATCH for entry in os.scandir(out)):
+        elif {*os.listdir(out)} - {_SCRATCH}:
             raise PreparationError(f"{out} is not empty and was not made by prepare.py; choose another folder, nothing was changed")
         shutil.rmtree(out / _SCRATCH, ignore_errors=True)
         (out / _SCRATCH).mkdir()

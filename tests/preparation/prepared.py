@@ -2,7 +2,11 @@
 
 import hashlib
 import json
+import multiprocessing
+import time
 from pathlib import Path
+
+import psutil
 
 import dali_pipes as dp
 from dali_pipes.config import DataConfig
@@ -39,3 +43,26 @@ def digests(folder) -> dict[str, str]:
 
 def result(out, split="train") -> dict:
     return json.loads((Path(out) / "prepared.json").read_text())["splits"][split]["result"]
+
+
+def killed(until, folder, out, **options) -> None:
+    """Starts preparing in a process of its own, and kills it as soon as `until()`; its workers have to end as well."""
+    process = multiprocessing.get_context("fork").Process(target=prepared, args=(folder, out), kwargs=options)
+    process.start()
+    leader = psutil.Process(process.pid)
+    try:
+        wait_for(lambda: until() or not process.is_alive())
+        assert process.is_alive(), "it was over before it could be killed"
+        workers = leader.children(recursive=True)
+        assert workers
+    finally:
+        process.kill()
+        process.join()
+    wait_for(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers))
+
+
+def wait_for(condition, seconds=60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
