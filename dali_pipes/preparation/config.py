@@ -69,7 +69,8 @@ class PrepareConfig:
         one_of("workload", self.workload, ("loader", "cold"))
         for option in ("resize", "shard_mib", "batch_size", "pairs", "min_batches", "images"):
             at_least(option, getattr(self, option), 1)
-        at_least("agreement_images", self.agreement_images, 0)
+        for option in ("agreement_images", "seed"):
+            at_least(option, getattr(self, option), 0)
         if self.quality is not None:
             within("quality", self.quality, 1, 100)
         if self.out is None:

@@ -13,6 +13,8 @@ from dali_pipes.preparation.jpeg import orientation_tag, suits_hardware, without
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
 
+LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
+
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
@@ -81,6 +83,8 @@ def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
     orientation = orientation_of(image)
     turned = encoding.exif == "apply" and orientation > 1
     size = _smaller(image.size, encoding.resize)
+    if max(size) > LONGEST_SIDE:
+        raise LeftOutError(f"{size[0]} × {size[1]} pixels, and libjpeg writes {LONGEST_SIDE:,} a side at most")
     if size == image.size and not turned and suits_hardware(content):
         return Encoded(without_metadata(content, orientation), "jpg", True)
     pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")  # as loaders do: alpha and profile are dropped

@@ -24,6 +24,16 @@ SCHEMA = 1
 _TIMING = ("workload", "cpus", "batch_size", "seed", "pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images")
 
 
+def measurement(config: PrepareConfig) -> BenchmarkConfig:
+    """The options of the blocks.
+
+    Raises:
+        ConfigError: one of them cannot work.
+    """
+    timing = {name: getattr(config, name) for name in _TIMING}
+    return BenchmarkConfig(transform=config.transform, loaders={BEFORE: config.loader}, arms=[BEFORE], **timing)
+
+
 def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest) -> dict[str, Any]:
     """Blocks of the source and of what was written from it by turns, each in a fresh process, with the same loader and plan.
 
@@ -34,12 +44,11 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
         What docs/result.md says of arms, control, work, protocol and provenance, with the arms "before" and "after"; and folder.
 
     Raises:
-        ConfigError, ArmError: an option cannot work, or a block failed.
+        ArmError: a block failed.
     """
     chosen = np.sort(np.random.default_rng(config.seed).permutation(len(ids))[: config.images])
     images = {BEFORE: source.subset(np.array(ids)[chosen]), AFTER: written.subset(chosen)}
-    timing = {name: getattr(config, name) for name in _TIMING}
-    options = BenchmarkConfig(transform=config.transform, loaders={BEFORE: config.loader}, arms=[BEFORE], **timing)
+    options = measurement(config)
     folder = new_folder(Path(config.report))
     blocks = {name: _blocks(options, config, manifest, folder / name) for name, manifest in images.items()}
     done = _run(options, blocks, plain(config.loader))
@@ -48,7 +57,7 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
         "baseline": BEFORE,
         **result_figures(done, [BEFORE, AFTER], BEFORE, None),
         "work": _work(options, config, folder / BEFORE).plain() | {"loader": plain(config.loader)},
-        "protocol": timing | {"cpus": len(blocks[BEFORE].cpus)},
+        "protocol": {name: getattr(config, name) for name in _TIMING} | {"cpus": len(blocks[BEFORE].cpus)},
         "provenance": {name: provenance(manifest, config.overrides) for name, manifest in images.items()},
         "folder": str(folder),
     }

@@ -1,5 +1,6 @@
 """What was done, for people."""
 
+import os
 from typing import Any
 
 from rich.console import Console
@@ -30,7 +31,8 @@ def print_outcome(console: Console, split: str, outcome: Outcome, difference: di
             table.add_row(f"pixels, {name}", f"{told} of 255 over {difference['images']} images")
     console.print(table)
     for path, why in outcome.left_out:
-        console.print(f"left out: {path}: {why}", markup=False, highlight=False)
+        readable = os.fsencode(path).decode("utf-8", "backslashreplace")
+        console.print(f"left out: {readable}: {why}", markup=False, highlight=False)
 
 
 def print_measured(console: Console, result: dict[str, Any]) -> None:

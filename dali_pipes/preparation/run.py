@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 
 from dali_pipes.errors import ConfigError, PreparationError
 from dali_pipes.images import open_images
@@ -14,11 +15,12 @@ from dali_pipes.preparation.config import QUALITY, PrepareConfig
 from dali_pipes.preparation.difference import folder_difference, shards_difference
 from dali_pipes.preparation.encode import Encoding
 from dali_pipes.preparation.folder import check_order, to_folder
-from dali_pipes.preparation.measure import measure
+from dali_pipes.preparation.measure import measure, measurement
 from dali_pipes.preparation.outcome import Outcome
 from dali_pipes.preparation.record import Record, recorded
 from dali_pipes.preparation.report import print_measured, print_outcome
 from dali_pipes.preparation.shards import to_shards
+from dali_pipes.provenance import provenance
 
 MIB = 2**20
 
@@ -52,6 +54,8 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
 
 
 def _images(config: PrepareConfig, out: Path) -> None:
+    if config.measure:
+        measurement(config)  # what cannot work is told before the work begins
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
     sources = {split: open_images(data, split) for split in splits}
@@ -77,8 +81,11 @@ def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest)
     _check_any(source, outcome)
     written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
     check_order(written, source, ids)
-    difference = folder_difference(config, source, ids, written) if config.agreement_images else None
-    _finish(record, split, outcome, difference)
+    difference = None
+    if config.agreement_images:
+        with _comparing():
+            difference = folder_difference(config, source, ids, written)
+    _finish(config, record, split, source, outcome, difference)
     return ids, written
 
 
@@ -86,13 +93,23 @@ def _pack(config: PrepareConfig, record: Record, split: str, source: Manifest) -
     encoding = _encoding(config) if config.encodes else None
     outcome = to_shards(record, split, source, encoding, config.shard_mib * MIB)
     _check_any(source, outcome)
-    compare = config.encodes and config.agreement_images
-    _finish(record, split, outcome, shards_difference(config, source, record.out / split) if compare else None)
+    difference = None
+    if config.encodes and config.agreement_images:
+        with _comparing():
+            difference = shards_difference(config, source, record.out / split)
+    _finish(config, record, split, source, outcome, difference)
 
 
-def _finish(record: Record, split: str, outcome: Outcome, difference: dict[str, Any] | None) -> None:
-    record.finish(split, outcome.plain() | {"difference": difference})
+def _finish(
+    config: PrepareConfig, record: Record, split: str, source: Manifest, outcome: Outcome, difference: dict[str, Any] | None
+) -> None:
+    origin = provenance(source, config.overrides)
+    record.finish(split, outcome.plain() | {"difference": difference, "provenance": origin})
     print_outcome(console, split, outcome, difference)
+
+
+def _comparing() -> Status:
+    return Console(stderr=True).status("comparing pixels before and after")
 
 
 def _encoding(config: PrepareConfig) -> Encoding:

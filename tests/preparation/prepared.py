@@ -42,7 +42,9 @@ def digests(folder) -> dict[str, str]:
 
 
 def result(out, split="train") -> dict:
-    return json.loads((Path(out) / "prepared.json").read_text())["splits"][split]["result"]
+    found = json.loads((Path(out) / "prepared.json").read_text())["splits"][split]["result"]
+    assert {"date", "hardware", "versions", "data", "commit", "overrides"} == {*found.pop("provenance")}
+    return found
 
 
 def killed(until, folder, out, **options) -> None:

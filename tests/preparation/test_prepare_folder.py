@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from odd_inputs import photo
+from odd_inputs import ODD, photo
 from PIL import Image
 from prepared import config, digests, killed, prepared, result, scan
 
@@ -75,6 +75,22 @@ def test_bad_files_are_named_and_left_out(mixed_folder, tmp_path, capsys):
     told = capsys.readouterr().out
     assert "left out: a/empty.jpg: empty file" in told and "left out: a/half.jpg: cannot be decoded" in told
     assert f"Use them with data.train={folder}" in told
+
+
+def test_a_name_that_is_not_utf8_is_kept_or_told(tmp_path, capfd):
+    (tmp_path / "set/a").mkdir(parents=True)
+    for name in ("name that is not UTF-8", "baseline JPEG 4:2:0"):
+        ODD[name](tmp_path / "set/a/x.jpg")
+    (tmp_path / "set/a" / os.fsdecode(b"\xe9.png")).write_bytes((tmp_path / "set/a/x.jpg").read_bytes()[:-99])
+    folder = prepared(tmp_path / "set", tmp_path / "out", resize=64)
+    assert sorted(os.listdir(os.fsencode(folder / "a"))) == [b"caf\xe9.jpg", b"x.jpg"]
+    assert r"left out: a/\xe9.png: cannot be decoded" in capfd.readouterr().out
+
+
+def test_a_measurement_that_cannot_work_is_told_before_anything_is_written(image_folder, tmp_path):
+    with pytest.raises(dp.ConfigError, match="cpus is 100000"):
+        prepared(image_folder, tmp_path / "out", resize=64, measure=True, cpus=100_000)
+    assert not (tmp_path / "out").exists()
 
 
 def test_quality_alone_keeps_sizes(image_folder, manifest, tmp_path):
