@@ -82,6 +82,12 @@ def test_these_do(tmp_path, name):
     assert suits_hardware((tmp_path / "x.jpg").read_bytes())
 
 
+def test_a_second_scan_is_not_for_the_hardware():
+    *parts, end = segments(JPEG)
+    assert suits_hardware(b"\xff\xd8" + b"".join(part.whole for part in [*parts, end]))
+    assert not suits_hardware(b"\xff\xd8" + b"".join(part.whole for part in [*parts, parts[-1], end]))
+
+
 @given(st.binary(max_size=60), st.integers(0, 3000), st.integers(0, 3000))
 @settings(max_examples=200, deadline=None)
 def test_broken_bytes_are_refused_in_words(junk, start, length):
