@@ -13,6 +13,10 @@ class ManifestError(DaliPipesError, ValueError):
     """A folder, table or saved manifest that does not describe images."""
 
 
+class PreparationError(DaliPipesError, RuntimeError):
+    """A folder that cannot be prepared, or an archive that cannot be read."""
+
+
 class BadSampleError(DaliPipesError, RuntimeError):
     """Image files that failed while a loader was running. `bad_samples` lists (id, path, reason)."""
 

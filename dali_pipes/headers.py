@@ -92,6 +92,17 @@ def decoding_problem(path: StrOrBytesPath) -> str | None:
     return None
 
 
+def orientation_of(image: Image.Image) -> int:
+    """EXIF's orientation, 1–8; 1 if there is none, or none that makes sense."""
+    if "exif" not in image.info:
+        return 1
+    try:
+        orientation = image.getexif().get(EXIF_ORIENTATION, 1)
+    except Exception:  # corrupt EXIF does not make the pixels unusable
+        return 1
+    return orientation if orientation in range(1, 9) else 1
+
+
 def _parse(file: BinaryIO) -> tuple[int, int, int, str, str]:
     magic = file.read(3)
     file.seek(0)
@@ -101,13 +112,7 @@ def _parse(file: BinaryIO) -> tuple[int, int, int, str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Pillow only warns of, `_unusable` refuses
             image = Image.open(file)
-    orientation = 1
-    if "exif" in image.info:
-        try:
-            orientation = image.getexif().get(EXIF_ORIENTATION, 1)
-        except Exception:  # corrupt EXIF does not make the pixels unusable
-            orientation = 1
-    return *image.size, orientation if orientation in range(1, 9) else 1, image.format or "", image.mode
+    return *image.size, orientation_of(image), image.format or "", image.mode
 
 
 def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) -> str | None:

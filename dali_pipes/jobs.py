@@ -22,6 +22,7 @@ from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.headers import MAX_PIXELS
+from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 
@@ -293,6 +294,7 @@ def register() -> None:
     store.store(name="diagnose_schema", node=DiagnoseConfig)
     store.store(name="doctor_schema", node=DoctorConfig)
     store.store(name="tune_schema", node=TuneConfig)
+    store.store(name="prepare_schema", node=PrepareConfig)
     store.store(group="data", name="schema", node=DataConfig)
     store.store(group="model", name="schema", node=ModelConfig)
     store.store(group="optimizer", name="schema", node=OptimizerConfig)

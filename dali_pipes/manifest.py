@@ -221,10 +221,15 @@ class Manifest:
         """(n, 2) heights and widths by sample id, in pixels as stored."""
         return np.stack([self._column("height"), self._column("width")], axis=1)
 
+    @cached_property
+    def bytes_each(self) -> NDArray[np.int64]:
+        """(n,) sizes of the files by sample id."""
+        return self._column("bytes")
+
     @property
     def bytes_in_all(self) -> int:
         """Of the usable files."""
-        return int(self._column("bytes").sum())
+        return int(self.bytes_each.sum())
 
     @cached_property
     def upright_sizes(self) -> NDArray[np.int64]:

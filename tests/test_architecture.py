@@ -38,7 +38,7 @@ ALLOWED = {
     "plan": {"augment", "errors", "geometry", "manifest", "philox"},
     "config": {"augment", "errors", "geometry", "headers", "philox"},
     "images": {"config", "demo", "manifest", "progress"},
-    "jobs": {"config", "cpus", "diagnosis", "errors", "headers", "training"},
+    "jobs": {"config", "cpus", "diagnosis", "errors", "headers", "preparation", "training"},
     "readback": set(),
     "memory": {"config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
@@ -48,6 +48,10 @@ ALLOWED = {
     "backends": {"augment", "backends", "batch", "config", "cpus", "errors", "geometry", "headers", "manifest", "plan"},
     "doctor": {"benchmark", "cpus", "demo", "doctor", "images", "jobs", "manifest", "memory", "nvml", "progress", "telemetry"},
     "mixing": {"batch", "config", "errors", "manifest", "philox"},
+    "preparation": {
+        *{"benchmark", "config", "cpus", "errors", "headers", "images", "jobs", "loader", "manifest", "preparation", "progress"},
+        "provenance",
+    },
     "loader": {"backends", "batch", "blame", "config", "errors", "lookup", "manifest", "mixing", "philox", "plan"},
 }
 

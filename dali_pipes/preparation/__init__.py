@@ -1,0 +1,1 @@
+"""Images made ready once, before training: smaller JPEGs, packed shards, CIFAR unpacked. scripts/prepare.py."""

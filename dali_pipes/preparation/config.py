@@ -1,0 +1,113 @@
+"""What scripts/prepare.py is told."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from dali_pipes.config import DataConfig, at_least, one_of, within
+from dali_pipes.errors import ConfigError
+
+QUALITY = 90
+
+
+@dataclass(kw_only=True, slots=True)
+class PrepareConfig:
+    """scripts/prepare.py. docs/prepare.md says what becomes of an image.
+
+    Attributes:
+        source: "images", those of `data`; "cifar10" or "cifar100", the binary version in `archive`.
+        archive: the .tar.gz as it was downloaded.
+        sha256: of the archive; None: that of the official one.
+        out: folder that gets train/ and val/, whichever is given.
+        to: "folder", with a subfolder for each class, or "shards", tars of JPEGs and labels.
+        resize: the longest that the shorter side may be, in pixels; None: as long as it is.
+        quality: of the JPEGs, 1 to 100; None: 90 if `resize` is given, else nothing is encoded and the bytes stay as they are.
+        exif: "keep" leaves the pixels as they are stored and keeps the orientation as a tag; "apply" turns them upright.
+        shard_mib: size that no shard exceeds, unless a single image does.
+        transform, eval_transform: what the images before and after are compared under.
+        agreement_images: how many of each split are compared; 0: none.
+        measure: also measure what the loader gains, before against after, in rounds; otherwise only sizes and pixels are told.
+        loader: what is measured.
+        workload: "loader" reads from the page cache, "cold" from the disk.
+        batch_size, seed, pairs, min_seconds, min_batches, max_warmup_seconds, images, cpus: of the measurement, as for the
+            benchmark; `seed` also chooses the images that are compared.
+        report: folder for the measurement; a subfolder is made for each.
+        overrides: what was given on the command line.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    source: str = "images"
+    archive: str | None = None
+    sha256: str | None = None
+    out: str | None = None
+    to: str = "folder"
+    resize: int | None = None
+    quality: int | None = None
+    exif: str = "keep"
+    shard_mib: int = 256
+    transform: Any = None
+    eval_transform: Any = None
+    agreement_images: int = 128
+    measure: bool = False
+    loader: Any = None
+    workload: str = "loader"
+    batch_size: int = 64
+    seed: int = 0
+    pairs: int = 6
+    min_seconds: float = 4.0
+    min_batches: int = 8
+    max_warmup_seconds: float = 20.0
+    images: int = 20_000
+    cpus: int | None = None
+    report: str = "runs/prepare"
+    overrides: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        one_of("source", self.source, ("images", "cifar10", "cifar100"))
+        one_of("to", self.to, ("folder", "shards"))
+        one_of("exif", self.exif, ("keep", "apply"))
+        one_of("workload", self.workload, ("loader", "cold"))
+        for option in ("resize", "shard_mib", "batch_size", "pairs", "min_batches", "images"):
+            at_least(option, getattr(self, option), 1)
+        for option in ("agreement_images", "seed"):
+            at_least(option, getattr(self, option), 0)
+        if self.quality is not None:
+            within("quality", self.quality, 1, 100)
+        if self.out is None:
+            raise ConfigError("no folder given for what is made; set out=DIR")
+        if self.source == "images":
+            self._check_images()
+        else:
+            self._check_archive()
+
+    @property
+    def encodes(self) -> bool:
+        """Whether images are decoded and written anew as JPEG, or go in as they are."""
+        return self.resize is not None or self.quality is not None
+
+    def _check_images(self) -> None:
+        if self.archive is not None or self.sha256 is not None:
+            raise ConfigError("archive and sha256 belong to source=cifar10 and source=cifar100; for images set data.train=DIR")
+        if self.to == "folder" and not self.encodes:
+            raise ConfigError(
+                "nothing is asked of the images: resize=N makes them smaller, quality=Q makes JPEGs of them, to=shards packs them"
+            )
+        if self.exif == "apply" and not self.encodes:
+            raise ConfigError("exif=apply turns pixels, and without resize or quality the bytes stay as they are; give quality=Q")
+        if self.measure and self.to == "shards":
+            raise ConfigError("measure=true compares two folders; prepare with to=folder to measure what smaller images gain")
+
+    def _check_archive(self) -> None:
+        if self.archive is None:
+            raise ConfigError(f"source={self.source} needs the archive: archive={self.source.replace('r1', 'r-1')}-binary.tar.gz")
+        if self.sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", self.sha256):
+            raise ConfigError(f"sha256 is {self.sha256!r}; it takes 64 hexadecimal digits")
+        if self.to == "shards" or self.encodes or self.measure or self.exif != "keep":
+            raise ConfigError(
+                f"source={self.source} writes PNGs of the pixels as they are; resize, quality, exif, to and measure are for "
+                "source=images, so run prepare.py once more on the folder that this makes"
+            )
+        if self.data.root or self.data.train or self.data.val:
+            raise ConfigError(
+                f"source={self.source} takes its images from the archive; leave data.root, data.train and data.val out"
+            )

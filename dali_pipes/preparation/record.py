@@ -1,0 +1,116 @@
+"""What a folder was prepared from and how: prepared.json, and the claim that one run has on the folder while it writes."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dali_pipes.errors import PreparationError
+
+SCHEMA = 1
+NAME = "prepared.json"
+_SCRATCH = ".unfinished"
+
+
+class Record:
+    """prepared.json of one folder.
+
+    Attributes:
+        out: the folder.
+    """
+
+    def __init__(self, out: Path, options: dict[str, Any]):
+        self.out = out
+        self._content: dict[str, Any] = {"schema": SCHEMA, "options": options, "splits": {}}
+        if (out / NAME).exists():
+            self._go_on()
+        elif {*os.listdir(out)} - {_SCRATCH}:
+            raise PreparationError(f"{out} is not empty and was not made by prepare.py; choose another folder, nothing was changed")
+        shutil.rmtree(out / _SCRATCH, ignore_errors=True)
+        (out / _SCRATCH).mkdir()
+
+    def begin(self, split: str, source: dict[str, Any]) -> None:
+        """Notes what a split is made of before anything of it is written.
+
+        Raises:
+            PreparationError: it was begun from something else.
+        """
+        known = self._content["splits"].get(split)
+        if known is None:
+            self._content["splits"][split] = {"source": source, "result": None}
+        else:
+            self._must_match(known["source"], source, f"{split} of ")
+        self._save()
+
+    def finish(self, split: str, result: dict[str, Any]) -> None:
+        self._content["splits"][split]["result"] = result
+        self._save()
+
+    def write(self, file: Path, content: bytes) -> None:
+        """A file within the folder, whole or not at all."""
+        aside = self.aside(str(os.getpid()))
+        try:
+            aside.write_bytes(content)
+            aside.replace(file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(file)) from None
+
+    def aside(self, name: str) -> Path:
+        """A path to write to for what is renamed when it is whole; a run that is killed leaves nothing else."""
+        return self.out / _SCRATCH / name
+
+    def _go_on(self) -> None:
+        file = self.out / NAME
+        try:
+            found = json.loads(file.read_text())
+            schema, options, splits = found["schema"], dict(found["options"]), dict(found["splits"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise PreparationError(f"{file} cannot be read ({error}); choose another folder, nothing was changed") from None
+        if schema != SCHEMA:
+            raise PreparationError(f"{file}: schema {schema}, and this version writes {SCHEMA}; choose another folder")
+        self._must_match(options, self._content["options"], "")
+        self._content["splits"] = splits
+
+    def _must_match(self, then: dict[str, Any], now: dict[str, Any], what: str) -> None:
+        differ = [f"{name} was {then.get(name)}, and now is {now.get(name)}" for name in now if then.get(name) != now.get(name)]
+        if differ:
+            raise PreparationError(f"{what}{self.out} was begun otherwise: {'; '.join(differ)}; choose another folder for out=")
+
+    def _save(self) -> None:
+        self.write(self.out / NAME, json.dumps(self._content, indent=1).encode() + b"\n")
+
+    def _close(self) -> None:
+        shutil.rmtree(self.out / _SCRATCH, ignore_errors=True)
+
+
+@contextmanager
+def recorded(out: Path, options: dict[str, Any]) -> Iterator[Record]:
+    """The folder, made if it is not there, for this run alone.
+
+    Raises:
+        PreparationError: another run writes there, it was begun with other options, or it holds something else.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    folder = os.open(out, os.O_RDONLY)
+    try:
+        _claim(folder, out)
+        record = Record(out, options)
+        try:
+            yield record
+        finally:
+            record._close()
+    finally:
+        os.close(folder)
+
+
+def _claim(folder: int, out: Path) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise PreparationError(f"{out}: another run is writing there; wait for its end, or choose another folder") from None
+    except OSError:
+        return  # a file system without locks
