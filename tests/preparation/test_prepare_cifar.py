@@ -147,7 +147,15 @@ def test_a_truncated_archive_is_told(tmp_path, share):
         run(tmp_path / "c.tar.gz", tmp_path / "out", sha256=None)
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>404</html>", gzip.compress(b"no tar"), gzip.compress(b"")])
+NO_ARCHIVES = {
+    "nothing": b"",
+    "a web page": b"<html>404</html>",
+    "no tar": gzip.compress(b"no tar"),
+    "an empty one": gzip.compress(b""),
+}
+
+
+@pytest.mark.parametrize("content", NO_ARCHIVES.values(), ids=NO_ARCHIVES.keys())
 def test_what_is_no_archive_is_told(tmp_path, content):
     (tmp_path / "c.tar.gz").write_bytes(content)
     with pytest.raises(dp.DaliPipesError, match=r"is damaged or cut short|holds no"):
