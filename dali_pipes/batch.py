@@ -16,7 +16,7 @@ class Batch:
     Attributes:
         images: (N, 3, H, W), float32, float16 or uint8, contiguous or channels_last.
         labels: (N,) int64 class numbers.
-        ids: (N,) int64 sample ids; `manifest.path(id)` names the file.
+        ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
     """
 
     images: torch.Tensor

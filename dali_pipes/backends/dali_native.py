@@ -24,6 +24,10 @@ class DaliNativeBackend:
     def __init__(self, manifest: Manifest, transform: Transform, config: DaliNativeConfig, batch_size: int, device: torch.device):
         if not isinstance(transform, TrainTransform):
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
+        if not manifest.whole_files:
+            raise ConfigError(
+                "loader=dali_native reads files of one image each, and these lie in shards; use loader=dali or dali_cpu"
+            )
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device = device
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
