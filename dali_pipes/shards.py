@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -10,7 +11,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-from dali_pipes import tar
+from dali_pipes import tar, tfrecord
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import Check, Header, examine, os_problem
 from dali_pipes.progress import track
@@ -18,6 +19,7 @@ from dali_pipes.storage import Part, PartFile
 
 CLASSES_FILE = "classes.json"
 MOST_CLASSES = 1_000_000
+_TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is what TensorFlow's scripts call them
 _READ_AT_ONCE = 8192  # bytes; most headers lie in them
 
 
@@ -120,4 +122,6 @@ def _useless(part: Part, mtime_ns: int) -> tuple[Part, Header]:
 
 
 def _format(name: str) -> Callable[[int, int], Iterator[Part]] | None:
-    return tar.parts if name.endswith(".tar") else None
+    if name.endswith(".tar"):
+        return tar.parts
+    return tfrecord.parts if _TFRECORD.search(name) else None

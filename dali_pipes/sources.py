@@ -28,6 +28,8 @@ def list_image_folder(root: Path) -> Listing:
         raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
+        for file in sorted(root.glob("*.parquet"))[:1]:
+            _refuse_embedded_images(file)
         raise ManifestError(f"{root}: no class folders in it; put the images of each class into a subfolder of their own")
     paths, labels = [], []
     for label, name in enumerate(classes):
@@ -45,6 +47,8 @@ def list_table(file: Path) -> Listing:
     """Class names, paths and labels out of the columns `path` and `label` of a CSV or Parquet file."""
     if not file.is_file():
         raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns path and label")
+    if file.suffix == ".parquet":
+        _refuse_embedded_images(file)
     try:
         table = pq.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
         paths, names = table["path"].to_pylist(), table["label"]
@@ -64,6 +68,20 @@ def list_table(file: Path) -> Listing:
         numbers = {name: number for number, name in enumerate(classes)}
         labels = [numbers[name] for name in names.cast(pa.string()).to_pylist()]
     return classes, [os.fsencode(path) for path in paths], labels
+
+
+def _refuse_embedded_images(file: Path) -> None:
+    """Hugging Face's image column: the encoded images themselves, in compressed pages, so that none can be read alone."""
+    try:
+        types = {field.name: field.type for field in pq.read_schema(file)}
+    except (pa.ArrowException, OSError):
+        return
+    for name, kind in types.items():
+        if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0 and "path" not in types:
+            raise ManifestError(
+                f"{file}: holds the images themselves, in its column {name}; Parquet's pages cannot be read image by image, so write "
+                "them as tar shards first (docs/shards.md has the lines)"
+            )
 
 
 def read_headers(

@@ -6,6 +6,7 @@ import shutil
 import tarfile
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from make_shards import add, tar_shards
@@ -157,3 +158,12 @@ def test_exif_is_read(tmp_path):
 def test_dali_native_says_that_it_cannot(folder):
     with pytest.raises(dp.ConfigError, match="these lie in shards; use loader=dali"):
         dp.build_loader(scan(folder), DaliNativeConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=4)
+
+
+def test_images_inside_parquet_are_refused_with_what_to_do(tmp_path):
+    """Hugging Face's layout of a column of images."""
+    images = pa.array([{"bytes": b"x", "path": "a.jpg"}])
+    pq.write_table(pa.table({"image": images, "label": [0]}), tmp_path / "train-00000-of-00001.parquet")
+    for source in (tmp_path, tmp_path / "train-00000-of-00001.parquet"):
+        with pytest.raises(ManifestError, match=r"in its column image; .* write them as tar shards first \(docs/shards\.md"):
+            scan(source)
