@@ -79,8 +79,8 @@ def _refuse_embedded_images(file: Path) -> None:
     for name, kind in types.items():
         if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0 and "path" not in types:
             raise ManifestError(
-                f"{file}: holds the images themselves, in its column {name}; Parquet's pages cannot be read image by image, so write "
-                "them as tar shards first (docs/shards.md has the lines)"
+                f"{file}: holds the images themselves, in its column {name}; Parquet's pages cannot be read image by image, so "
+                "write them as tar shards first (docs/shards.md has the lines)"
             )
 
 
