@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import MAX_PIXELS, Check, Header
-from dali_pipes.shards import Found, class_names, is_shard, read_shards, shard_names
+from dali_pipes.remote import Stamp, copy_of, is_remote
+from dali_pipes.shards import Found, class_names, is_shard, list_shards, read_shards
 from dali_pipes.sources import list_image_folder, list_table, read_headers
 from dali_pipes.storage import Extent, Reader
 
@@ -50,13 +51,13 @@ class Manifest:
     Sample ids number the usable images from 0; one with a problem has none and is never loaded.
 
     Attributes:
-        root: folder that the paths are relative to.
+        root: folder that the paths are relative to, or the URL of one, as text.
         classes: class names; a label is a place in this list.
         table: every image, usable or not, with the columns of `SCHEMA`.
     """
 
     def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
-        self.root, self.classes, self.table = Path(root), classes, table.combine_chunks()
+        self.root, self.classes, self.table = _place(root), classes, table.combine_chunks()
         _check(self)
 
     @classmethod
@@ -73,7 +74,7 @@ class Manifest:
         """Reads the headers of all images under `root`: one folder a class, subfolders included, or shards.
 
         Args:
-            root: a folder of class folders, a folder of shards, or one shard (docs/shards.md).
+            root: a folder of class folders, a folder of shards or the URL of one, or one shard (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so finds truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
             cache: a Parquet file; files that are unchanged since it was written (size and modification time) are not read
@@ -84,14 +85,15 @@ class Manifest:
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        root, check = Path(os.path.abspath(root)), Check(verify, max_pixels)
+        place, check = _place(root), Check(verify, max_pixels)
         known = _remembered(Path(cache)) if cache else None
-        if shards := shard_names(root):
-            manifest = cls._of_shards(root.parent if root.is_file() else root, shards, check, known, workers, progress)
+        folder, shards = list_shards(place)
+        if shards or isinstance(folder, str):
+            manifest = cls._of_shards(folder, shards, check, known, workers, progress)
         else:
-            classes, paths, labels = list_image_folder(root)
-            headers = read_headers(root, paths, check, known._headers() if known else None, workers, progress)
-            manifest = cls(root, classes, _table(paths, labels, headers))
+            classes, paths, labels = list_image_folder(folder)
+            headers = read_headers(folder, paths, check, known._headers() if known else None, workers, progress)
+            manifest = cls(folder, classes, _table(paths, labels, headers))
         if cache:
             try:
                 manifest.save(cache)
@@ -101,15 +103,21 @@ class Manifest:
 
     @classmethod
     def _of_shards(
-        cls, root: Path, names: list[bytes], check: Check, known: "Manifest | None", workers: int | None, progress: bool
+        cls,
+        root: Path | str,
+        shards: dict[bytes, Stamp],
+        check: Check,
+        known: "Manifest | None",
+        workers: int | None,
+        progress: bool,
     ) -> Self:
-        tables = known._unchanged_shards(root, names, check) if known else {}
-        missing = [name for name in names if name not in tables]
+        tables = known._unchanged_shards(root, shards, check) if known else {}
+        missing = {name: stamp for name, stamp in shards.items() if name not in tables}
         for name, found in zip(missing, read_shards(root, missing, check, workers, progress), strict=True):
             tables[name] = _shard_table(name, found)
-        table = pa.concat_tables([tables[name] for name in names])
+        table = pa.concat_tables([tables[name] for name in shards])
         if not len(table):
-            raise ManifestError(f"{root}: its {len(names)} shards hold no image; each needs images with a label of the same key")
+            raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
         classes = class_names(root, 1 + max(pc.max(table["label"]).as_py(), -1))
         unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
         problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
@@ -154,7 +162,7 @@ class Manifest:
         try:
             table = pq.read_table(file)
             head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-            root, classes = Path(head["root"]), head["classes"]
+            root, classes = head["root"], head["classes"]
             for name in _WHOLE_FILE.keys() - set(table.column_names):
                 table = table.append_column(
                     SCHEMA.field(name), pa.repeat(pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type), len(table))
@@ -183,15 +191,15 @@ class Manifest:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder that remembers scans of folders, one file for each root.
         """
-        source = Path(source)
-        if (source.is_file() and not is_shard(source)) or source.suffix in (".parquet", ".csv"):
+        source = str(source) if is_remote(source) else Path(source)
+        if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (".parquet", ".csv")):
             if source.suffix == ".parquet" and _is_saved_manifest(source):
                 return cls.load(source)
             return cls.from_table(source, verify=verify, max_pixels=max_pixels, progress=progress)
         cache = None
         if cache_dir:
-            key = hashlib.sha256(os.fsencode(os.path.abspath(source))).hexdigest()[:16]
-            cache = Path(cache_dir, f"{source.name or 'root'}-{key}.parquet")
+            key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
+            cache = Path(cache_dir, f"{Path(source).name or 'root'}-{key}.parquet")
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, progress=progress)
 
     def save(self, file: str | Path) -> None:
@@ -260,7 +268,10 @@ class Manifest:
         return self._members.offsets[0] == self._members.offsets[-1]
 
     def path(self, sample_id: int) -> Path:
-        """The file of one sample, or the one that holds it."""
+        """The file of one sample, or the one that holds it; of a remote one its local copy, which may not be there yet."""
+        if isinstance(self.root, str):
+            extent = self.extent(sample_id)
+            return copy_of(extent.file, extent.stamp)
         return self.root / os.fsdecode(self._paths[sample_id])
 
     def extent(self, sample_id: int) -> Extent:
@@ -313,7 +324,7 @@ class Manifest:
         """(n, 4): offset and length of each sample, size and modification time of its file."""
         return np.stack([self._column(name) for name in ("offset", "bytes", "file_bytes", "mtime_ns")], axis=1)
 
-    def _unchanged_shards(self, root: Path, names: list[bytes], check: Check) -> dict[bytes, pa.Table]:
+    def _unchanged_shards(self, root: Path | str, shards: dict[bytes, Stamp], check: Check) -> dict[bytes, pa.Table]:
         """The rows of each shard that has not changed since and was checked as closely.
 
         One that could not be read to its end, or has a problem that is not of the bytes alone, is left out.
@@ -326,7 +337,7 @@ class Manifest:
             self.table["path"][int(start)].as_py(): self.table.slice(start, end - start)
             for start, end in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
         }
-        return {name: rows[name] for name in names if name in rows and _same_shard(root, name, rows[name], check)}
+        return {name: rows[name] for name in shards if name in rows and _same_shard(shards[name], rows[name], check)}
 
     def _headers(self) -> dict[bytes, Header]:
         good = self.table.filter(self.table["problem"].is_null())
@@ -376,12 +387,12 @@ def _table(paths: list[bytes], labels: list[int], headers: list[Header]) -> pa.T
     return pa.table([paths, labels, *map(list, zip(*headers, strict=True)), *whole], schema=SCHEMA)
 
 
-def _same_shard(root: Path, name: bytes, rows: pa.Table, check: Check) -> bool:
-    try:
-        stat = os.stat(os.path.join(os.fsencode(root), name))
-    except OSError:
-        return False
-    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != (stat.st_size, stat.st_mtime_ns):
+def _place(root: str | Path) -> Path | str:
+    return str(root) if is_remote(root) else Path(os.path.abspath(root))
+
+
+def _same_shard(stamp: Stamp, rows: pa.Table, check: Check) -> bool:
+    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != stamp:
         return False
     usable, pixels = rows["problem"].is_null().to_numpy(), rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
     looked_at = check.verify == "header" or rows["decoded"].to_numpy()[usable].all()

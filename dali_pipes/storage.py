@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.remote import is_remote, open_copy
+
 
 class Extent(NamedTuple):
     """Where one image lies.
 
     Attributes:
-        file: path of the file.
+        file: path of the file, or its URL.
         member: what the image is called inside the file; "" if it is the file, and then nothing below is looked at.
         offset, length: where its bytes begin in the file, and how many they are.
         stamp: size in bytes and modification time in nanoseconds of the file when it was scanned.
@@ -85,7 +87,7 @@ class _Opened:
     """A file that is open as long as somebody uses it, so that no other thread closes it under a read."""
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):
-        self.number = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        self.number = open_copy(file, stamp) if stamp and is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         stat = os.fstat(self.number)
         self.size = stat.st_size
         if stamp and stamp != (stat.st_size, stat.st_mtime_ns):

@@ -137,7 +137,8 @@ def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     assert again.table.equals(first.table) and read == []
     changed = folder / "shard-000002.tar"
     os.utime(changed, ns=(0, changed.stat().st_mtime_ns + 1))
-    assert scan(folder, cache_dir=tmp_path / "cache").fingerprint == first.fingerprint and read == [os.fsencode(changed)]
+    assert scan(folder, cache_dir=tmp_path / "cache").fingerprint == first.fingerprint and len(read) == 1
+    assert read[0][0] == os.fsencode(changed)
     (folder / "shard-000001.tar").unlink()
     assert len(scan(folder, cache_dir=tmp_path / "cache")) == 26 and len(read) == 1
     assert len(scan(folder, cache_dir=tmp_path / "cache", verify="full")) == 26 and len(read) == 4
