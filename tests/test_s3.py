@@ -10,7 +10,9 @@ from make_shards import tar_shards
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError, remote
 
-server = pytest.importorskip("moto.server", reason="needs moto[s3] and flask, an S3 on this machine (pip install 'dali_pipes[dev]')")
+server = pytest.importorskip(
+    "moto.server", reason="needs moto[s3] and flask, an S3 on this machine (pip install 'dali_pipes[dev]')"
+)
 pytest.importorskip("s3fs", reason="needs s3fs (pip install 'dali_pipes[s3]')")
 boto3 = pytest.importorskip("boto3")
 # what the libraries themselves leave to the garbage collector when a connection breaks

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -168,3 +169,15 @@ def test_images_inside_parquet_are_refused_with_what_to_do(tmp_path):
     for source in (tmp_path, tmp_path / "train-00000-of-00001.parquet"):
         with pytest.raises(ManifestError, match=r"in its column image; .* write them as tar shards first \(docs/shards\.md"):
             scan(source)
+
+
+def test_the_documented_lines_turn_parquet_into_shards(manifest, tmp_path, monkeypatch):
+    rows = [{"image": {"bytes": manifest.read(number).tobytes(), "path": None}, "label": number % 3} for number in range(5)]
+    pq.write_table(pa.Table.from_pylist(rows * 14), tmp_path / "train-00000-of-00257.parquet")
+    (tmp_path / "shards").mkdir()
+    monkeypatch.chdir(tmp_path)
+    doc = (Path(__file__).parents[1] / "docs" / "shards.md").read_text()
+    exec(doc.split("```python\n")[-1].split("```")[0])
+    shards = scan(tmp_path / "shards")
+    assert not shards.problems and shards.labels.tolist() == [number % 3 for number in range(5)] * 14
+    assert shards.read(66).tobytes() == manifest.read(1).tobytes()

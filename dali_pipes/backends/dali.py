@@ -43,8 +43,6 @@ class DaliBackend:
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
-        if not self._manifest.whole_files:
-            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
         self._pipeline = self.pipeline(rows)
         outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
         labels = torch.from_numpy(self._manifest.labels).to("cpu" if self.device_id is None else self._device)
@@ -61,6 +59,8 @@ class DaliBackend:
             "device_id": self.device_id,
             "prefetch_queue_depth": self._config.prefetch_queue_depth,
         }
+        if not self._manifest.whole_files:
+            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
         return _planned_pipeline(self._manifest, self._transform, self._config, rows, self._read_ahead, **settings)
 
     def close(self) -> None:
