@@ -279,8 +279,8 @@ class DataConfig:
 
     Attributes:
         root: folder that holds train/ and val/.
-        train, val: a folder with a subfolder for each class, a CSV or Parquet table of path and label, or a saved manifest;
-            None: the folder of that name in `root`.
+        train, val: a folder with a subfolder for each class, a folder or URL of shards, a CSV or Parquet table of path and label,
+            or a saved manifest; None: the folder of that name in `root`.
         cache_dir: where scans are remembered; None: nowhere.
         demo: `root` is the demo set, and it is made if it is not there.
     """

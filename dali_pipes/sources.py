@@ -17,6 +17,7 @@ from dali_pipes.progress import track
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+_COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _CHUNK = 256  # files per task of the pool
 
 Listing = tuple[list[str], list[bytes], list[int]]  # class names; path and label of each file
@@ -28,8 +29,7 @@ def list_image_folder(root: Path) -> Listing:
         raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
-        for file in sorted(root.glob("*.parquet"))[:1]:
-            _refuse_embedded_images(file)
+        _refuse_other_containers(root)
         raise ManifestError(f"{root}: no class folders in it; put the images of each class into a subfolder of their own")
     paths, labels = [], []
     for label, name in enumerate(classes):
@@ -68,6 +68,15 @@ def list_table(file: Path) -> Listing:
         numbers = {name: number for number, name in enumerate(classes)}
         labels = [numbers[name] for name in names.cast(pa.string()).to_pylist()]
     return classes, [os.fsencode(path) for path in paths], labels
+
+
+def _refuse_other_containers(root: Path) -> None:
+    """Files of many images of which none can be read alone."""
+    for file in sorted(root.iterdir()):
+        if file.suffix == ".parquet":
+            _refuse_embedded_images(file)
+        if file.name.endswith(_COMPRESSED):
+            raise ManifestError(f"{file}: is compressed, so that no image in it can be read alone; unpack it to a .tar")
 
 
 def _refuse_embedded_images(file: Path) -> None:

@@ -123,6 +123,13 @@ def test_shards_without_a_sample(tmp_path):
         scan(tmp_path)
 
 
+def test_compressed_shards_are_refused(folder, tmp_path):
+    (tmp_path / "packed").mkdir()
+    shutil.copy(folder / "shard-000000.tar", tmp_path / "packed" / "shard-000000.tar.gz")
+    with pytest.raises(ManifestError, match=r"shard-000000\.tar\.gz: is compressed, .* unpack it to a \.tar"):
+        scan(tmp_path / "packed")
+
+
 def test_a_folder_of_classes_stays_one_whatever_lies_in_it(manifest, folder, tmp_path):
     shutil.copytree(manifest.root, tmp_path / "set")
     shutil.copy(folder / "shard-000000.tar", tmp_path / "set")

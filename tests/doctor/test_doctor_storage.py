@@ -1,11 +1,13 @@
 import shutil
 
 import pytest
+from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.doctor import storage
 from dali_pipes.doctor.storage import files, not_asked, page_cache, read_speed, sample, storage_speed
+from dali_pipes.images import read_all
 from dali_pipes.storage import Extent
 
 
@@ -60,6 +62,17 @@ def test_files_that_stay_in_memory_have_no_speed(images, monkeypatch, share, why
 def test_too_few_images_have_no_speed(images, monkeypatch):
     finding = storage_speed(images.subset(range(3)), 0)
     assert finding.status == "warning" and finding.found == "unknown: 3 images are too few"
+
+
+def test_images_in_shards(images, tmp_path):
+    shards = dp.Manifest.open(tar_shards(images, tmp_path / "shards"), progress=False)
+    evict(files(sample(shards, 1000)))
+    if resident_share(files(sample(shards, 1000))) != 0:
+        pytest.skip("this file system keeps its pages (tmpfs)")
+    assert "0% of it is there now" in page_cache(shards).found
+    assert storage_speed(shards, 0).status == "ok"
+    read_all(shards)
+    assert "100% of it is there now" in page_cache(shards).found
 
 
 @pytest.mark.parametrize("threads", [1, 8])
