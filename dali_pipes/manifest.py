@@ -433,5 +433,9 @@ def _check(manifest: Manifest) -> None:
         raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
     if len(labels) and manifest.sizes.min() < 1:
         raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")
+    if len(labels) and not manifest.whole_files:
+        offset, length, file_bytes, _ = manifest._places.T
+        if offset.min() < 0 or length.min() < 0 or (offset > file_bytes - length).any():
+            raise ManifestError(f"{manifest.root}: the manifest has images that reach beyond their shard; scan the images again")
     if len(labels) and pc.any(pc.match_substring_regex(table["path"], rb"^/|\x00")).as_py():
         raise ManifestError(f"{manifest.root}: the manifest has a path that is absolute or has a NUL byte; scan the images again")

@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, keep: int | None = None):
         self._keep = keep
-        self._opened = lru_cache(keep or max(16, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)))(_Opened)
+        self._opened = lru_cache(keep or _may_keep())(_Opened)
 
     def read(self, extent: Extent) -> NDArray[np.uint8]:
         """The encoded bytes, in an array of their own.
@@ -125,6 +125,11 @@ class PartFile(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+
+def _may_keep() -> int:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1024 if allowed == resource.RLIM_INFINITY else max(16, min(1024, allowed // 4))
 
 
 def _read(number: int, offset: int, length: int) -> NDArray[np.uint8]:

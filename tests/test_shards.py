@@ -68,6 +68,18 @@ def test_a_manifest_from_before_there_were_shards(manifest, tmp_path):
     assert old.read(5).tobytes() == manifest.path(5).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("offset", -1), ("offset", 2**62), ("bytes", 2**62), ("bytes", -5), ("file_bytes", 10)]
+)
+def test_a_manifest_that_would_read_outside_its_shard_is_refused(folder, column, value):
+    table = scan(folder).table
+    values = table[column].to_pylist()
+    values[2] = value
+    forged = table.set_column(table.schema.get_field_index(column), column, pa.array(values, pa.int64()))
+    with pytest.raises(ManifestError, match="reach beyond their shard"):
+        Manifest(folder, ["a"] * 5, forged)
+
+
 def test_numbers_are_the_names_where_there_is_no_classes_file(folder):
     (folder / "classes.json").unlink()
     assert scan(folder).classes == ["0", "1", "2", "3", "4"]
