@@ -1,12 +1,13 @@
 """Which file made a batch fail. Backends cannot tell: DALI's errors name no file, or another one."""
 
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 
 import numpy as np
 
 from dali_pipes.batch import Backend
 from dali_pipes.cpus import available_cpus
-from dali_pipes.headers import Check, read_header
+from dali_pipes.headers import Check, examine, os_problem
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
 
@@ -28,7 +29,11 @@ def find_bad(manifest: Manifest, rows: Rows, backend: Backend) -> dict[int, str]
 
 
 def _problem(manifest: Manifest, sample_id: int) -> str | None:
-    header = read_header(manifest.path(sample_id), Check(verify="full"))
+    try:
+        encoded = manifest.read(sample_id)
+    except OSError as error:
+        return os_problem(error)
+    header = examine(BytesIO(encoded.data), len(encoded), 0, Check(verify="full"))
     if header.problem:
         return header.problem
     height, width = manifest.sizes[sample_id]

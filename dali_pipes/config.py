@@ -237,6 +237,7 @@ class DaliConfig:
         hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it together with num_threads.
         decode: "region" decodes the planned window only, "whole" decodes the image and cuts the window out.
         jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
+        read_threads: threads that read images out of shards, all but idle; DALI itself reads files of one image.
     """
 
     device: str = "auto"
@@ -245,12 +246,14 @@ class DaliConfig:
     hw_decoder_load: float = 0.65
     decode: str = "region"
     jpeg_fancy_upsampling: bool = True
+    read_threads: int = 8
 
     def __post_init__(self) -> None:
         one_of("loader.device", self.device, ("auto", "gpu", "cpu"))
         one_of("loader.decode", self.decode, ("region", "whole"))
         at_least("loader.num_threads", self.num_threads, 1)
         at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
+        at_least("loader.read_threads", self.read_threads, 1)
         within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
 
 
@@ -355,8 +358,8 @@ class DataConfig:
 
     Attributes:
         root: folder that holds train/ and val/.
-        train, val: a folder with a subfolder for each class, a CSV or Parquet table of path and label, or a saved manifest;
-            None: the folder of that name in `root`.
+        train, val: a folder with a subfolder for each class, a folder or URL of shards, a CSV or Parquet table of path and label,
+            or a saved manifest; None: the folder of that name in `root`.
         label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
         cache_dir: where scans are remembered; None: nowhere.
         demo: `root` is the demo set, and it is made if it is not there.

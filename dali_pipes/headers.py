@@ -60,32 +60,39 @@ class Check:
 
 def read_header(path: StrOrBytesPath, check: Check = Check()) -> Header:
     """Reads the header of one file. Never raises on account of the file: what is wrong stands in `problem`."""
+    size, mtime_ns = 0, 0
     try:
         stat = os.stat(path)
+        size, mtime_ns = stat.st_size, stat.st_mtime_ns
+        with open(path, "rb") as file:
+            return examine(file, size, mtime_ns, check)
     except OSError as error:
-        return Header(0, 0, 0, 0, 1, "", False, _os_problem(error))
-    if not stat.st_size:
-        return Header(0, stat.st_mtime_ns, 0, 0, 1, "", False, "empty file")
+        return Header(size, mtime_ns, 0, 0, 1, "", False, os_problem(error))
+
+
+def examine(file: BinaryIO, size: int, mtime_ns: int, check: Check = Check()) -> Header:
+    """Reads the header of an open image of `size` bytes; as `read_header` does."""
+    if not size:
+        return Header(0, mtime_ns, 0, 0, 1, "", False, "empty file")
     width, height, orientation, format = 0, 0, 1, ""
     try:
-        with open(path, "rb") as file:
-            width, height, orientation, format, mode = _parse(file)
+        width, height, orientation, format, mode = _parse(file)
         problem = _unusable(height, width, format, mode, check.max_pixels)
         if check.verify == "full" and not problem:
-            problem = decoding_problem(path)
+            problem = decoding_problem(file)
     except OSError as error:
-        problem = "not an image, or its header is broken" if error.errno is None else _os_problem(error)
+        problem = "not an image, or its header is broken" if error.errno is None else os_problem(error)
     except Image.DecompressionBombError:
         problem = f"more than {check.max_pixels:,} pixels"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
-    return Header(stat.st_size, stat.st_mtime_ns, height, width, orientation, format, check.verify == "full", problem)
+    return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem)
 
 
-def decoding_problem(path: StrOrBytesPath) -> str | None:
+def decoding_problem(file: BinaryIO) -> str | None:
     """Decodes the whole image with Pillow."""
     try:
-        with Image.open(os.fsdecode(path), formats=FORMATS) as image:
+        with Image.open(file, formats=FORMATS) as image:
             image.load()
     except Exception as error:  # whatever the decoder says, this file is the one
         return f"cannot be decoded ({error})"
@@ -127,5 +134,6 @@ def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) 
     return None
 
 
-def _os_problem(error: OSError) -> str:
+def os_problem(error: OSError) -> str:
+    """What the system says of a file, in the words of `Header.problem`."""
     return (error.strerror or str(error)).lower()

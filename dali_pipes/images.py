@@ -1,7 +1,6 @@
 """From what a user said to a manifest, and to as much of it as is measured."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from dali_pipes.config import DataConfig
 from dali_pipes.demo import make_demo_set
 from dali_pipes.manifest import Manifest
 from dali_pipes.progress import track
+from dali_pipes.storage import Reader
 
 LEAST_EPOCH = 5_000  # images
 
@@ -43,12 +43,9 @@ def repeated(manifest: Manifest) -> Manifest:
 
 
 def read_all(manifest: Manifest) -> None:
-    """Reads every file, so that it lies in the page cache if that has room for it."""
+    """Reads every image, so that it lies in the page cache if that has room for it."""
+    reader = Reader()
     with ThreadPoolExecutor(8) as pool:
-        paths = (manifest.path(sample_id) for sample_id in range(len(manifest)))
-        for _ in track(pool.map(_read, paths), "reading the images into the page cache", len(manifest)):
+        sizes = pool.map(lambda sample_id: len(reader.read(manifest.extent(sample_id))), range(len(manifest)))
+        for _ in track(sizes, "reading the images into the page cache", len(manifest)):
             pass
-
-
-def _read(path: Path) -> None:
-    path.read_bytes()

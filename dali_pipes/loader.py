@@ -144,7 +144,7 @@ class Loader:
 
     Attributes:
         plan: what is loaded, and in which order.
-        bad_samples: (id, path, reason) of the images that failed so far.
+        bad_samples: (id, path, reason) of the images that failed so far; the path of one in a shard is SHARD/MEMBER.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class Loader:
         rows = next(self._rows())
         where = f"epoch {rows.epoch}, step {rows.step}"
         found = [
-            (sample_id, str(self.plan.manifest.path(sample_id)), why)
+            (sample_id, self.plan.manifest.name(sample_id), why)
             for sample_id, why in find_bad(self.plan.manifest, rows, self._backend).items()
         ]
         if not found:

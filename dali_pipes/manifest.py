@@ -1,4 +1,4 @@
-"""Which images there are: one row per file, with what a loader must know before it decodes anything."""
+"""Which images there are: one row per image, with what a loader must know before it decodes anything."""
 
 import hashlib
 import json
@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from dali_pipes import targets
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import MAX_PIXELS, Check, Header
+from dali_pipes.remote import Stamp, copy_of, is_remote
+from dali_pipes.shards import Found, class_names, is_shard, list_shards, read_shards
 from dali_pipes.sources import list_image_folder, list_table, read_headers
+from dali_pipes.storage import Extent, Reader
 
 SCHEMA = pa.schema(
     {
@@ -32,26 +35,30 @@ SCHEMA = pa.schema(
         "format": pa.string(),
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
+        "member": pa.binary(),  # what the image is called in a file that holds many; empty: it is the file
+        "offset": pa.int64(),  # where it begins in that file
+        "file_bytes": pa.int64(),  # size of that file
     }
 )
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0}  # what a manifest says that knows of no others
 _METADATA_KEY = b"dali_pipes"
 
 log = logging.getLogger(__name__)
 
 
 class Manifest:
-    """The images of one data set, in the order of torchvision's ImageFolder.
+    """The images of one data set, in the order of torchvision's ImageFolder, or as they lie in shards.
 
-    Sample ids number the usable files from 0; a file with a problem has none and is never loaded.
+    Sample ids number the usable images from 0; one with a problem has none and is never loaded.
 
     Attributes:
-        root: folder that the paths are relative to.
+        root: folder that the paths are relative to, or the URL of one, as text.
         classes: class names; a label is a place in this list.
-        table: every file, usable or not, with the columns of `SCHEMA`, and further ones of numbers as "column:NAME".
+        table: every image, usable or not, with the columns of `SCHEMA`, and further ones of numbers as "column:NAME".
     """
 
     def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
-        self.root, self.classes, self.table = Path(root), classes, table.combine_chunks()
+        self.root, self.classes, self.table = _place(root), classes, table.combine_chunks()
         _check(self)
 
     @classmethod
@@ -65,9 +72,10 @@ class Manifest:
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of all images under `root`, one folder a class, subfolders included.
+        """Reads the headers of all images under `root`: one folder a class, subfolders included, or shards.
 
         Args:
+            root: a folder of class folders, a folder of shards or the URL of one, or one shard (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so finds truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
             cache: a Parquet file; files that are unchanged since it was written (size and modification time) are not read
@@ -78,20 +86,43 @@ class Manifest:
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        root = Path(os.path.abspath(root))
-        classes, paths, labels = list_image_folder(root)
+        place, check = _place(root), Check(verify, max_pixels)
         known = _remembered(Path(cache)) if cache else None
-        manifest = cls(
-            root,
-            classes,
-            _table(paths, pa.array(labels), read_headers(root, paths, Check(verify, max_pixels), known, workers, progress)),
-        )
+        folder, shards = list_shards(place)
+        if shards or isinstance(folder, str):
+            manifest = cls._of_shards(folder, shards, check, known, workers, progress)
+        else:
+            classes, paths, labels = list_image_folder(folder)
+            headers = read_headers(folder, paths, check, known._headers() if known else None, workers, progress)
+            manifest = cls(folder, classes, _table(paths, pa.array(labels), headers))
         if cache:
             try:
                 manifest.save(cache)
             except OSError as error:
                 log.warning("the scan cannot be remembered in %s (%s); go on without", cache, error.strerror)
         return manifest
+
+    @classmethod
+    def _of_shards(
+        cls,
+        root: Path | str,
+        shards: dict[bytes, Stamp],
+        check: Check,
+        known: "Manifest | None",
+        workers: int | None,
+        progress: bool,
+    ) -> Self:
+        tables = known._unchanged_shards(root, shards, check) if known else {}
+        missing = {name: stamp for name, stamp in shards.items() if name not in tables}
+        for name, found in zip(missing, read_shards(root, missing, check, workers, progress), strict=True):
+            tables[name] = _shard_table(name, found)
+        table = pa.concat_tables([tables[name] for name in shards])
+        if not len(table):
+            raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
+        classes = class_names(root, 1 + max(pc.max(table["label"]).as_py(), -1))
+        unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
+        problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
+        return cls(root, classes, table.set_column(table.schema.get_field_index("problem"), SCHEMA.field("problem"), problem))
 
     @classmethod
     def from_table(
@@ -140,8 +171,8 @@ class Manifest:
         try:
             table = pq.read_table(file)
             head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-            root, classes = Path(head["root"]), head["classes"]
-            table = _typed(table)
+            root, classes = head["root"], head["classes"]
+            table = _typed(_with_whole_files(table))
         except FileNotFoundError:
             raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None
         except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
@@ -160,22 +191,22 @@ class Manifest:
         label_separator: str | None = None,
         progress: bool = True,
     ) -> Self:
-        """A manifest from whatever names images: a folder to scan, a saved manifest, or a table of path and label.
+        """A manifest from whatever names images: a folder or a shard to scan, a saved manifest, or a table of path and label.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder that remembers scans of folders, one file for each root.
             label_separator: as for `from_table`; for tables only.
         """
-        source = Path(source)
-        if source.is_file() or source.suffix in (".parquet", ".csv"):
+        source = str(source) if is_remote(source) else Path(source)
+        if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (".parquet", ".csv")):
             if source.suffix == ".parquet" and _is_saved_manifest(source):
                 return cls.load(source)
             return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
         cache = None
         if cache_dir:
-            key = hashlib.sha256(os.fsencode(os.path.abspath(source))).hexdigest()[:16]
-            cache = Path(cache_dir, f"{source.name or 'root'}-{key}.parquet")
+            key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
+            cache = Path(cache_dir, f"{Path(source).name or 'root'}-{key}.parquet")
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, progress=progress)
 
     def save(self, file: str | Path) -> None:
@@ -228,7 +259,7 @@ class Manifest:
 
     @property
     def bytes_in_all(self) -> int:
-        """Of the usable files."""
+        """Of the usable images, as they are encoded."""
         return int(self.bytes_each.sum())
 
     @cached_property
@@ -239,15 +270,17 @@ class Manifest:
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
-        """(path, problem) of every file that is not used."""
+        """(path, problem) of every image that is not used; one in a shard is called SHARD/MEMBER."""
         bad = self.table.filter(pc.is_valid(self.table["problem"]))
-        return [(os.fsdecode(path), why) for path, why in zip(bad["path"].to_pylist(), bad["problem"].to_pylist(), strict=True)]
+        columns = zip(*(bad[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
+        return [(os.fsdecode(path + b"/" + member if member else path), why) for path, member, why in columns]
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over path, label, height, width and own columns of the usable files; the same wherever the root lies."""
+        """SHA-256 over name, label, height, width and own columns of the usable images; the same wherever the root lies."""
         digest = hashlib.sha256(json.dumps(self.classes).encode())
-        for array in (self._paths.offsets, self._paths.data, self.labels, self.sizes):
+        members = () if self.whole_files else (self._members.offsets, self._members.data)
+        for array in (self._paths.offsets, self._paths.data, *members, self.labels, self.sizes):
             digest.update(array.tobytes())
         told = {} if self.task == "classification" else {"label": self.labels}
         for name, array in (told | {f"{targets.COLUMN}{name}": array for name, array in self.columns.items()}).items():
@@ -255,14 +288,42 @@ class Manifest:
             digest.update(array.tobytes())
         return digest.hexdigest()
 
+    @cached_property
+    def whole_files(self) -> bool:
+        """Whether each image is a file of its own."""
+        return self._members.offsets[0] == self._members.offsets[-1]
+
     def path(self, sample_id: int) -> Path:
-        """The file of one sample."""
-        start, end = self._paths.offsets[sample_id : sample_id + 2]
-        return self.root / os.fsdecode(self._paths.data[start:end].tobytes())
+        """The file of one sample, or the one that holds it; of a remote one its local copy, which may not be there yet."""
+        if isinstance(self.root, str):
+            extent = self.extent(sample_id)
+            return copy_of(extent.file, extent.stamp)
+        return self.root / os.fsdecode(self._paths[sample_id])
+
+    def extent(self, sample_id: int) -> Extent:
+        """Where one sample's encoded bytes lie."""
+        file = os.path.join(self._base, os.fsdecode(self._paths[sample_id]))
+        member = self._members[sample_id]
+        if not member:
+            return Extent(file)
+        offset, length, *stamp = self._places[sample_id].tolist()
+        return Extent(file, os.fsdecode(member), offset, length, tuple(stamp))
+
+    def name(self, sample_id: int) -> str:
+        """What one sample is called in messages: its file, and in a shard its member."""
+        return str(self.extent(sample_id))
+
+    def read(self, sample_id: int) -> NDArray[np.uint8]:
+        """One sample's encoded bytes. Whoever reads many has a `Reader` of their own, which keeps shards open.
+
+        Raises:
+            OSError: they cannot be read, or the shard is not the one that was scanned.
+        """
+        return Reader(keep=1).read(self.extent(sample_id))
 
     def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes."""
-        return self._paths.matrix(ids)
+        """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes, of whole files."""
+        return self._paths.matrix(ids, os.path.join(os.fsencode(self.root), b""))
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order."""
@@ -273,8 +334,36 @@ class Manifest:
         return np.flatnonzero(self.table["problem"].is_null().to_numpy())
 
     @cached_property
-    def _paths(self) -> "_Paths":
-        return _Paths(self.root, self.table["path"].take(pa.array(self._usable)))
+    def _base(self) -> str:
+        return str(self.root)
+
+    @cached_property
+    def _paths(self) -> "_Names":
+        return _Names(self.table["path"].take(pa.array(self._usable)))
+
+    @cached_property
+    def _members(self) -> "_Names":
+        return _Names(self.table["member"].take(pa.array(self._usable)))
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        """(n, 4): offset and length of each sample, size and modification time of its file."""
+        return np.stack([self._column(name) for name in ("offset", "bytes", "file_bytes", "mtime_ns")], axis=1)
+
+    def _unchanged_shards(self, root: Path | str, shards: dict[bytes, Stamp], check: Check) -> dict[bytes, pa.Table]:
+        """The rows of each shard that has not changed since and was checked as closely.
+
+        One that could not be read to its end, or has a problem that is not of the bytes alone, is left out.
+        """
+        if not len(self.table) or self.root != root:
+            return {}
+        codes = self.table["path"].combine_chunks().dictionary_encode()
+        borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1))
+        rows = {
+            self.table["path"][int(start)].as_py(): self.table.slice(start, end - start)
+            for start, end in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
+        }
+        return {name: rows[name] for name in shards if name in rows and _same_shard(shards[name], rows[name], check)}
 
     def _headers(self) -> dict[bytes, Header]:
         good = self.table.filter(self.table["problem"].is_null())
@@ -288,44 +377,58 @@ class Manifest:
         return targets.to_numpy(self.table[name].take(pa.array(self._usable)))
 
 
-class _Paths:
-    """Millions of paths in two arrays, so that forked workers share them and a batch is cut out without a Python loop."""
+class _Names:
+    """Millions of names in two arrays, so that forked workers share them and a batch is cut out without a Python loop."""
 
-    def __init__(self, root: Path, paths: pa.ChunkedArray):
-        column = pa.concat_arrays(paths.cast(pa.large_binary()).chunks)
+    def __init__(self, names: pa.ChunkedArray):
+        column = pa.concat_arrays(names.cast(pa.large_binary()).chunks)
         _, offsets, data = column.buffers()
         self.offsets = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
         self.data = np.frombuffer(data or b"", np.uint8)
-        self._prefix = np.frombuffer(os.path.join(os.fsencode(root), b""), np.uint8)
 
-    def matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def __getitem__(self, at: int) -> bytes:
+        start, end = self.offsets[at : at + 2]
+        return self.data[start:end].tobytes()
+
+    def matrix(self, ids: NDArray[np.int64], prefix: bytes) -> NDArray[np.uint8]:
         start = self.offsets[ids]
         length = self.offsets[ids + 1] - start
         column = np.arange(length.max())
         rows = self.data.take(start[:, None] + column, mode="clip")
         rows *= column < length[:, None]
-        matrix = np.empty((len(ids), len(self._prefix) + rows.shape[1]), np.uint8)
-        matrix[:, : len(self._prefix)] = self._prefix
-        matrix[:, len(self._prefix) :] = rows
+        matrix = np.empty((len(ids), len(prefix) + rows.shape[1]), np.uint8)
+        matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+        matrix[:, len(prefix) :] = rows
         return matrix
 
 
-def _remembered(cache: Path) -> dict[bytes, Header] | None:
-    """The headers of an earlier scan; a cache that is missing or of another version is as good as none, and is replaced."""
+def _remembered(cache: Path) -> Manifest | None:
+    """An earlier scan; a cache that is missing or of another version is as good as none, and is replaced."""
     _refuse_foreign(cache)
     try:
-        return Manifest.load(cache)._headers()
+        return Manifest.load(cache)
     except ManifestError:
         return None
 
 
 def _table(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
+    """One row for each file of one image."""
     numbers = [0] * len(paths)  # in the labels' place, which may be of another type than the schema's
-    table = pa.table([paths, numbers, *map(list, zip(*headers, strict=True))], schema=SCHEMA)
+    whole = [[value] * len(paths) for value in _WHOLE_FILE.values()]
+    table = pa.table([paths, numbers, *map(list, zip(*headers, strict=True)), *whole], schema=SCHEMA)
     table = table.set_column(SCHEMA.get_field_index("label"), "label", labels)
     for name, values in (columns or {}).items():
         table = table.append_column(targets.COLUMN + name, values)
     return _typed(table)
+
+
+def _with_whole_files(table: pa.Table) -> pa.Table:
+    """With the columns that manifests of former versions lack."""
+    for name in _WHOLE_FILE.keys() - set(table.column_names):
+        table = table.append_column(
+            SCHEMA.field(name), pa.repeat(pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type), len(table))
+        )
+    return table
 
 
 def _typed(table: pa.Table) -> pa.Table:
@@ -339,6 +442,27 @@ def _typed(table: pa.Table) -> pa.Table:
 
 def _own_columns(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if name.startswith(targets.COLUMN)]
+
+
+def _place(root: str | Path) -> Path | str:
+    return str(root) if is_remote(root) else Path(os.path.abspath(root))
+
+
+def _same_shard(stamp: Stamp, rows: pa.Table, check: Check) -> bool:
+    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != stamp:
+        return False
+    usable, pixels = rows["problem"].is_null().to_numpy(), rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
+    looked_at = check.verify == "header" or rows["decoded"].to_numpy()[usable].all()
+    whole = pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py()
+    return bool(whole and looked_at and not pixels[~usable].any() and (pixels <= check.max_pixels).all())
+
+
+def _shard_table(name: bytes, found: list[Found]) -> pa.Table:
+    rows = [
+        (name, -1 if header.problem else part.label, *header, part.member, part.offset, file_bytes)
+        for part, header, file_bytes in found
+    ]
+    return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
 
 
 def _refuse_foreign(file: Path) -> None:
@@ -367,5 +491,9 @@ def _check(manifest: Manifest) -> None:
         raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
     if len(labels) and manifest.sizes.min() < 1:
         raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")
+    if len(labels) and not manifest.whole_files:
+        offset, length, file_bytes, _ = manifest._places.T
+        if offset.min() < 0 or length.min() < 0 or (offset > file_bytes - length).any():
+            raise ManifestError(f"{manifest.root}: the manifest has images that reach beyond their shard; scan the images again")
     if len(labels) and pc.any(pc.match_substring_regex(table["path"], rb"^/|\x00")).as_py():
         raise ManifestError(f"{manifest.root}: the manifest has a path that is absolute or has a NUL byte; scan the images again")

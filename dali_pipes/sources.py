@@ -18,6 +18,7 @@ from dali_pipes.targets import read_columns, read_labels
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+_COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _CHUNK = 256  # files per task of the pool
 
 Listing = tuple[list[str], list[bytes], list[int]]  # class names; path and label of each file
@@ -29,6 +30,7 @@ def list_image_folder(root: Path) -> Listing:
         raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
+        _refuse_other_containers(root)
         raise ManifestError(f"{root}: no class folders in it; put the images of each class into a subfolder of their own")
     paths, labels = [], []
     for label, name in enumerate(classes):
@@ -50,6 +52,8 @@ def list_table(file: Path, separator: str | None = None) -> tuple[list[str], lis
     """
     if not file.is_file():
         raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns path and label")
+    if file.suffix == ".parquet":
+        _refuse_embedded_images(file)
     try:
         table = pq.read_table(file) if file.suffix == ".parquet" else _read_csv(file, separator)
         paths, labels = table["path"].to_pylist(), table["label"]
@@ -65,6 +69,29 @@ def _read_csv(file: Path, separator: str | None) -> pa.Table:
     """With a separator labels are text, also where no row has more than one."""
     types = {} if separator is None else {"label": pa.string()}
     return pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
+
+
+def _refuse_other_containers(root: Path) -> None:
+    """Files of many images of which none can be read alone."""
+    for file in sorted(root.iterdir()):
+        if file.suffix == ".parquet":
+            _refuse_embedded_images(file)
+        if file.name.endswith(_COMPRESSED):
+            raise ManifestError(f"{file}: is compressed, so that no image in it can be read alone; unpack it to a .tar")
+
+
+def _refuse_embedded_images(file: Path) -> None:
+    """Hugging Face's image column: the encoded images themselves, in compressed pages, so that none can be read alone."""
+    try:
+        types = {field.name: field.type for field in pq.read_schema(file)}
+    except (pa.ArrowException, OSError):
+        return
+    for name, kind in types.items():
+        if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0 and "path" not in types:
+            raise ManifestError(
+                f"{file}: holds the images themselves, in its column {name}; Parquet's pages cannot be read image by image, so "
+                "write them as tar shards first (docs/shards.md has the lines)"
+            )
 
 
 def read_headers(

@@ -11,12 +11,15 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from dali_pipes.backends.dali_feed import plan_inputs
 from dali_pipes.backends.dali_graph import image_graph
+from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig, Transform
 from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
+
+READ_AHEAD = 2  # batches out of shards, before DALI asks for them
 
 # A forked child, such as a DataLoader's worker, must not collect a pipeline that it inherited as garbage: the pipeline's destructor
 # waits for threads that only the parent has, forever. Frozen objects are never collected.
@@ -35,16 +38,17 @@ class DaliBackend:
         self._batch_size, self._device = batch_size, device
         self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
         self._pipeline: Pipeline | None = None
+        self._read_ahead: ReadAhead | None = None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
         self._pipeline = self.pipeline(rows)
         outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
         labels = torch.from_numpy(self._manifest.labels).to("cpu" if self.device_id is None else self._device)
-        batches = (to_batch(output["images"], output["ids"], labels, self._transform) for (output,) in outputs)
+        batches: Iterator[Batch] = (to_batch(output["images"], output["ids"], labels, self._transform) for (output,) in outputs)
         if self._device.type == "cuda" and self.device_id is None:
-            return to_gpu(batches, self._device)
-        return batches
+            batches = to_gpu(batches, self._device)
+        return self._read_ahead.explained(batches) if self._read_ahead else batches
 
     def pipeline(self, rows: Iterator[Rows]) -> Pipeline:
         """A pipeline over these rows, not yet built."""
@@ -55,12 +59,16 @@ class DaliBackend:
             "prefetch_queue_depth": self._config.prefetch_queue_depth,
             "enable_conditionals": bool(self._transform.augmenter.slots),
         }
-        return _planned_pipeline(self._manifest, self._transform, self._config, rows, **settings)
+        if not self._manifest.whole_files:
+            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+        return _planned_pipeline(self._manifest, self._transform, self._config, rows, self._read_ahead, **settings)
 
     def close(self) -> None:
         if self._pipeline:
             shut_down(self._pipeline)
-        self._pipeline = None
+        if self._read_ahead:
+            self._read_ahead.close()
+        self._pipeline = self._read_ahead = None
 
 
 def shut_down(pipeline: Pipeline) -> None:
@@ -78,7 +86,9 @@ def to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, tran
 
 
 @pipeline_def
-def _planned_pipeline(manifest: Manifest, transform: Transform, config: DaliConfig, rows: Iterator[Rows]) -> tuple[DataNode, ...]:
+def _planned_pipeline(
+    manifest: Manifest, transform: Transform, config: DaliConfig, rows: Iterator[Rows], read_ahead: ReadAhead | None
+) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
-    inputs, ids = plan_inputs(manifest, transform, rows)
+    inputs, ids = plan_inputs(manifest, transform, rows, read_ahead)
     return image_graph(inputs, transform, config, device), ids if device == "cpu" else ids.gpu()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from nvidia.dali.pipeline import do_not_convert
 from dali_pipes.augment.operations import AFFINE, Slot, affine_matrices
 from dali_pipes.backends.dali_augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
 from dali_pipes.backends.dali_graph import PlanInputs
+from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.config import Transform
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
@@ -29,54 +31,72 @@ class _Input:
 
 
 @do_not_convert  # by DALI's conditionals, which know only a part of Python
-def plan_inputs(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> tuple[PlanInputs, DataNode]:
-    """The inputs of the image graph, and the ids; to be called in a pipeline definition."""
-    named = plan_source(manifest, transform, rows)
-    ids = named.pop("ids")
+def plan_inputs(
+    manifest: Manifest, transform: Transform, rows: Iterator[Rows], read_ahead: ReadAhead | None
+) -> tuple[PlanInputs, DataNode]:
+    """The inputs of the image graph, and the ids; to be called in a pipeline definition.
+
+    Args:
+        read_ahead: reads images out of shards; None: each is a file of its own, which DALI reads.
+    """
+    named = plan_source(manifest, transform, rows, read_ahead)
+    origin, ids = named.pop("origin"), named.pop("ids")
+    encoded = origin if read_ahead else fn.io.file.read(origin, dont_use_mmap=True)
     slots = []
     for number, slot in enumerate(transform.augmenter.slots):
         prefix = f"slot {number} "
         mine = {name.removeprefix(prefix): named.pop(name) for name in list(named) if name.startswith(prefix)}
         chosen = [mine.pop(name) for name in list(mine) if name.startswith("chosen")]
         slots.append(SlotInputs(slot, dict(zip(functions(slot), chosen, strict=True)), **mine))
-    return PlanInputs(**named, slots=slots), ids
+    return PlanInputs(encoded, **named, slots=slots), ids
 
 
-def plan_source(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> dict[str, DataNode]:
-    """All that the plan feeds into a pipeline, by name; to be called in a pipeline definition."""
-    inputs = _image_inputs(manifest, transform) | {"ids": _Input(_T.INT64, 0, lambda rows: rows.ids)}
+def plan_source(
+    manifest: Manifest, transform: Transform, rows: Iterator[Rows], read_ahead: ReadAhead | None = None
+) -> dict[str, DataNode]:
+    """All that the plan feeds into a pipeline, by name; to be called in a pipeline definition.
+
+    "origin" is the path of each image's file as zero-padded bytes, or with `read_ahead` the image's own bytes: `fn.io.file.read`
+    reads whole files only.
+    """
+    inputs = _image_inputs(transform) | {"ids": _Input(_T.INT64, 0, lambda rows: rows.ids)}
     for number, slot in enumerate(transform.augmenter.slots):
         inputs |= {f"slot {number} {name}": each for name, each in _slot_inputs(number, slot, transform).items()}
     every = list(inputs.values())
     nodes = fn.external_source(
-        source=_Feed(rows, every),
-        num_outputs=len(every),
+        source=_Feed(manifest, rows, read_ahead, every),
+        num_outputs=1 + len(every),
         batch=True,
         cycle="raise",
-        dtype=[each.dtype for each in every],
-        ndim=[each.ndim for each in every],
+        dtype=[_T.UINT8, *(each.dtype for each in every)],
+        ndim=[1, *(each.ndim for each in every)],
     )
-    return dict(zip(inputs, nodes, strict=True))
+    return dict(zip(["origin", *inputs], nodes, strict=True))
 
 
 class _Feed:
-    def __init__(self, rows: Iterator[Rows], inputs: list[_Input]):
-        self._rows, self._inputs = rows, inputs
+    """Rows as what the ExternalSource takes: for each input one array a batch; for encoded images a list of arrays."""
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
-        for rows in self._rows:
-            yield tuple(np.ascontiguousarray(each.array(rows)) for each in self._inputs)
+    def __init__(self, manifest: Manifest, rows: Iterator[Rows], read_ahead: ReadAhead | None, inputs: list[_Input]):
+        self._manifest, self._rows, self._read_ahead, self._inputs = manifest, rows, read_ahead, inputs
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        if self._read_ahead:
+            return ((encoded, *self._arrays(rows)) for rows, encoded in self._read_ahead(self._rows))
+        return ((self._manifest.path_matrix(rows.ids), *self._arrays(rows)) for rows in self._rows)
+
+    def _arrays(self, rows: Rows) -> Iterator[np.ndarray]:
+        return (np.ascontiguousarray(each.array(rows)) for each in self._inputs)
 
 
-def _image_inputs(manifest: Manifest, transform: Transform) -> dict[str, _Input]:
-    """By the names of `PlanInputs`."""
+def _image_inputs(transform: Transform) -> dict[str, _Input]:
+    """By the names of `PlanInputs`, but for the encoded image."""
 
     def relative(rows: Rows, place: slice) -> NDArray[np.float32]:
         geometry = rows.geometry
         return (geometry.window[:, place] / geometry.source).clip(0, 1).astype(np.float32)
 
     inputs = {
-        "path": _Input(_T.UINT8, 1, lambda rows: manifest.path_matrix(rows.ids)),
         "source": _Input(_T.INT64, 1, lambda rows: (rows.geometry.source[:, :1] << 32) + rows.geometry.source[:, 1:]),
         "anchor": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(0, 2))),
         "shape": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(2, 4))),

@@ -18,7 +18,7 @@ class PlanInputs:
     """What the plan tells the graph of each sample; all on the CPU.
 
     Attributes:
-        path: zero-padded bytes of the file's path.
+        encoded: the image's encoded bytes.
         source: height × 2**32 + width of the image when it was scanned, an INT64 of shape (1,).
         anchor, shape: the window to decode, (y, x) and (height, width) relative to the image. Relative, because a window that
             leaves the image ends the process, and the file may have been replaced by a smaller one since it was scanned.
@@ -29,7 +29,7 @@ class PlanInputs:
         erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none.
     """
 
-    path: DataNode
+    encoded: DataNode
     source: DataNode
     anchor: DataNode
     shape: DataNode
@@ -42,8 +42,8 @@ class PlanInputs:
 
 
 def image_graph(inputs: PlanInputs, transform: Transform, config: DaliConfig, device: str) -> DataNode:
-    """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU does nothing but read and check headers."""
-    encoded = _check_header(fn.io.file.read(inputs.path, dont_use_mmap=True), inputs.source, transform)
+    """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU does nothing but check headers."""
+    encoded = _check_header(inputs.encoded, inputs.source, transform)
     image = _decode(encoded, inputs, decoder_options(config, transform, device), config.decode)
     output = (transform.size, transform.size)
     image = fn.resize(image, size=output if inputs.resize is None else inputs.resize, antialias=True)

@@ -26,6 +26,10 @@ class DaliNativeBackend:
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
         if transform.augmenter.policies or transform.sizes:
             raise ConfigError("loader=dali_native knows neither transform.augment nor transform.sizes; use loader=dali")
+        if not manifest.whole_files:
+            raise ConfigError(
+                "loader=dali_native reads files of one image each, and these lie in shards; use loader=dali or dali_cpu"
+            )
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device = device
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None

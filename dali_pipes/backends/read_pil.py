@@ -1,5 +1,7 @@
 """One planned image with Pillow."""
 
+from io import BytesIO
+
 import numpy as np
 from PIL import Image, ImageOps
 
@@ -8,12 +10,12 @@ from dali_pipes.geometry import Int
 from dali_pipes.headers import FORMATS
 
 
-def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
-    """(size, size, 3) uint8."""
+def read(encoded: np.ndarray, name: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
+    """(size, size, 3) uint8 from an image's encoded bytes; `name` is for messages."""
     top, left, height, width = map(int, window)
-    with Image.open(path, formats=FORMATS) as file:
+    with Image.open(BytesIO(encoded.data), formats=FORMATS) as file:
         image = ImageOps.exif_transpose(file) if upright else file
-        check_size(path, source, image.height, image.width)
+        check_size(name, source, image.height, image.width)
         image = image.crop((left, top, left + width, top + height))
     if image.mode != "RGB":
         image = image.convert("RGB")
@@ -21,7 +23,7 @@ def read(path: str, size: int, upright: bool, source: Int, window: Int, resize: 
     return cut(np.asarray(image), crop, size)
 
 
-def check_size(path: str, planned: np.ndarray, height: int, width: int) -> None:
+def check_size(name: str, planned: np.ndarray, height: int, width: int) -> None:
     """A file that was replaced since the scan would be cropped in the wrong place."""
     if (height, width) != tuple(planned):
-        raise ValueError(f"{path}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was scanned; scan again")
+        raise ValueError(f"{name}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was scanned; scan again")

@@ -20,6 +20,7 @@ from dali_pipes.cpus import available_cpus
 from dali_pipes.errors import ConfigError
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
+from dali_pipes.storage import Reader
 
 
 @contextlib.contextmanager
@@ -46,6 +47,7 @@ tf.config.set_visible_devices([], "GPU")  # else it takes all of a GPU's memory
 
 _SAMPLE = {
     "id": tf.TensorSpec((None,), tf.int64),  # -1: fills up a partial batch, and is left out of it
+    "source": tf.TensorSpec((None,), tf.int64),  # the id of the image
     "path": tf.TensorSpec((None,), tf.string),
     "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
 }
@@ -68,6 +70,7 @@ class TfDataBackend:
         self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
         self._labels = torch.from_numpy(manifest.labels)
         self._threads = config.num_threads or available_cpus()
+        self._reader = Reader()
         self._iterator: list[Any] = []
         self._close = weakref.finalize(self, self._iterator.clear)  # at the interpreter's end too: see _next
 
@@ -114,15 +117,15 @@ class TfDataBackend:
         ids[len(rows) :] = -1
         padded = self._manifest.path_matrix(rows.ids)
         paths = padded.view(f"S{padded.shape[1]}")[places, 0]
-        return {"id": ids, "path": paths, "geometry": numbers[places]}
+        return {"id": ids, "source": rows.ids[places], "path": paths, "geometry": numbers[places]}
 
     def _make(self, sample: dict[str, Any]) -> tuple[Any, Any]:
         geometry = sample["geometry"]
-        encoded = tf.io.read_file(sample["path"])
+        encoded = tf.io.read_file(sample["path"]) if self._manifest.whole_files else self._read_part(sample["source"])
         image = tf.cond(
             tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff",
             lambda: self._decode_jpeg(encoded, geometry),
-            lambda: self._with_pillow(sample["path"], geometry),
+            lambda: self._with_pillow(encoded, sample["path"], geometry),
         )
         image = tf.cond(geometry[4, 0] == 1, lambda: tf.reverse(image, [1]), lambda: image)
         return self._normalize(image), sample["id"]
@@ -149,14 +152,24 @@ class TfDataBackend:
             top, left = top + padding, left + padding
         return tf.slice(image, [top, left, 0], [size, size, 3])
 
-    def _with_pillow(self, path: Any, geometry: Any) -> Any:
+    def _read_part(self, sample_id: Any) -> Any:
+        """TensorFlow reads files from their start only; what lies inside one is read here, outside the interpreter lock."""
+
+        def read(number: np.ndarray) -> bytes:
+            return self._reader.read(self._manifest.extent(int(number))).tobytes()
+
+        return tf.ensure_shape(tf.numpy_function(read, [sample_id], tf.string), ())
+
+    def _with_pillow(self, encoded: Any, name: Any, geometry: Any) -> Any:
         size = self._transform.size
 
-        def read(path: bytes, numbers: np.ndarray) -> np.ndarray:
+        def read(encoded: bytes, name: bytes, numbers: np.ndarray) -> np.ndarray:
             source, window, resize, crop = numbers[0, :2], numbers[1], numbers[2, :2], numbers[3, :2]
-            return read_pil.read(os.fsdecode(path), size, False, source, window, resize, crop).astype(np.float32)
+            return read_pil.read(
+                np.frombuffer(encoded, np.uint8), os.fsdecode(name), size, False, source, window, resize, crop
+            ).astype(np.float32)
 
-        return tf.ensure_shape(tf.numpy_function(read, [path, geometry], tf.float32), (size, size, 3))
+        return tf.ensure_shape(tf.numpy_function(read, [encoded, name, geometry], tf.float32), (size, size, 3))
 
     def _normalize(self, image: Any) -> Any:
         transform = self._transform
@@ -177,3 +190,4 @@ class TfDataBackend:
 
     def close(self) -> None:
         self._close()
+        self._reader.close()

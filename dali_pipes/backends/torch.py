@@ -14,6 +14,7 @@ from dali_pipes.config import TorchConfig, Transform
 from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
+from dali_pipes.storage import Reader
 
 Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # images, labels, ids, erased regions
 
@@ -30,8 +31,8 @@ class TorchBackend:
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
         self._finish = (lambda images, erased: images) if in_worker else Normalizer(transform)
         workers = available_cpus() if config.num_workers is None else config.num_workers
-        manifest.path(0)  # lays the paths out in memory before the workers are forked, so that they share them
-        self._rows = _RowSampler()
+        manifest.extent(0)  # lays the paths out in memory before the workers are forked, so that they share them
+        self._images, self._rows = _Images(manifest, transform, config.decoder, in_worker), _RowSampler()
         self._iterator: Any = None
         options: dict[str, Any] = (
             {
@@ -43,7 +44,7 @@ class TorchBackend:
             else {}
         )
         self._loader: DataLoader[Arrays] | None = DataLoader(
-            _Images(manifest, transform, config.decoder, in_worker),
+            self._images,
             sampler=self._rows,
             batch_size=None,
             num_workers=workers,
@@ -65,6 +66,7 @@ class TorchBackend:
 
     def close(self) -> None:
         self._end_workers()
+        self._images.reader.close()
         self._loader = self._iterator = None
 
     def _end_workers(self) -> None:
@@ -86,17 +88,16 @@ class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._size, self._upright = manifest, transform.size, transform.exif == "apply"
         self._slots = transform.augmenter.slots
-        self._read = _reader(decoder)
+        self._decode, self.reader = _decoder(decoder), Reader()
         self._finish = Normalizer(transform) if normalize else None
 
     def __getitem__(self, rows: Rows) -> Arrays:
         images = np.empty((len(rows), self._size, self._size, 3), np.uint8)
         geometry = rows.geometry
         for at, sample_id in enumerate(rows.ids):
-            path = str(self._manifest.path(sample_id))
-            pixels = self._read(
-                path, self._size, self._upright, geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
-            )
+            extent = self._manifest.extent(sample_id)
+            planned = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
+            pixels = self._decode(self.reader.read(extent), str(extent), self._size, self._upright, *planned)
             images[at] = pixels[:, ::-1] if geometry.flip[at] else pixels
         finished, erased = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(rows.augmentation.erased)
         if self._slots:
@@ -112,7 +113,7 @@ class _Images(Dataset[Arrays]):
             image.copy_(augment(image, self._slots, ops, magnitudes))
 
 
-def _reader(decoder: str) -> Callable[..., np.ndarray]:
+def _decoder(decoder: str) -> Callable[..., np.ndarray]:
     """Imported only when asked for: torchvision takes longer to import than PyTorch."""
     match decoder:
         case "torchvision":

@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED); it need not."""
-    for path in paths:
+    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED); it need not. Shards are dropped whole."""
+    for path in set(paths):
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)  # pages that are not written yet cannot be dropped
@@ -26,7 +28,7 @@ def resident_share(paths: Iterable[Path]) -> float | None:
     Since Linux 5.2 it says so only to those who own a file or may write to it, and tells others that all of it is there.
     """
     resident = pages = 0
-    for path in paths:
+    for path in set(paths):
         if path.stat().st_uid != os.geteuid() and not os.access(path, os.W_OK):
             return None
         with path.open("rb") as file:
@@ -36,7 +38,7 @@ def resident_share(paths: Iterable[Path]) -> float | None:
             states = _mincore(file.fileno(), size)
         if states is None:
             return None
-        resident += sum(state & 1 for state in states)
+        resident += int((np.frombuffer(states, np.uint8) & 1).sum())
         pages += len(states)
     return resident / pages if pages else None
 

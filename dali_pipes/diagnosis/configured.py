@@ -3,8 +3,9 @@
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dali_pipes.loader import Loader, build_loader
 from dali_pipes.manifest import Manifest
 from dali_pipes.memory import DTYPE_BYTES
 from dali_pipes.readback import Readback
+from dali_pipes.storage import Reader
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.preflight import check_memory
@@ -34,7 +36,7 @@ class Configured:
 
     Args:
         manifest: the images; repeated, so that a window does not end with them.
-        files: the same images, each once.
+        files: the file of each of these images, counted once; those in one shard have the same.
         data_bytes: of the whole data set, which these images may be a part of.
     """
 
@@ -97,12 +99,13 @@ class Configured:
         return Configured(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:
-        """Reads and decodes each file of the batch alone, with Pillow."""
-        timed = []
-        for path in {self.manifest.path(sample_id) for sample_id in batch.ids.tolist()}:
+        """Reads and decodes each image of the batch alone, with Pillow."""
+        reader, timed = Reader(), []
+        for extent in {self.manifest.extent(sample_id) for sample_id in batch.ids.tolist()}:
             before = time.monotonic()
-            decoding_problem(path)
-            timed.append((str(path), time.monotonic() - before))
+            with suppress(OSError):
+                decoding_problem(BytesIO(reader.read(extent).data))
+            timed.append((str(extent), time.monotonic() - before))
         return timed
 
 

@@ -46,7 +46,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     folder = new_folder(Path(config.out or "runs/diagnose"))
     epoch = repeated(manifest)
     epoch.save(folder / "manifest.parquet")
-    files = sorted({manifest.path(sample_id) for sample_id in range(len(manifest))})
+    files = [Path(extent.file) for extent in sorted({manifest.extent(sample_id) for sample_id in range(len(manifest))})]
     subject = Configured(config, epoch, files, images.bytes_in_all)
     effort = Effort(config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold)
     alone = None

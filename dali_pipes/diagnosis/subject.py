@@ -54,7 +54,7 @@ class Subject(Protocol):
         workers: processes or threads that make batches.
         burst: how many batches come at once: worker processes make one each at the same time.
         in_flight: batches that are made ahead; 0: loader and step take turns.
-        paths: files that are read, where they are known; they can be put out of the page cache.
+        paths: the file of each image, where they are known; they can be put out of the page cache.
         data_bytes: of all files of the data set.
         decodes_on_gpu: whether the loader does.
     """

@@ -12,6 +12,7 @@ from dali_pipes.doctor.finding import Finding, ok, warning
 from dali_pipes.doctor.units import size
 from dali_pipes.manifest import Manifest
 from dali_pipes.memory import memory_left
+from dali_pipes.storage import Extent, Reader
 
 THREADS = (1, 8)
 SECONDS = 3.0
@@ -26,7 +27,7 @@ def not_asked() -> Finding:
 def page_cache(manifest: Manifest) -> Finding:
     """The data set's size against the memory that is left, and how much of it lies there now."""
     usable = manifest.table.filter(manifest.table["problem"].is_null())
-    total, left, share = int(usable["bytes"].to_numpy().sum()), memory_left(), resident_share(sample(manifest, FILES))
+    total, left, share = int(usable["bytes"].to_numpy().sum()), memory_left(), resident_share(files(sample(manifest, FILES)))
     now = "how much of it is there now is unknown (another owner's files)" if share is None else f"{share:.0%} of it is there now"
     told = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
     if total <= left:
@@ -42,14 +43,14 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
     Args:
         images_per_s: what the storage must give, lest training wait for it.
     """
-    paths = sample(manifest, FILES * len(THREADS))
-    if len(paths) < THREADS[-1] * len(THREADS):
-        return warning(f"unknown: {len(paths)} images are too few", "name more images")
+    extents = sample(manifest, FILES * len(THREADS))
+    if len(extents) < THREADS[-1] * len(THREADS):
+        return warning(f"unknown: {len(extents)} images are too few", "name more images")
     told, rate = [], 0.0
     for number, threads in enumerate(THREADS):
-        some = paths[number :: len(THREADS)]
-        evict(some)
-        share = resident_share(some)
+        some = extents[number :: len(THREADS)]
+        evict(files(some))
+        share = resident_share(files(some))
         if share is None or share > _RESIDENT:
             why = (
                 "whether they left memory is not told for another owner's files"
@@ -58,7 +59,7 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
             )
             return warning(f"unknown: {why}", "name images that this user owns, on a disk or network (tmpfs is memory)")
         megabytes, rate = read_speed(some, threads)
-        told.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} files/s with {threads} thread{'s' if threads > 1 else ''}")
+        told.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")
     if rate >= images_per_s:
         return ok("; ".join(told))
     return warning(
@@ -67,20 +68,25 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
     )
 
 
-def read_speed(paths: Sequence[Path], threads: int, seconds: float = SECONDS) -> tuple[float, float]:
-    """MB (10**6 bytes) and files a second; ends after so many seconds or files, whichever comes first."""
-    start = time.monotonic()
+def read_speed(extents: Sequence[Extent], threads: int, seconds: float = SECONDS) -> tuple[float, float]:
+    """MB (10**6 bytes) and images a second; ends after so many seconds or images, whichever comes first."""
+    reader, start = Reader(), time.monotonic()
 
-    def read(path: Path) -> int | None:
-        return len(path.read_bytes()) if time.monotonic() - start < seconds else None
+    def read(extent: Extent) -> int | None:
+        return len(reader.read(extent)) if time.monotonic() - start < seconds else None
 
     with ThreadPoolExecutor(threads) as pool:
-        done = [count for count in pool.map(read, paths) if count is not None]
+        done = [count for count in pool.map(read, extents) if count is not None]
     elapsed = time.monotonic() - start
     return sum(done) / 1e6 / elapsed, len(done) / elapsed
 
 
-def sample(manifest: Manifest, count: int) -> list[Path]:
-    """So many files at most, each once, from anywhere in the data set, in random order; the same ones every time."""
+def sample(manifest: Manifest, count: int) -> list[Extent]:
+    """So many images at most, each once, from anywhere in the data set, in random order; the same ones every time."""
     ids = np.random.default_rng(0).permutation(len(manifest))[:count]
-    return list(dict.fromkeys(manifest.path(int(each)) for each in ids))
+    return list(dict.fromkeys(manifest.extent(int(each)) for each in ids))
+
+
+def files(extents: Sequence[Extent]) -> list[Path]:
+    """The files that hold them."""
+    return [Path(extent.file) for extent in extents]

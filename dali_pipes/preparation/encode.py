@@ -1,9 +1,9 @@
-"""What becomes of one image file."""
+"""What becomes of one image."""
 
 import io
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image, ImageOps
@@ -48,17 +48,18 @@ class LeftOutError(Exception):
     """A file that cannot be used; the text is the reason."""
 
 
-def encode(path: Path, scanned: tuple[int, int], encoding: Encoding | None) -> Encoded:
-    """Reads and decodes one file, and makes of it what `encoding` says; None: the bytes as they are.
+def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encoding | None) -> Encoded:
+    """Reads and decodes one image, and makes of it what `encoding` says; None: the bytes as they are.
 
     Args:
+        read: gives its bytes, or raises an OSError.
         scanned: its height and width when it was scanned.
 
     Raises:
         LeftOutError: it cannot be read or decoded, or has changed since.
     """
     try:
-        content = path.read_bytes()
+        content = read()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Pillow only warns of, the scan has judged
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:

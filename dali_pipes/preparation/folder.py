@@ -40,7 +40,7 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding) 
     done = in_order(partial(_write, record, out, source, names, encoding), range(len(source)))
     for sample_id, written in enumerate(track(done, f"preparing {split}", len(source))):
         if written.why:
-            outcome.left_out.append((os.path.relpath(source.path(sample_id), source.root), written.why))
+            outcome.left_out.append((os.path.relpath(source.name(sample_id), source.root), written.why))
             continue
         ids.append(sample_id)
         outcome.images += 1
@@ -62,7 +62,9 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
     for name, expected in zip([*found, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False):
         if name != expected:
             stray = name or expected
-            raise PreparationError(f"{written.root / stray} is not what this run left there; remove it and start again")
+            raise PreparationError(
+                f"{os.path.join(written.root, stray)} is not what this run left there; remove it and start again"
+            )
     if len(found) != len(ids) or list(written.labels) != list(source.labels[ids]) or written.problems:
         raise PreparationError(f"{written.root} holds other images than this run left there; choose another folder")
 
@@ -74,7 +76,7 @@ def _write(record: Record, out: Path, source: Manifest, names: list[str], encodi
         return _Written(size, kept=True)
     height, width = source.sizes[sample_id].tolist()
     try:
-        encoded = encode(source.path(sample_id), (height, width), encoding)
+        encoded = encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
     except LeftOutError as error:
         return _Written(0, why=str(error))
     record.write(file, encoded.content)

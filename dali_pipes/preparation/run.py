@@ -124,6 +124,10 @@ def _options(config: PrepareConfig) -> dict[str, Any]:
 
 
 def _check(source: Manifest, named: Path, out: Path) -> None:
+    if source.task != "classification":
+        raise ConfigError(
+            f"{named}: its labels are not one class for each image, and neither class folders nor .cls files hold others"
+        )
     if not len(source):
         raise PreparationError(f"{named}: no usable image; scripts/scan.py lists what is wrong")
     folder, target = named.resolve(), out.resolve()

@@ -117,7 +117,7 @@ def _encoded(source: Manifest, encoding: Encoding | None, sample_id: int) -> Enc
     """Or the reason why there is nothing."""
     height, width = source.sizes[sample_id].tolist()
     try:
-        return encode(source.path(sample_id), (height, width), encoding)
+        return encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
     except LeftOutError as error:
         return str(error)
 
@@ -125,7 +125,7 @@ def _encoded(source: Manifest, encoding: Encoding | None, sample_id: int) -> Enc
 def _outcome(folder: Path, source: Manifest, encoding: Encoding | None, ids: list[int], kept: int, same: int) -> Outcome:
     left_out = list(source.problems)
     for sample_id in sorted({*range(len(source))} - {*ids}):  # once more for the reason; an earlier run may have left them out
-        reason, path = _encoded(source, encoding, sample_id), os.path.relpath(source.path(sample_id), source.root)
+        reason, path = _encoded(source, encoding, sample_id), os.path.relpath(source.name(sample_id), source.root)
         left_out.append((path, reason if isinstance(reason, str) else "could not be decoded by an earlier run"))
     before = source.bytes_each[ids]
     after = sum(file.stat().st_size for file in folder.glob("shard-*.tar"))

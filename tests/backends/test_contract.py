@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from make_shards import tar_shards
 from PIL import Image
 from torchvision.transforms import v2
 
@@ -196,3 +197,13 @@ def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(tmp_path
         loader(scanned, name, batch_size=3) as each,
     ):
         list(each)
+
+
+@with_pixels
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_shards_give_what_the_folder_gives_bit_for_bit(real_manifest, tmp_path, name, transform):
+    shards = dp.Manifest.open(tar_shards(real_manifest, tmp_path), progress=False)
+    transform = TRANSFORMS[transform]
+    with loader(real_manifest, name, transform) as one, loader(shards, name, transform) as two:
+        for a, b in zip([*one, *one], [*two, *two], strict=True):
+            assert torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) and torch.equal(a.images, b.images)

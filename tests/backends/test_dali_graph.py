@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes.backends.dali import DaliBackend
@@ -86,6 +87,15 @@ def test_augmentation_happens_on_the_gpu(manifest, policy):
     assert [kind(operator) for operator in path if device(operator) == "mixed"] == ["decoders__ImageSlice"]
     on_gpu = {kind(operator) for operator in path if device(operator) == "gpu"}
     assert {"Flip", "Erase", "CropMirrorNormalize", "Resize"} <= on_gpu
+
+
+def test_out_of_shards_the_bytes_come_in_with_the_plan(manifest, tmp_path):
+    shards = dp.Manifest.open(tar_shards(manifest, tmp_path), progress=False)
+    pipeline = gpu_pipeline(shards, dp.TrainTransform())
+    images, ids = pipeline._graph_outputs
+    assert images.device == ids.device == "gpu"
+    on_cpu = sorted(kind(operator) for operator in upstream(images.source) if device(operator) == "cpu")
+    assert on_cpu == sorted([*SOURCES, *GUARD])
 
 
 def test_the_decoder_waits_for_the_header(manifest):

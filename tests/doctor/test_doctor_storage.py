@@ -1,11 +1,14 @@
 import shutil
 
 import pytest
+from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.doctor import storage
-from dali_pipes.doctor.storage import not_asked, page_cache, read_speed, sample, storage_speed
+from dali_pipes.doctor.storage import files, not_asked, page_cache, read_speed, sample, storage_speed
+from dali_pipes.images import read_all
+from dali_pipes.storage import Extent
 
 
 @pytest.fixture
@@ -16,7 +19,7 @@ def images(image_folder, tmp_path) -> dp.Manifest:
 
 
 def test_data_that_fits_and_how_much_of_it_is_in_memory(images, monkeypatch):
-    paths = sample(images, 1000)
+    paths = files(sample(images, 1000))
     for path in paths:
         path.read_bytes()
     finding = page_cache(images)
@@ -36,14 +39,14 @@ def test_data_that_does_not_fit(images, monkeypatch):
 
 
 def test_the_speed_is_of_files_that_were_not_in_memory(images):
-    paths = sample(images, 1000)
+    paths = files(sample(images, 1000))
     evict(paths)
     if resident_share(paths) != 0:
         pytest.skip("this file system keeps its pages (tmpfs)")
     for path in paths:
         path.read_bytes()
     finding = storage_speed(images, 0)
-    assert finding.status == "ok" and "files/s with 1 thread;" in finding.found and "files/s with 8 threads" in finding.found
+    assert finding.status == "ok" and "images/s with 1 thread;" in finding.found and "images/s with 8 threads" in finding.found
     finding = storage_speed(images, 1e9)
     assert finding.status == "warning" and "less than images_per_s=1e+09" in finding.found and "training waits" in finding.remedy
 
@@ -61,19 +64,31 @@ def test_too_few_images_have_no_speed(images, monkeypatch):
     assert finding.status == "warning" and finding.found == "unknown: 3 images are too few"
 
 
+def test_images_in_shards(images, tmp_path):
+    shards = dp.Manifest.open(tar_shards(images, tmp_path / "shards"), progress=False)
+    evict(files(sample(shards, 1000)))
+    if resident_share(files(sample(shards, 1000))) != 0:
+        pytest.skip("this file system keeps its pages (tmpfs)")
+    assert "0% of it is there now" in page_cache(shards).found
+    assert storage_speed(shards, 0).status == "ok"
+    read_all(shards)
+    assert "100% of it is there now" in page_cache(shards).found
+
+
 @pytest.mark.parametrize("threads", [1, 8])
 def test_reading_stops_in_time_and_counts_what_was_read(tmp_path, monkeypatch, threads):
     paths = [tmp_path / str(number) for number in range(40)]
     for path in paths:
         path.write_bytes(bytes(50_000))
-    megabytes, files = read_speed(paths, threads)
-    assert megabytes == pytest.approx(files * 0.05)
-    assert read_speed(paths, threads, seconds=0) == (0, 0)
+    extents = [Extent(str(path)) for path in paths]
+    megabytes, rate = read_speed(extents, threads)
+    assert megabytes == pytest.approx(rate * 0.05)
+    assert read_speed(extents, threads, seconds=0) == (0, 0)
 
 
 def test_the_sample_is_spread_the_same_every_time_and_without_doubles(images):
-    paths = sample(images, 10)
-    assert len(set(paths)) == 10 and paths == sample(images, 10) and len({path.parent for path in paths}) > 2
+    some = sample(images, 10)
+    assert len(set(some)) == 10 and some == sample(images, 10) and len({path.parent for path in files(some)}) > 2
     twice = images.subset([0, 1, 2, 0, 1, 2])
     assert len(sample(twice, 6)) == 3
 

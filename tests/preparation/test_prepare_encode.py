@@ -22,7 +22,7 @@ USABLE_SCAN = [name for name in ODD if "megapixel" not in name]
 def encoded(path, encoding):
     header = read_header(path)
     assert header.problem is None
-    return encode(path, (header.height, header.width), encoding)
+    return encode(path.read_bytes, (header.height, header.width), encoding)
 
 
 def as_loaded(path, upright=False):
@@ -121,9 +121,9 @@ def test_without_an_encoding_bytes_stay_and_the_extension_tells_the_format(tmp_p
 def test_a_file_that_has_changed_or_gone_is_left_out(tmp_path):
     photo(50, 60).save(tmp_path / "x.jpg")
     with pytest.raises(LeftOutError, match="60 × 50 pixels, but 40 × 30 when it was scanned"):
-        encode(tmp_path / "x.jpg", (30, 40), KEEP)
+        encode((tmp_path / "x.jpg").read_bytes, (30, 40), KEEP)
     with pytest.raises(LeftOutError, match="no such file"):
-        encode(tmp_path / "none.jpg", (30, 40), KEEP)
+        encode((tmp_path / "none.jpg").read_bytes, (30, 40), KEEP)
 
 
 def test_what_jpeg_cannot_hold_is_left_out(tmp_path):

@@ -15,7 +15,8 @@ FOLDERS = st.lists(NAMES, max_size=2).map("/".join)
 
 
 def manifest(classes, paths, labels) -> dp.Manifest:
-    rows = [(path.encode(), label, 9, 0, 5, 5, 1, "JPEG", False, None) for path, label in zip(paths, labels, strict=True)]
+    rest = (9, 0, 5, 5, 1, "JPEG", False, None, b"", 0, 0)
+    rows = [(path.encode(), label, *rest) for path, label in zip(paths, labels, strict=True)]
     return dp.Manifest("/images", classes, pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA))
 
 

@@ -6,6 +6,7 @@ import tarfile
 
 import numpy as np
 import pytest
+import torch
 from prepared import digests, killed, prepared, result, scan
 
 import dali_pipes as dp
@@ -32,6 +33,35 @@ def test_bytes_labels_and_order_are_those_of_the_manifest(image_folder, manifest
         assert sample == {"jpg": manifest.path(number).read_bytes(), "cls": str(manifest.labels[number]).encode()}
     assert json.loads((folder / "classes.json").read_text()) == manifest.classes
     assert result(tmp_path / "out")["same_pixels"] == 37 and "difference" not in str(result(tmp_path / "out")["difference"])
+
+
+def test_loaders_read_them_as_they_read_the_folder(image_folder, manifest, tmp_path):
+    shards = dp.Manifest.open(prepared(image_folder, tmp_path / "out", to="shards"), progress=False)
+    assert shards.classes == manifest.classes and not shards.problems
+    for name in ("labels", "sizes", "bytes_each"):
+        np.testing.assert_array_equal(getattr(shards, name), getattr(manifest, name))
+    batches = []
+    for each in (manifest, shards):
+        with dp.build_loader(each, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+            batches.append(list(loader))
+    for one, other in zip(*batches, strict=True):
+        assert torch.equal(one.images, other.images) and torch.equal(one.ids, other.ids) and torch.equal(one.labels, other.labels)
+
+
+def test_shards_are_made_smaller_out_of_shards(image_folder, tmp_path):
+    whole = prepared(image_folder, tmp_path / "whole", to="shards")
+    once = prepared(whole, tmp_path / "once", to="shards", resize=64)
+    direct = prepared(image_folder, tmp_path / "direct", to="shards", resize=64)
+    assert digests(once) == digests(direct)
+
+
+def test_a_folder_is_made_out_of_shards(image_folder, tmp_path):
+    whole = prepared(image_folder, tmp_path / "whole", to="shards")
+    folder = scan(prepared(whole, tmp_path / "folder", resize=64))
+    direct = scan(prepared(image_folder, tmp_path / "direct", resize=64))
+    assert folder.classes == direct.classes
+    for name in ("labels", "sizes", "bytes_each"):
+        np.testing.assert_array_equal(getattr(folder, name), getattr(direct, name))
 
 
 def test_the_tars_are_ustar_and_the_same_every_time(image_folder, tmp_path):
@@ -80,7 +110,7 @@ def test_with_resize_they_hold_what_a_folder_would(image_folder, manifest, tmp_p
     folder = scan(prepared(image_folder, tmp_path / "folder", resize=64))
     assert [sample["jpg"] for sample in found.values()] == [folder.path(number).read_bytes() for number in range(37)]
     height, width = manifest.sizes[3].tolist()
-    assert found["000000003"]["jpg"] == encode(manifest.path(3), (height, width), Encoding(64, 90, "keep")).content
+    assert found["000000003"]["jpg"] == encode(manifest.path(3).read_bytes, (height, width), Encoding(64, 90, "keep")).content
     difference = result(tmp_path / "shards")["difference"]
     assert difference["images"] == 8 and 0 < difference["evaluation"]["mean"] < difference["training"]["mean"] < 60
 

@@ -1,0 +1,81 @@
+"""Threads that read the encoded images of the batches to come, outside the interpreter lock."""
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.headers import os_problem
+from dali_pipes.manifest import Manifest
+from dali_pipes.plan import Rows
+from dali_pipes.storage import Reader
+
+T = TypeVar("T")
+Encoded = list[NDArray[np.uint8]]  # of a batch's images; none of the bytes of those that cannot be read
+
+
+class ReadAhead:
+    """Reads batches in order, a bounded number of them before they are asked for.
+
+    Args:
+        threads: that read at the same time, each a part of a batch.
+        batches: how many are read ahead.
+
+    Attributes:
+        failures: what could not be read, and why.
+    """
+
+    def __init__(self, manifest: Manifest, threads: int, batches: int):
+        self._manifest, self._batches, self._count = manifest, batches, threads
+        self._threads, self._reader = ThreadPoolExecutor(threads, "read_ahead"), Reader()
+        self.failures: list[str] = []
+
+    def __call__(self, rows: Iterator[Rows]) -> Iterator[tuple[Rows, Encoded]]:
+        """Each batch with the bytes of its images."""
+        ahead: deque[tuple[Rows, list[Future[Encoded]]]] = deque()
+        try:
+            for row in rows:
+                ahead.append((row, [self._threads.submit(self._read, part) for part in self._parts(row)]))
+                if len(ahead) > self._batches:
+                    yield _result(*ahead.popleft())
+            while ahead:
+                yield _result(*ahead.popleft())
+        finally:
+            for part in itertools.chain.from_iterable(parts for _, parts in ahead):
+                part.cancel()
+
+    def _parts(self, rows: Rows) -> list[NDArray[np.int64]]:
+        return np.array_split(rows.ids, min(self._count, len(rows)))
+
+    def _read(self, ids: NDArray[np.int64]) -> Encoded:
+        return [self._read_one(sample_id) for sample_id in ids.tolist()]
+
+    def _read_one(self, sample_id: int) -> NDArray[np.uint8]:
+        extent = self._manifest.extent(sample_id)
+        try:
+            return self._reader.read(extent)
+        except OSError as error:  # an earlier batch may not have been delivered yet; no decoder takes an empty image
+            self.failures.append(f"{extent}: {os_problem(error)}")
+            return np.empty(0, np.uint8)
+
+    def explained(self, batches: Iterator[T]) -> Iterator[T]:
+        """The batches; an error among them gets what could not be read as a note."""
+        try:
+            yield from batches
+        except Exception as error:
+            for failure in self.failures:
+                error.add_note(failure)
+            raise
+
+    def close(self) -> None:
+        """Ends the threads, once what they are reading has come."""
+        self._threads.shutdown(cancel_futures=True)
+        self._reader.close()
+
+
+def _result(rows: Rows, parts: list[Future[Encoded]]) -> tuple[Rows, Encoded]:
+    return rows, [each for part in parts for each in part.result()]

@@ -1,0 +1,242 @@
+"""Shards in an object store (s3://, gs://, any URL of fsspec): whole copies of them in a local folder of bounded size.
+
+Reading an image waits until its shard is there; from then on it is a file like any other. All processes of a machine share the
+folder: one fetches a shard and the others wait for it, and what was used longest ago makes room.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dali_pipes.errors import ConfigError, ManifestError
+
+Stamp = tuple[int, int]  # size in bytes, and modification time in nanoseconds
+
+FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables; processes that are started inherit them
+_DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
+_CHUNK = 16 * 2**20  # bytes asked for at once
+_ATTEMPTS, _FIRST_PAUSE_S = 6, 0.2  # without a byte of progress; each pause is twice as long as the one before
+_TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")  # as the file systems of fsspec call it
+
+log = logging.getLogger(__name__)
+
+
+def is_remote(source: str | os.PathLike[str]) -> bool:
+    """Whether it is a URL."""
+    return "://" in os.fspath(source)
+
+
+def list_objects(url: str) -> dict[str, Stamp]:
+    """Size and time of each object directly under `url`, or of the one that it names.
+
+    Raises:
+        ManifestError: there is nothing, or no way to it.
+    """
+    try:
+        files, path = _file_system(url)
+        infos = files.ls(path, detail=True)
+    except ConfigError:
+        raise
+    except FileNotFoundError:
+        raise ManifestError(f"{url}: no such place in the object store") from None
+    except Exception as error:  # every store has its own
+        raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
+    return {info["name"].rsplit("/", 1)[-1]: _stamp(info) for info in infos if info["type"] == "file"}
+
+
+def read_object(url: str) -> bytes:
+    """All of a small object.
+
+    Raises:
+        OSError: it cannot be read; FileNotFoundError if it is not there.
+    """
+    files, path = _file_system(url)
+    try:
+        return bytes(files.cat_file(path))
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"cannot be fetched ({_short(error)})") from None
+
+
+def check_room(url: str, stamps: dict[bytes, Stamp]) -> None:
+    """An epoch in random order asks for all shards all the time.
+
+    Raises:
+        ManifestError: they do not fit into the local folder.
+    """
+    total = sum(size for size, _ in stamps.values())
+    if total > _limit():
+        raise ManifestError(
+            f"{url}: its shards have {total / 1e9:,.1f} GB, and {_folder()} may hold {_limit() / 1e9:,.1f}, so "
+            f"that nearly each image would have its shard fetched; raise {LIMIT}, or name a larger disk with {FOLDER}"
+        )
+
+
+def open_copy(url: str, stamp: Stamp) -> int:
+    """A descriptor of a local copy of the object with this size and time, which is fetched if it is not there.
+
+    Raises:
+        OSError: it cannot be fetched, or it is another one now.
+    """
+    copy = copy_of(url, stamp)
+    while True:
+        with suppress(FileNotFoundError):
+            number = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
+            os.utime(copy, ns=(time.time_ns(), stamp[1]))  # the time of access tells which was used last
+            return number
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(copy.with_suffix(".lock")):
+            if not copy.exists():
+                _fetch(url, stamp, copy)
+
+
+def copy_of(url: str, stamp: Stamp) -> Path:
+    """Where the copy lies, if it is there."""
+    return _folder() / hashlib.sha256(f"{url} {stamp}".encode()).hexdigest()[:32]
+
+
+def _fetch(url: str, stamp: Stamp, copy: Path) -> None:
+    """What is fetched has another name until all of it is there, and counts with its whole size from the start."""
+    partial = copy.with_suffix(".part")
+    with _locked(copy.parent / "folder.lock"):
+        _make_room(copy.parent, stamp[0])
+        with open(partial, "wb") as file:
+            os.truncate(file.fileno(), stamp[0])
+    try:
+        files, path = _file_system(url)
+        with open(partial, "r+b") as file:
+            _same(files, path, stamp)
+            _download(files, path, stamp[0], file)
+            _same(files, path, stamp)  # not replaced meanwhile
+        os.utime(partial, ns=(time.time_ns(), stamp[1]))
+        partial.replace(copy)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _download(files: Any, path: str, size: int, file: Any) -> None:
+    done = failed = 0
+    while done < size:
+        end = min(done + _CHUNK, size)
+        try:
+            chunk = files.cat_file(path, start=done, end=end)
+            if len(chunk) != end - done:
+                raise OSError(f"{len(chunk):,} bytes came instead of {end - done:,}")
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # what a broken connection looks like depends on the store
+            failed += 1
+            _pause(path, failed, error)
+            continue
+        file.write(chunk)
+        done, failed = end, 0
+
+
+def _same(files: Any, path: str, stamp: Stamp) -> None:
+    for failed in range(1, _ATTEMPTS + 1):
+        try:
+            now = _stamp(files.info(path))
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            _pause(path, failed, error)
+            continue
+        if now != stamp:
+            raise OSError("the shard has changed since it was scanned; scan again")
+        return
+
+
+def _pause(path: str, failed: int, error: Exception) -> None:
+    if failed >= _ATTEMPTS:
+        raise OSError(f"cannot be fetched ({failed} times: {_short(error)})") from None
+    log.info("%s: %s; trying again", path, _short(error))
+    time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1))
+
+
+def _make_room(folder: Path, size: int) -> None:
+    """Removes what was used longest ago, and what a process that was killed left half done."""
+    kept: list[tuple[int, int, Path]] = []
+    for entry in os.scandir(folder):
+        path = Path(entry.path)
+        if path.suffix == ".lock" or (path.suffix == ".part" and _abandoned(path)):
+            continue
+        with suppress(FileNotFoundError):
+            stat = entry.stat()
+            kept.append((stat.st_atime_ns, stat.st_size, path))
+    used = sum(size for _, size, _ in kept)
+    for _, freed, path in sorted(kept):
+        if used + size <= _limit():
+            return
+        if path.suffix != ".part":
+            path.unlink(missing_ok=True)
+            used -= freed
+
+
+def _abandoned(partial: Path) -> bool:
+    """Removes it if nobody is fetching it."""
+    try:
+        with _locked(partial.with_suffix(".lock"), wait=False):
+            partial.unlink(missing_ok=True)
+            return True
+    except BlockingIOError:
+        return False
+
+
+@contextmanager
+def _locked(file: Path, wait: bool = True) -> Iterator[None]:
+    number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            yield
+        finally:
+            fcntl.flock(number, fcntl.LOCK_UN)  # closing would not do: a process forked meanwhile has the descriptor too
+    finally:
+        os.close(number)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """One of its own for each call: fsspec's must not be shared with forked processes, and remember what they listed."""
+    scheme = url.split("://")[0]
+    try:
+        import fsspec
+
+        files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
+    except ImportError as error:
+        raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install 'dali_pipes[s3]'") from None
+    except ValueError as error:
+        raise ConfigError(f"{url}: {_short(error)}") from None
+    return files, path
+
+
+def _stamp(info: dict[str, Any]) -> Stamp:
+    told = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
+    if isinstance(told, str):
+        told = datetime.fromisoformat(told)
+    if isinstance(told, datetime):
+        told = (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+    return int(info["size"]), round(told * 1_000_000) * 1_000  # microseconds: all that a float and every store can hold
+
+
+def _folder() -> Path:
+    return Path(os.environ.get(FOLDER, _DEFAULT_FOLDER)).expanduser()
+
+
+def _limit() -> int:
+    told = os.environ.get(LIMIT, _DEFAULT_GB)
+    try:
+        return int(float(told) * 1e9)
+    except ValueError:
+        raise ConfigError(f"{LIMIT}={told} is no number of gigabytes") from None
+
+
+def _short(error: Exception) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]

@@ -1,0 +1,153 @@
+"""Files that hold many images: which there are, and the rows of a manifest that they make."""
+
+import json
+import multiprocessing
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import NamedTuple
+
+from dali_pipes import tar, tfrecord
+from dali_pipes.errors import ManifestError
+from dali_pipes.headers import Check, Header, examine, os_problem
+from dali_pipes.progress import track
+from dali_pipes.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
+from dali_pipes.storage import Part, PartFile
+
+CLASSES_FILE = "classes.json"
+MOST_CLASSES = 1_000_000
+_TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is what TensorFlow's scripts call them
+_READ_AT_ONCE = 8192  # bytes; most headers lie in them
+
+
+Shard = tuple[bytes, Stamp]  # path or URL
+
+
+class Found(NamedTuple):
+    """One image of a shard, or one problem.
+
+    Attributes:
+        header: the image's; its `mtime_ns` is the shard's.
+        shard_bytes: size of the shard.
+    """
+
+    part: Part
+    header: Header
+    shard_bytes: int
+
+
+def is_shard(path: str | Path) -> bool:
+    """Whether a file of this name holds many images."""
+    return _format(Path(path).name) is not None
+
+
+def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, Stamp]]:
+    """The folder and the shards that `source` names, which is one itself or a folder or URL that holds some; in order, with stamps.
+
+    There are none if it is a folder of another kind. One with subfolders is of classes, whatever else lies in it.
+
+    Raises:
+        ManifestError: a URL without a shard, or with more than may be kept of it.
+    """
+    if isinstance(source, str):
+        return _list_remote(source)
+    if source.is_file():
+        return source.parent, {os.fsencode(source.name): _stamp(os.fspath(source))} if is_shard(source) else {}
+    entries = list(os.scandir(source)) if source.is_dir() else []
+    if any(entry.is_dir() for entry in entries):
+        return source, {}
+    return source, {os.fsencode(name): _stamp(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)}
+
+
+def read_shards(
+    root: Path | str, shards: dict[bytes, Stamp], check: Check, workers: int | None, progress: bool
+) -> Iterator[list[Found]]:
+    """What lies in each of these shards, in order."""
+    files = [(os.path.join(os.fsencode(root), name), stamp) for name, stamp in shards.items()]
+    return track(_run(partial(read_shard, check=check), files, workers), "reading shards", len(files), progress)
+
+
+def read_shard(shard: tuple[bytes, Stamp], check: Check) -> list[Found]:
+    """The images of one shard with their headers. Never raises on account of the shard: what is wrong stands in `problem`."""
+    file = os.fsdecode(shard[0])
+    try:
+        number = open_copy(file, shard[1]) if is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return [Found(*_useless(Part(b"", 0, 0, problem=os_problem(error)), 0), 0)]
+    stat = os.fstat(number)
+    parts = _format(file)
+    try:
+        if not stat.st_size or parts is None:
+            return [Found(*_useless(Part(b"", 0, 0, problem="empty file"), stat.st_mtime_ns), 0)]
+        return [Found(*_look(number, part, stat.st_mtime_ns, check), stat.st_size) for part in parts(number, stat.st_size)]
+    except OSError as error:
+        return [Found(*_useless(Part(b"", 0, 0, problem=os_problem(error)), stat.st_mtime_ns), stat.st_size)]
+    finally:
+        os.close(number)
+
+
+def class_names(root: Path | str, labels: int) -> list[str]:
+    """The names in `classes.json` beside the shards; if there is none, the numbers from 0 on, `labels` of them.
+
+    Raises:
+        ManifestError: the file is no list of names.
+    """
+    file = os.path.join(root, CLASSES_FILE)
+    try:
+        names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())
+    except FileNotFoundError:
+        return [str(number) for number in range(labels)]
+    except (OSError, ValueError, RecursionError) as error:
+        raise ManifestError(f"{file}: cannot be read ({error}); it must be a list of class names, or not be there") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ManifestError(f"{file}: not a list of class names; mend it or remove it")
+    return names
+
+
+def _list_remote(url: str) -> tuple[str, dict[bytes, Stamp]]:
+    listed = {os.fsencode(name): stamp for name, stamp in sorted(list_objects(url).items()) if is_shard(name)}
+    if not listed:
+        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord); images one by one are not read from object stores")
+    check_room(url, listed)
+    return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), listed
+
+
+def _stamp(file: str | Path) -> Stamp:
+    try:
+        stat = os.stat(file)
+    except OSError:
+        return 0, 0  # what is wrong is told by whoever reads it
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _run(read: Callable[[Shard], list[Found]], files: list[Shard], workers: int | None) -> Iterator[list[Found]]:
+    """Processes, since threads would queue for the interpreter lock."""
+    workers = min(workers or 2 * len(os.sched_getaffinity(0)), len(files))
+    if workers < 2:
+        yield from map(read, files)
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        yield from pool.map(read, files)
+
+
+def _look(number: int, part: Part, mtime_ns: int, check: Check) -> tuple[Part, Header]:
+    if part.problem:
+        return _useless(part, mtime_ns)
+    if part.label >= MOST_CLASSES:
+        return _useless(part._replace(problem=f"label {part.label}; number the classes from 0, without large gaps"), mtime_ns)
+    with BufferedReader(PartFile(number, part.offset, part.length), _READ_AT_ONCE) as file:
+        return part, examine(file, part.length, mtime_ns, check)
+
+
+def _useless(part: Part, mtime_ns: int) -> tuple[Part, Header]:
+    return part, Header(part.length, mtime_ns, 0, 0, 1, "", False, part.problem)
+
+
+def _format(name: str) -> Callable[[int, int], Iterator[Part]] | None:
+    if name.endswith(".tar"):
+        return tar.parts
+    return tfrecord.parts if _TFRECORD.search(name) else None

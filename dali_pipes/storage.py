@@ -1,0 +1,140 @@
+"""Where the encoded bytes of an image lie, and reading them: all of a file, or a part of one, such as a member of a tar."""
+
+import io
+import os
+import resource
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.remote import is_remote, open_copy
+
+
+class Extent(NamedTuple):
+    """Where one image lies.
+
+    Attributes:
+        file: path of the file, or its URL.
+        member: what the image is called inside the file; "" if it is the file, and then nothing below is looked at.
+        offset, length: where its bytes begin in the file, and how many they are.
+        stamp: size in bytes and modification time in nanoseconds of the file when it was scanned.
+    """
+
+    file: str
+    member: str = ""
+    offset: int = 0
+    length: int = 0
+    stamp: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        return f"{self.file}/{self.member}" if self.member else self.file
+
+
+class Part(NamedTuple):
+    """An image inside a file, as whoever reads that file's index finds it.
+
+    Attributes:
+        member: what it is called inside the file; empty where the problem is of the file itself.
+        offset, length: where it lies, in bytes.
+        label: its class number.
+        problem: why it cannot be used; None if it can, as far as is known without looking at the image.
+    """
+
+    member: bytes
+    offset: int
+    length: int
+    label: int = -1
+    problem: str | None = None
+
+
+class Reader:
+    """Reads extents, outside the interpreter lock and from any number of threads. Files that hold many images are kept open.
+
+    Args:
+        keep: how many files, at most; those used last. By default a quarter of what the process may open.
+    """
+
+    def __init__(self, keep: int | None = None):
+        self._keep = keep
+        self._opened = lru_cache(keep or _may_keep())(_Opened)
+
+    def read(self, extent: Extent) -> NDArray[np.uint8]:
+        """The encoded bytes, in an array of their own.
+
+        Raises:
+            OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
+        """
+        if not extent.member:
+            file = _Opened(extent.file)
+            return _read(file.number, 0, file.size)
+        file = self._opened(extent.file, extent.stamp)
+        encoded = _read(file.number, extent.offset, extent.length)
+        if len(encoded) < extent.length:
+            raise OSError(f"ends after {len(encoded):,} of {extent.length:,} bytes")
+        return encoded
+
+    def close(self) -> None:
+        """Closes what is open; reading opens it again."""
+        self._opened.cache_clear()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Reader, (self._keep,)  # another process opens its own
+
+
+class _Opened:
+    """A file that is open as long as somebody uses it, so that no other thread closes it under a read."""
+
+    def __init__(self, file: str, stamp: tuple[int, int] | None = None):
+        self.number = open_copy(file, stamp) if stamp and is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        stat = os.fstat(self.number)
+        self.size = stat.st_size
+        if stamp and stamp != (stat.st_size, stat.st_mtime_ns):
+            raise OSError("the shard has changed since it was scanned; scan again")
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
+class PartFile(io.RawIOBase):
+    """A part of an open file, as a file of its own: nothing outside it can be read."""
+
+    def __init__(self, number: int, offset: int, length: int):
+        self._number, self._offset, self._length, self._at = number, offset, length, 0
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)[: max(0, self._length - self._at)]
+        count = os.preadv(self._number, [view], self._offset + self._at) if len(view) else 0
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
+        if at < 0:
+            raise ValueError(f"negative seek position {at}")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+def _may_keep() -> int:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1024 if allowed == resource.RLIM_INFINITY else max(16, min(1024, allowed // 4))
+
+
+def _read(number: int, offset: int, length: int) -> NDArray[np.uint8]:
+    """As many of these bytes as there are."""
+    encoded, done = np.empty(length, np.uint8), 0
+    while done < length and (count := os.preadv(number, [encoded[done:].data], offset + done)):
+        done += count
+    return encoded[:done]

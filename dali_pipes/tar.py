@@ -1,0 +1,223 @@
+"""The members of a tar, found by its headers alone, and which of them make a sample in WebDataset's manner.
+
+The standard library's tarfile stops without a word at a damaged header, believes sizes that are negative or reach beyond the
+archive (CVE-2025-8194), and keeps every member in memory. So the headers are read here: POSIX ustar and pax, GNU long names.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dali_pipes.sources import IMAGE_EXTENSIONS
+from dali_pipes.storage import Part
+
+BLOCK = 512
+_LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
+_LONGEST_LABEL = 2**20  # bytes of a .json
+_SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the archive
+_LABEL_EXTENSIONS = (".cls", ".json")
+# WebDataset: the key is all up to the first dot of the last part of the name
+_KEY = re.compile(rb"((?:.*/)?[^./][^/.]*)(\.[^/]*)", re.DOTALL)
+_PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
+
+
+class Member(NamedTuple):
+    """One entry of the archive.
+
+    Attributes:
+        kind: tar's type flag, one byte; b"0" for a regular file.
+        offset, size: where its content lies, in bytes; always inside the archive.
+    """
+
+    name: bytes
+    kind: bytes
+    offset: int
+    size: int
+
+
+class DamagedError(Exception):
+    """The archive cannot be read from here on."""
+
+
+def parts(number: int, total: int) -> Iterator[Part]:
+    """The images of an open tar of `total` bytes with their labels, and what is wrong with other members, as they lie in it.
+
+    An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class number) of one key make a sample.
+    Members of other kinds are left alone if their key has an image.
+    """
+    found: dict[bytes, dict[bytes, Member]] = {}
+    faults: list[tuple[int, Part]] = []
+    try:
+        for member in members(number, total):
+            problem = _unfit(member)
+            key, field = _split(member.name)
+            fields = found.setdefault(key, {}) if not problem else {}
+            if field in fields:
+                problem = f"a second member of this name; the first is used (byte {fields[field].offset:,})"
+            if problem:
+                faults.append((member.offset, Part(member.name, member.offset, member.size, problem=problem)))
+            elif field:
+                fields[field] = member
+    except DamagedError as damage:
+        faults.append((total, Part(b"", 0, 0, problem=str(damage))))
+    chosen = [one for fields in found.values() for one in _choose(number, fields)]
+    yield from (part for _, part in sorted([(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]))
+
+
+def members(number: int, total: int) -> Iterator[Member]:
+    """All entries of an open tar but folders.
+
+    Raises:
+        DamagedError: a header is broken, or the archive ends too early; what came before is good.
+    """
+    at, long_name, records = 0, b"", dict[bytes, bytes]()
+    while True:
+        header = os.pread(number, BLOCK, at)
+        if len(header) < BLOCK:
+            where = "in the middle of a header" if header else "without the mark of its end"
+            raise DamagedError(f"the archive stops at byte {at + len(header):,} {where}; images after that are lost")
+        if not any(header):
+            at = _next_used(number, at, total)
+            if at == total:
+                return
+            continue
+        kind = header[156:157]
+        size = _header_size(header, at, total)
+        if kind in b"LKxg":
+            if size > _LONGEST_NAME or at + BLOCK + size > total:
+                raise DamagedError(f"the archive is damaged at byte {at:,}: a name of {size:,} bytes; what follows is lost")
+            data = os.pread(number, size, at + BLOCK)
+            if kind == b"L":
+                long_name = data.split(b"\0")[0]
+            elif kind == b"x":
+                records = _pax(data, at)
+        else:
+            if b"size" in records:
+                size = _pax_size(records[b"size"], at)
+            name = records.get(b"path") or long_name or _short_name(header)
+            if any(each.startswith(b"GNU.sparse") for each in records):
+                kind = b"S"
+            if kind not in b"123456":  # those have no content, whatever their size says
+                if at + BLOCK + size > total:
+                    told = (
+                        f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive ends after {total - at - BLOCK:,}"
+                    )
+                    raise DamagedError(f"the archive is cut off, or lies: {told}")
+            else:
+                size = 0
+            if kind != b"5" and not name.endswith(b"/"):
+                yield Member(name, b"0" if kind in b"\x007" else kind, at + BLOCK, size)
+            long_name, records = b"", {}
+        at += BLOCK + -(-size // BLOCK) * BLOCK
+
+
+def _next_used(number: int, at: int, total: int) -> int:
+    """The block after the zeros that begin at `at`: of an archive that was appended to this one, or the end."""
+    while at < total:
+        data = os.pread(number, _SEARCHED, at)
+        rest = data.lstrip(b"\0")
+        if rest:
+            return at + (len(data) - len(rest)) // BLOCK * BLOCK
+        at += len(data) or total
+    return total
+
+
+def _header_size(header: bytes, at: int, total: int) -> int:
+    checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    size, told = _number(header[124:136]), _number(header[148:156])
+    if size is None or told is None or told != checksum:
+        compressed = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}.get(header[:2])
+        if compressed and not at:
+            raise DamagedError(f"is compressed with {compressed}, so that no image can be read alone; unpack it")
+        left = f"the {total - at:,} bytes from there on are lost" if at else "it is no tar"
+        raise DamagedError(f"the archive is damaged at byte {at:,}: no header there; {left}")
+    return size
+
+
+def _number(field: bytes) -> int | None:
+    """Octal text, or GNU's binary form; None for anything else, negative numbers included."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    text = field.split(b"\0")[0].strip(b" ")
+    if not text:
+        return 0
+    return int(text, 8) if re.fullmatch(rb"[0-7]+", text) else None
+
+
+def _short_name(header: bytes) -> bytes:
+    name, prefix = header[:100].split(b"\0")[0], header[345:500].split(b"\0")[0]
+    return prefix + b"/" + name if prefix and header[257:263] == b"ustar\0" else name
+
+
+def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
+    """The records of a pax header, each "LENGTH KEY=VALUE\\n"."""
+    records, start = dict[bytes, bytes](), 0
+    while start < len(data) and data[start]:
+        match = _PAX_RECORD.match(data, start)
+        end = start + int(match[1]) if match else 0
+        if not match or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
+            raise DamagedError(f"the archive is damaged at byte {at:,}: a pax header that is none; what follows is lost")
+        records[match[2]] = data[match.end() : end - 1]
+        start = end
+    return records
+
+
+def _pax_size(value: bytes, at: int) -> int:
+    if not re.fullmatch(rb"\d{1,19}", value):
+        raise DamagedError(f"the archive is damaged at byte {at:,}: a size that is no number; what follows is lost")
+    return int(value)
+
+
+def _unfit(member: Member) -> str | None:
+    """Why a member cannot be used, whatever is in it."""
+    if member.kind != b"0":
+        kinds = {b"1": "a link", b"2": "a link", b"S": "a sparse file"}
+        return f"{kinds.get(member.kind, 'no regular file')}; only plain members are read"
+    if member.name.startswith(b"/") or b".." in member.name.split(b"/"):
+        return "its name leads out of the archive"
+    if b"\0" in member.name or not member.name:
+        return "its name is empty or has a NUL byte"
+    return None
+
+
+def _split(name: bytes) -> tuple[bytes, bytes]:
+    match = _KEY.fullmatch(name)
+    return (match[1], match[2].lower()) if match else (name, b"")
+
+
+def _choose(number: int, fields: dict[bytes, Member]) -> Iterator[Part]:
+    """The image of one key with its label, or what keeps it from having one."""
+    images = [member for field, member in fields.items() if field.decode("latin-1") in IMAGE_EXTENSIONS]
+    labels = {field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields}
+    if not images:
+        names = ", ".join(os.fsdecode(field) for field in fields)
+        for first in list(fields.values())[:1]:
+            yield Part(first.name, first.offset, first.size, problem=f"no image of this key ({names})")
+        return
+    first, *others = images
+    label, problem = _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
+    yield Part(first.name, first.offset, first.size, label, problem)
+    for other in others:
+        yield Part(other.name, other.offset, other.size, problem=f"a second image of one key; {os.fsdecode(first.name)} is used")
+
+
+def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
+    field, member = next(iter(labels.items()))
+    if member.size > _LONGEST_LABEL:
+        return -1, f"no label: its {field.decode()} has {member.size:,} bytes"
+    text = os.pread(number, member.size, member.offset)
+    value: object = None
+    if field == b".cls":
+        value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
+    else:
+        try:
+            told = json.loads(text)
+            value = told.get("label", told.get("cls")) if isinstance(told, dict) else None
+        except (ValueError, RecursionError):
+            pass
+    if type(value) is int:
+        return value, None
+    wanted = "class number" if field == b".cls" else "class number called label or cls"
+    return -1, f"no label: its {field.decode()} holds no {wanted} ({text[:40]!r})"

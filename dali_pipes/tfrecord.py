@@ -1,0 +1,156 @@
+"""The images in a TFRecord file of tf.train.Example, found without reading them.
+
+Framing as in TensorFlow's tsl/lib/io/record_writer.h: length (8 bytes), masked CRC-32C of the length (4), the record, its CRC (4).
+The CRC of the length is checked, so that a walk never goes astray; that of the record is not, since it would mean reading all of
+it. Of the record, which is a protocol buffer, just the ways to the image and the label are followed.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dali_pipes.storage import Part
+
+IMAGES = (b"image/encoded", b"image")  # as TensorFlow's own scripts, and as TensorFlow Datasets name them
+LABELS = (b"image/class/label", b"label")
+_HEAD, _TAIL = 12, 4
+_LONGEST_KEY = 1024
+
+
+class Range(NamedTuple):
+    """Some bytes of the file."""
+
+    start: int
+    end: int
+
+
+class MalformedError(Exception):
+    """A record is no tf.train.Example."""
+
+
+def parts(number: int, total: int) -> Iterator[Part]:
+    """The image of each record of an open file of `total` bytes. A record's name is its place in the file, from 0."""
+    at, index = 0, 0
+    while at < total:
+        head = os.pread(number, _HEAD, at)
+        length, crc = struct.unpack("<QI", head) if len(head) == _HEAD else (0, None)
+        if crc != _masked_crc(head[:8]):
+            what = (
+                "is no TFRecord file" if not at else f"is damaged at byte {at:,}; the {total - at:,} bytes from there on are lost"
+            )
+            yield Part(b"", 0, 0, problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what)
+            return
+        start, end = at + _HEAD, at + _HEAD + length
+        if end + _TAIL > total:
+            yield Part(
+                b"",
+                0,
+                0,
+                problem=f"is cut off in record {index}: it has {length:,} bytes, and the file ends after {total - start:,}",
+            )
+            return
+        yield _part(number, b"%d" % index, Range(start, end))
+        at, index = end + _TAIL, index + 1
+
+
+def _part(number: int, name: bytes, record: Range) -> Part:
+    whole = Part(name, record.start, record.end - record.start)
+    try:
+        features = dict(_features(number, record))
+        image = next((features[key] for key in IMAGES if key in features), None)
+        label = next((features[key] for key in LABELS if key in features), None)
+        if image is None:
+            return whole._replace(problem=f"no {IMAGES[0].decode()} in this record")
+        place = _only(number, image, 1)
+        if not isinstance(place, Range):
+            return whole._replace(problem="its image is not one string of bytes")
+        found = whole._replace(offset=place.start, length=place.end - place.start)
+        value = None if label is None else _only(number, label, 3)
+        if isinstance(value, Range):  # packed, as proto3 writes numbers
+            packed = os.pread(number, min(11, value.end - value.start), value.start)
+            first, used = _varint(packed, 0)
+            value = first if used == len(packed) else None
+    except MalformedError as error:
+        return whole._replace(problem=f"no tf.train.Example ({error})")
+    if value is None or value >= 2**63:
+        return found._replace(problem=f"no label: {LABELS[0].decode()} is missing, or no class number")
+    return found._replace(label=value)
+
+
+def _features(number: int, record: Range) -> Iterator[tuple[bytes, Range]]:
+    """Name and tf.train.Feature of an Example: Example.features.feature, a map of key and value."""
+    for features in _inside(number, record, 1):
+        for entry in _inside(number, features, 1):
+            keys, values = list(_inside(number, entry, 1)), list(_inside(number, entry, 2))
+            if keys and values and keys[0].end - keys[0].start <= _LONGEST_KEY:
+                yield os.pread(number, keys[0].end - keys[0].start, keys[0].start), values[0]
+
+
+def _only(number: int, feature: Range, kind: int) -> Range | int | None:
+    """The only value of a feature's list: of bytes (kind 1) or of numbers (kind 3)."""
+    values = [value for each in _inside(number, feature, kind) for field, value in _fields(number, each) if field == 1]
+    return values[0] if len(values) == 1 else None
+
+
+def _inside(number: int, message: Range, field: int) -> Iterator[Range]:
+    for each, value in _fields(number, message):
+        if each == field and isinstance(value, Range):
+            yield value
+
+
+def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
+    """Number and content of each field of a message that lies within `message`."""
+    at = message.start
+    while at < message.end:
+        head = os.pread(number, min(20, message.end - at), at)  # a tag and a length have at most ten bytes each
+        tag, used = _varint(head, 0)
+        match tag & 7:  # the wire type: a number, bytes of a stated length, 8 bytes, 4 bytes
+            case 0:
+                value, used = _varint(head, used)
+                yield tag >> 3, value
+                at += used
+                continue
+            case 2:
+                length, used = _varint(head, used)
+            case 1:
+                length = 8
+            case 5:
+                length = 4
+            case other:
+                raise MalformedError(f"wire type {other} at byte {at:,}")
+        at += used + length
+        if at > message.end:
+            raise MalformedError(f"a field reaches beyond byte {message.end:,}")
+        yield tag >> 3, Range(at - length, at)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends."""
+    value = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * shift)
+        if byte < 0x80:
+            return value, at + shift + 1
+    raise MalformedError("a number without an end")
+
+
+def _crc_table() -> list[int]:
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+_TABLE = _crc_table()
+
+
+def _masked_crc(data: bytes) -> int:
+    """CRC-32C (Castagnoli), rotated and shifted by a constant as TensorFlow stores it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

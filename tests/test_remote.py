@@ -1,0 +1,220 @@
+"""Shards behind a URL: fetched whole or not at all, by one process at a time, into a folder of bounded size."""
+
+import multiprocessing
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import fsspec.implementations.local
+import pytest
+import torch
+from make_shards import tar_shards
+
+import dali_pipes as dp
+from dali_pipes import ConfigError, Manifest, ManifestError, remote
+
+LOCAL = fsspec.implementations.local.LocalFileSystem
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def store(manifest, tmp_path):
+    return tar_shards(manifest, tmp_path / "store")
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """The (path, first byte) of every request for content."""
+    asked, original = [], LOCAL.cat_file
+    monkeypatch.setattr(
+        LOCAL, "cat_file", lambda self, path, start=None, end=None: asked.append((path, start)) or original(self, path, start, end)
+    )
+    return asked
+
+
+def scan(store, **options):
+    return Manifest.open(f"file://{store}", progress=False, **options)
+
+
+def copies(cache):
+    return {path.name for path in cache.iterdir() if not path.suffix}
+
+
+def stamp_of(url):
+    folder, name = url.rsplit("/", 1)
+    return remote.list_objects(folder)[name]
+
+
+def read(url, stamp):
+    number = remote.open_copy(url, stamp)
+    try:
+        return os.pread(number, 10**7, 0)
+    finally:
+        os.close(number)
+
+
+@pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()], ids=str)
+def test_the_same_samples_and_pixels_as_from_the_folder(manifest, store, cache, config):
+    far = scan(store)
+    assert far.classes == manifest.classes and far.name(12) == f"file://{store}/shard-000001.tar/000000012.jpg"
+    options = {"transform": dp.TrainTransform(size=48), "batch_size": 8, "last_batch": "partial"}
+    with dp.build_loader(manifest, config, **options) as one, dp.build_loader(far, config, **options) as two:
+        for a, b in zip([*one, *one], [*two, *two], strict=True):
+            assert torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) and torch.equal(a.images, b.images)
+
+
+def test_each_shard_is_fetched_once_and_kept(store, cache, fetched, tmp_path, monkeypatch):
+    far = scan(store / "shard-000001.tar", cache_dir=tmp_path / "scans")
+    assert len(far) == 11 and [far.read(number) is not None for number in range(11)]
+    assert [path.rsplit("/", 1)[1] for path, _ in fetched] == ["shard-000001.tar", "classes.json"]
+    assert len(copies(cache)) == 1 and far.path(0).read_bytes() == (store / "shard-000001.tar").read_bytes()
+    monkeypatch.setattr(remote, "_fetch", None)
+    far.save(tmp_path / "m.parquet")
+    assert Manifest.load(tmp_path / "m.parquet").read(3).tobytes() == far.read(3).tobytes()
+    assert scan(store / "shard-000001.tar", cache_dir=tmp_path / "scans").table.equals(far.table)
+
+
+def test_least_recently_used_out_and_never_more_than_the_limit(store, cache, monkeypatch):
+    urls = [f"file://{store}/shard-00000{number}.tar" for number in range(4)]
+    stamps = [stamp_of(url) for url in urls]
+    sizes = [size for size, _ in stamps]
+    monkeypatch.setenv("DALI_PIPES_CACHE_GB", str((sizes[0] + sizes[1] + sizes[2] + 1) / 1e9))
+    for number in (0, 1, 2, 0, 3):
+        assert read(urls[number], stamps[number]) == (store / f"shard-00000{number}.tar").read_bytes()
+        assert sum(path.stat().st_size for path in cache.iterdir()) <= sum(sizes[:3]) + 1
+        time.sleep(0.01)
+    assert remote.copy_of(urls[1], stamps[1]).name not in copies(cache)
+    assert {remote.copy_of(urls[number], stamps[number]).name for number in (0, 3)} <= copies(cache)
+
+
+def test_more_shards_than_the_cache_may_hold_are_refused(store, cache, monkeypatch):
+    monkeypatch.setenv("DALI_PIPES_CACHE_GB", "0.0001")
+    with pytest.raises(ManifestError, match=r"raise DALI_PIPES_CACHE_GB, or name a larger disk with DALI_PIPES_CACHE"):
+        scan(store)
+    monkeypatch.setenv("DALI_PIPES_CACHE_GB", "much")
+    with pytest.raises(ConfigError, match="DALI_PIPES_CACHE_GB=much is no number"):
+        scan(store)
+
+
+def in_processes(work, count):
+    """Runs it in forked processes at the same time; their exit codes."""
+    context = multiprocessing.get_context("fork")
+    running = [context.Process(target=work) for _ in range(count)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(60)
+    return [process.exitcode for process in running]
+
+
+def test_of_several_processes_and_threads_one_fetches(store, cache, monkeypatch):
+    url, original, asked = f"file://{store}/shard-000002.tar", LOCAL.cat_file, multiprocessing.get_context("fork").SimpleQueue()
+    stamp, content = stamp_of(url), (store / "shard-000002.tar").read_bytes()
+
+    def slow(self, path, start=None, end=None):
+        asked.put(os.getpid())
+        time.sleep(0.2)
+        return original(self, path, start, end)
+
+    def fetch():
+        assert read(url, stamp) == content
+
+    monkeypatch.setattr(LOCAL, "cat_file", slow)
+    assert in_processes(fetch, 4) == [0] * 4
+    asked.get()
+    assert asked.empty()
+    remote.copy_of(url, stamp).unlink()
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: read(url, stamp), range(8))) == {content}
+    assert asked.get() == os.getpid() and asked.empty()
+
+
+def test_what_is_fetched_by_half_is_never_taken_for_whole(store, cache, monkeypatch):
+    """A process that dies on the way leaves a file of another name, which the next one clears away."""
+    url, other = f"file://{store}/shard-000000.tar", f"file://{store}/shard-000003.tar"
+    stamp = stamp_of(url)
+
+    def dies(files, path, size, file):
+        file.write(bytes(1000))
+        file.flush()
+        os.kill(os.getpid(), 9)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(remote, "_download", dies)
+        assert in_processes(lambda: read(url, stamp), 1) == [-9]
+    assert not copies(cache) and len(list(cache.glob("*.part"))) == 1
+    read(other, stamp_of(other))
+    assert not list(cache.glob("*.part"))
+    assert read(url, stamp) == (store / "shard-000000.tar").read_bytes()
+
+
+class Faults:
+    """Every third request fails, in one way after the other; a request that was answered by half goes on where it stopped."""
+
+    def __init__(self, original):
+        self.original, self.asked = original, 0
+
+    def __call__(self, files, path, start=None, end=None):
+        self.asked += 1
+        content = self.original(files, path, start, end)
+        match self.asked % 9:
+            case 2:
+                raise ConnectionResetError("connection reset by peer")
+            case 5:
+                raise RuntimeError("500 internal server error")
+            case 8:
+                return content[: len(content) // 2]
+        return content
+
+
+def test_broken_connections_are_tried_again_where_they_stopped(store, cache, monkeypatch):
+    monkeypatch.setattr(remote, "_CHUNK", 4096)
+    faults = Faults(LOCAL.cat_file)
+    monkeypatch.setattr(LOCAL, "cat_file", lambda *what, **where: faults(*what, **where))
+    url = f"file://{store}/shard-000000.tar"
+    assert read(url, stamp_of(url)) == (store / "shard-000000.tar").read_bytes()
+    assert 10 < faults.asked <= 1.6 * (stamp_of(url)[0] / 4096 + 1)
+
+
+def test_a_store_that_stays_away_is_named_with_the_sample(store, cache, monkeypatch):
+    far = scan(store)
+    for path in cache.iterdir():
+        path.unlink()
+
+    def away(self, path, start=None, end=None):
+        raise ConnectionResetError("connection reset by peer")
+
+    monkeypatch.setattr(LOCAL, "cat_file", away)
+    config, transform = dp.DaliConfig(device="cpu"), dp.TrainTransform(size=32)
+    with dp.build_loader(far, config, transform=transform, batch_size=4) as loader, pytest.raises(dp.BadSampleError) as caught:
+        next(iter(loader))
+    assert "jpg: cannot be fetched (6 times: connection reset by peer)" in str(caught.value)
+    assert not copies(cache) and not list(cache.glob("*.part"))
+
+
+def test_an_object_that_was_replaced_is_refused_but_its_copy_is_good(store, cache):
+    far = scan(store)
+    first = far.read(0).tobytes()
+    shard = store / "shard-000000.tar"
+    os.utime(shard, ns=(0, shard.stat().st_mtime_ns + 10**9))
+    assert far.read(0).tobytes() == first
+    for path in cache.iterdir():
+        path.unlink()
+    with pytest.raises(OSError, match="has changed since it was scanned"):
+        far.read(0)
+    assert scan(store).read(0).tobytes() == first
+
+
+def test_what_is_not_there(tmp_path, cache, manifest):
+    with pytest.raises(ManifestError, match="no such place in the object store"):
+        Manifest.open(f"file://{tmp_path}/nowhere")
+    with pytest.raises(ManifestError, match=r"no shard there \(NAME.tar or NAME.tfrecord\); images one by one"):
+        Manifest.open(f"file://{manifest.root}")
+    with pytest.raises(ConfigError, match="nosuchscheme://x"):
+        Manifest.open("nosuchscheme://x")

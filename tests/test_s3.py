@@ -1,0 +1,77 @@
+"""Shards in a real S3 server on this machine, through a proxy that breaks one answer in three."""
+
+import collections
+import logging
+
+import pytest
+from faulty_proxy import FaultyProxy
+from make_shards import tar_shards
+
+import dali_pipes as dp
+from dali_pipes import Manifest, ManifestError, remote
+
+server = pytest.importorskip(
+    "moto.server", reason="needs moto[s3] and flask, an S3 on this machine (pip install 'dali_pipes[dev]')"
+)
+pytest.importorskip("s3fs", reason="needs s3fs (pip install 'dali_pipes[s3]')")
+boto3 = pytest.importorskip("boto3")
+# what the libraries themselves leave to the garbage collector when a connection breaks
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def s3(manifest, tmp_path_factory):
+    """A bucket with the shards of the test images; its proxy."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    moto = server.ThreadedMotoServer("127.0.0.1", 0)
+    moto.start()
+    proxy = FaultyProxy(*moto.get_host_and_port())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}.items():
+            patch.setenv(f"AWS_{name}", value)
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        patch.setattr(remote, "_FIRST_PAUSE_S", 0.01)
+        patch.setattr(remote, "_CHUNK", 50_000)
+        client = boto3.client("s3", endpoint_url=f"http://{':'.join(map(str, moto.get_host_and_port()))}")
+        client.create_bucket(Bucket="images")
+        for path in tar_shards(manifest, tmp_path_factory.mktemp("s3")).iterdir():
+            client.upload_file(str(path), "images", f"deep/train/{path.name}")
+        yield proxy
+    proxy.close()
+    moto.stop()
+
+
+@pytest.fixture
+def far(s3, tmp_path, monkeypatch):
+    """The manifest of the bucket; and then an empty cache, so that loading fetches again."""
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "scanning"))
+    found = Manifest.open("s3://images/deep/train", progress=False)
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "loading"))
+    return found
+
+
+def test_the_manifest_is_that_of_the_folder(manifest, far):
+    assert not far.problems and far.labels.tolist() == manifest.labels.tolist() and far.classes == manifest.classes
+    assert far.name(12) == "s3://images/deep/train/shard-000001.tar/000000012.jpg"
+    assert all(far.read(number).tobytes() == manifest.read(number).tobytes() for number in range(37))
+
+
+@pytest.mark.parametrize(
+    "config", [dp.DaliConfig(device="cpu", num_threads=2), dp.TorchConfig(num_workers=2), dp.TfDataConfig(num_threads=2)], ids=str
+)
+def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):
+    before = dict(s3.done)
+    with dp.build_loader(far, config, transform=dp.TrainTransform(size=32), batch_size=8, last_batch="partial") as loader:
+        for epoch in range(2):
+            ids = [batch.ids.tolist() for batch in loader]
+            assert ids == [loader.plan.rows(epoch, step).ids.tolist() for step in range(len(loader))]
+            assert set(collections.Counter(sample for each in ids for sample in each).values()) == {1}
+        assert not loader.bad_samples
+    assert all(s3.done[fault] > before[fault] for fault in s3.FAULTS), s3.done
+
+
+def test_a_bucket_that_is_not_there(s3):
+    with pytest.raises(ManifestError, match="s3://nobody/x: "):
+        Manifest.open("s3://nobody/x", progress=False)
+    with pytest.raises(ManifestError, match=r"no such place|no shard there"):
+        Manifest.open("s3://images/shallow", progress=False)
