@@ -171,7 +171,7 @@ class Manifest:
         try:
             table = pq.read_table(file)
             head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-            root, classes = head["root"], head["classes"]
+            root, classes = os.fspath(head["root"]), head["classes"]
             table = _typed(_with_whole_files(table))
         except FileNotFoundError:
             raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None

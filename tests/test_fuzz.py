@@ -68,14 +68,17 @@ CELLS = {
     "label": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
     "height": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
     "problem": st.one_of(st.none(), st.text(max_size=5)),
+    "member": st.one_of(st.none(), st.binary(max_size=5)),
+    **dict.fromkeys(("offset", "bytes", "file_bytes"), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))),
 }
+DEFAULTS = {"path": b"a.jpg", "format": "JPEG", "decoded": False, "member": b""}
 
 
 @given(st.data(), st.integers(1, 4))
 @scratch
 def test_a_forged_manifest_is_refused_or_safe(tmp_path, data, rows):
-    """Any cells: either ManifestError, or a manifest whose every sample has a class, a size and a path."""
-    columns = {name: [{"path": b"a.jpg", "format": "JPEG", "decoded": False}.get(name, 1)] * rows for name in SCHEMA.names}
+    """Any cells: either ManifestError, or a manifest whose every sample has a class, a size, a path, and bytes inside its file."""
+    columns = {name: [DEFAULTS.get(name, 1)] * rows for name in SCHEMA.names}
     columns["problem"] = [None] * rows
     for name in data.draw(st.sets(st.sampled_from(sorted(CELLS)))):
         columns[name] = [data.draw(CELLS[name]) for _ in range(rows)]
@@ -90,6 +93,8 @@ def test_a_forged_manifest_is_refused_or_safe(tmp_path, data, rows):
         assert (manifest.sizes[sample] > 0).all()
         assert str(manifest.path(sample)).startswith("/")
         assert os.fsencode(manifest.path(sample)).find(b"\0") < 0
+        extent = manifest.extent(sample)
+        assert not extent.member or (extent.offset >= 0 <= extent.length <= extent.stamp[0] - extent.offset)
 
 
 @pytest.mark.parametrize(
