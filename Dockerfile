@@ -33,8 +33,9 @@ RUN --mount=type=secret,id=index --mount=type=secret,id=ca,target=/etc/ssl/certs
     if [ -f /run/secrets/index ]; then source /run/secrets/index; fi; \
     /kit/uv pip install --python /venv --no-deps --build-constraints /kit/build.txt --target /opt/dali_pipes .
 COPY conf /opt/dali_pipes/conf
-COPY scripts /opt/dali_pipes/scripts
-RUN rm -r /opt/dali_pipes/scripts/container/slim.py /opt/dali_pipes/scripts/*.sh; \
+COPY scripts/*.py /opt/dali_pipes/scripts/
+COPY scripts/container/run scripts/container/healthy /opt/dali_pipes/scripts/container/
+RUN rm /opt/dali_pipes/.lock; \
     python3 -m compileall -q /opt/dali_pipes; \
     chmod -R u=rwX,go=rX /opt/dali_pipes; \
     chmod +x /opt/dali_pipes/scripts/container/*
@@ -53,6 +54,7 @@ RUN --mount=type=bind,from=kit,source=/kit,target=/mnt \
     if [ -f /run/lock/index ]; then source /run/lock/index; fi; \
     /mnt/uv venv --python python3 /opt/venv; \
     /mnt/uv pip install --python /opt/venv --require-hashes --build-constraints /mnt/build.txt --requirement /mnt/train.txt; \
+    rm /opt/venv/.lock; \
     python3 /mnt/slim.py /opt/venv; \
     python3 -m compileall -q -j 0 /opt/venv/lib
 COPY --from=kit /kit/tini-static /usr/bin/tini
