@@ -65,7 +65,7 @@ def test_the_configuration_says_who_runs_it_and_what_the_driver_brings(engine, i
     environment = dict(each.split("=", 1) for each in config["Env"])
     assert set(environment["NVIDIA_DRIVER_CAPABILITIES"].split(",")) == {"compute", "utility", "video"}
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
-    assert config["User"] == "10001:10001"
+    assert config.get("User") == "10001:10001"
     assert set(config["Volumes"]) == {"/cache", "/runs", "/tmp"}
     labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
     assert labels["revision"] == "0123abc" and labels["licenses"] == "Apache-2.0" and labels["title"] == "dali_pipes"
@@ -163,7 +163,8 @@ def test_sigterm_ends_training_with_a_checkpoint(engine, image, data, runs):
         moments = set()
         deadline = time.time() + 200
         while len(moments) < 3:  # it moves
-            assert time.time() < deadline, engine("logs", training).stderr
+            running = json.loads(engine("inspect", training).stdout)[0]["State"]["Running"]
+            assert running and time.time() < deadline, engine("logs", training).stderr
             asked = engine("exec", training, "stat", "-c", "%y", "/tmp/heartbeat", check=False)
             if asked.returncode == 0:
                 moments.add(asked.stdout)
@@ -181,7 +182,7 @@ def test_sigterm_ends_training_with_a_checkpoint(engine, image, data, runs):
 
 
 def test_every_package_and_every_module_of_the_project_can_be_imported(ask):
-    """What was taken out is missed by none of them. MXNet is not installed, for which DALI brings a program."""
+    """What was taken out is missed by none of them. TensorFlow is not installed, nor is MXNet, for which DALI brings a program."""
     failed = python(
         ask,
         """
@@ -196,7 +197,7 @@ for name in [*filter(str.isidentifier, importlib.metadata.packages_distributions
         failed[name] = repr(error)
 print(json.dumps(failed))""",
     )
-    assert list(failed) == ["rec2idx"], failed
+    assert set(failed) == {"rec2idx", "dali_pipes.backends.tfdata"}, failed
 
 
 def test_no_library_misses_another(ask):
@@ -211,7 +212,7 @@ def test_no_library_misses_another(ask):
 def test_size_and_start(engine, image, run, ask, capfd):
     """Where the bytes are, and how long the first batch takes, as runs/container.json; docs/deploy.md tells both."""
     folders = "/opt/venv/lib/python3*/site-packages/nvidia/* /opt/venv/lib/python3*/site-packages/*"
-    listed = ask("sh", "-c", f"du -sm {folders}")
+    listed = ask("sh", "-c", f"du -s --block-size=1000000 {folders}")
     parts = {line.split("\t")[1].split("site-packages/")[1]: int(line.split("\t")[0]) for line in listed.splitlines()}
     first = """
 import time
