@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import ssl
@@ -25,10 +26,11 @@ class Unavailable(Exception):
 
 @dataclass
 class Engine:
-    """A command line, with the folder that it keeps everything in."""
+    """A command line, the folder that it keeps everything in, and the base image that is built on."""
 
     command: str
     folder: Path
+    base: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     build_options: list[str] = field(default_factory=list)
 
@@ -51,10 +53,11 @@ class Engine:
 
 def find(folder: Path) -> Engine:
     """Raises Unavailable, with the reason, if there is no way to build and run an image here."""
-    if (free := shutil.disk_usage(folder).free / 1e9) < NEEDED_GB:
-        raise Unavailable(f"building the image takes {NEEDED_GB} GB, and {free:.0f} GB are free")
-    if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
-        return Engine("docker", folder, build_options=_secrets(folder, {}))
+    if (room := shutil.disk_usage(folder).free / 1e9) < NEEDED_GB:
+        raise Unavailable(f"building the image takes {NEEDED_GB} GB, and {room:.0f} GB are free")
+    base = re.search(r"^ARG BASE_IMAGE=(\S+)", (REPO / "Dockerfile").read_text(), re.MULTILINE)[1]
+    if shutil.which("docker") and subprocess.run(["docker", "pull", base], capture_output=True, check=False).returncode == 0:
+        return Engine("docker", folder, base, build_options=_secrets(folder, {}))
     return _podman(folder)
 
 
@@ -81,9 +84,9 @@ def _podman(folder: Path) -> Engine:
         "CONTAINERS_CONF": str(folder / "containers.conf"),
         "TMPDIR": str(folder / "tmp"),
     }
-    engine = Engine("podman", folder, environment)
-    base = _debian(engine)
-    done = engine("run", *CONFINED, base, "true", check=False)
+    engine = Engine("podman", folder, environment=environment)
+    engine.base = _debian(engine)
+    done = engine("run", *CONFINED, engine.base, "true", check=False)
     if done.returncode:
         raise Unavailable(f"Podman cannot run a container here: {done.stderr.strip().splitlines()[-1]}")
     cache = _uv_cache()
@@ -93,7 +96,7 @@ def _podman(folder: Path) -> Engine:
         "--format=docker",
         "--layers",
         "--pull=never",
-        f"--build-arg=BASE_IMAGE={base}",
+        f"--build-arg=BASE_IMAGE={engine.base}",
         *own,
     ]
     engine.build_options += _secrets(folder, {"UV_CACHE_DIR": "/media"} if cache else {})
