@@ -15,7 +15,7 @@ IMAGE = "localhost/dali_pipes:test"
 
 @pytest.fixture(scope="session")
 def engine():
-    folder = Path(tempfile.mkdtemp(prefix="dali_pipes_"))
+    folder = Path(tempfile.mkdtemp(prefix="dali_pipes_image_"))
     folder.chmod(0o755)
     engine = engines.Engine("none", folder)
     try:

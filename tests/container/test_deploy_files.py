@@ -7,7 +7,7 @@ import pytest
 
 REPO = Path(__file__).parents[2]
 DEPLOY = REPO / "docs/deploy"
-pytestmark = [pytest.mark.container, pytest.mark.xdist_group("container")]
+pytestmark = pytest.mark.container
 
 CHECKS = {
     "compose.yaml": ["check-jsonschema", "--builtin-schema", "vendor.compose-spec"],

@@ -10,7 +10,7 @@ import pytest
 import torch
 from container.engine import CANARY, CONFINED, REPO
 
-pytestmark = [pytest.mark.container, pytest.mark.xdist_group("container"), pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.container, pytest.mark.timeout(2400)]
 
 SMALL = ["data.train=/data", "data.val=/data", "model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36"]
 SMALL += ["loader=dali_cpu", "warmup_epochs=0", "batch_size=16", "optimizer.lr=0.01"]
@@ -69,6 +69,7 @@ def test_the_configuration_says_who_runs_it_and_what_the_driver_brings(engine, i
     assert set(config["Volumes"]) == {"/cache", "/runs", "/tmp"}
     labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
     assert labels["revision"] == "0123abc" and labels["licenses"] == "Apache-2.0" and labels["title"] == "dali_pipes"
+    assert f'version = "{labels["version"]}"\n' in (REPO / "pyproject.toml").read_text()
     health = found.get("HealthCheck") or config.get("Healthcheck") or found.get("Healthcheck")
     assert health["Test"][-1] == "healthy"
 

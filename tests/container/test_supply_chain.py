@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[2]
-pytestmark = [pytest.mark.container, pytest.mark.xdist_group("container"), pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.container, pytest.mark.timeout(2400)]
 
 
 def locked(name):
