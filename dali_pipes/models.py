@@ -1,5 +1,7 @@
 """Networks by name: torchvision's, and timm's where it is installed."""
 
+import os
+import shutil
 from difflib import get_close_matches
 from importlib.util import find_spec
 
@@ -37,6 +39,16 @@ def check_size(name: str, size: int) -> None:
     """
     if name in _torchvision_names() and name.startswith(_ONE_SIZE) and size != 224:
         raise ConfigError(f"model.name={name} takes images of 224 pixels only; set transform.size=224, or choose another network")
+
+
+def check_compiler() -> None:
+    """For torch.compile, which looks for these: torch._inductor on a CPU, Triton on a GPU.
+
+    Raises:
+        ConfigError: there is none, as in the container's image.
+    """
+    if not any(shutil.which(name) for name in (os.environ.get("CC", "gcc"), os.environ.get("CXX", "g++"), "clang")):
+        raise ConfigError("model.compile=true needs a C++ compiler, and there is none; set model.compile=false, or install g++")
 
 
 def build_model(name: str, num_classes: int = 1000) -> nn.Module:

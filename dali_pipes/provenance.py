@@ -57,11 +57,11 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout, with "+" if anything in it has been changed since."""
+    """The commit of the checkout, with "+" if anything in it has been changed since, or the one that a container was built from."""
     folder = Path(__file__).parent
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
         status = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return os.environ.get("DALI_PIPES_COMMIT")
     return head + ("+" if status.strip() else "")

@@ -21,6 +21,18 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="no GPU here (FAIL_WITHOUT_CUDA=1 makes this a failure)"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The container's tests share one image: one worker runs them all, and any other test is run by whoever is free."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "container" if nodeid.startswith("tests/container/") else nodeid
+
+    return Scheduling(config, log)
+
+
 @pytest.fixture
 def torchvision_gpu_anywhere(monkeypatch):
     """Where there is no GPU, build_loader makes the torchvision_gpu backend on the CPU."""

@@ -1,8 +1,10 @@
+import shutil
+
 import pytest
 import torch
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.models import build_model, check_model, check_size
+from dali_pipes.models import build_model, check_compiler, check_model, check_size
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "mobilenet_v3_small"])
@@ -30,3 +32,11 @@ def test_a_size_that_a_network_does_not_take_is_told(name, size):
 def test_networks_with_further_outputs_have_one(name):
     scores = build_model(name, 7).train()(torch.zeros(2, 3, 96, 96))
     assert isinstance(scores, torch.Tensor) and scores.shape == (2, 7)
+
+
+def test_compilation_needs_a_compiler(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/g++" if name == "g++" else None)
+    check_compiler()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ConfigError, match=r"model.compile=true needs a C\+\+ compiler"):
+        check_compiler()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dali_pipes.config import at_least
+from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import TrainConfig
 
 
@@ -31,6 +32,8 @@ class DiagnoseConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         TrainConfig.__post_init__(self)
+        if getattr(self.transform, "sizes", None):
+            raise ConfigError("transform.sizes changes the work from epoch to epoch; diagnose one transform.size at a time")
         for option in ("rounds", "images", "verify_pairs", "corun"):
             at_least(option, getattr(self, option), 1)
         at_least("seconds", self.seconds, 0.1)

@@ -17,7 +17,7 @@ from dali_pipes.diagnosis.probes import Probes
 from dali_pipes.diagnosis.report import plain, print_diagnosis
 from dali_pipes.errors import ConfigError
 from dali_pipes.images import at_most, read_all, repeated
-from dali_pipes.models import check_model, check_size
+from dali_pipes.models import check_compiler, check_model, check_size
 from dali_pipes.plan import Shard
 from dali_pipes.progress import steps
 from dali_pipes.provenance import provenance
@@ -35,6 +35,8 @@ def diagnose(config: DiagnoseConfig) -> None:
     """
     name = check_model(config.model.name)
     check_size(name, config.transform.size)
+    if config.model.compile:
+        check_compiler()
     concurrency(config.loader)
     if Shard.from_env().count > 1:
         raise ConfigError("diagnose is of one process; start it without torchrun, and see corun= for several programs on a machine")

@@ -84,6 +84,7 @@ class TrainConfig:
         ema_decay: of an exponential average of the weights, which is then what is evaluated; None: none is kept.
         resume: "auto" goes on from `out`/last.pt if there is one; a path goes on from that file; None starts anew.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is one after every epoch anyway.
+        heartbeat: a file that is touched at every step, and removed at the end; None: there is none.
         eval_only: evaluates `checkpoint`, and trains nothing.
         out: folder of the run; None: a new one under runs/train.
     """
@@ -108,6 +109,7 @@ class TrainConfig:
     max_bad_fraction: float = 0.001
     resume: str | None = None
     checkpoint_every_s: float | None = 600
+    heartbeat: str | None = None
     eval_only: bool = False
     checkpoint: str | None = None
     out: str | None = None

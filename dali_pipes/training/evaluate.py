@@ -1,5 +1,6 @@
 """Top-1, top-5 and loss over a whole validation set, every image counted once on any number of ranks."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,10 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.loader import Loader, build_loader
+from dali_pipes.batch import Batch
+from dali_pipes.loader import build_loader
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Shard
 from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.heartbeat import Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Evaluation:
     images: int
 
 
-def validate(config: TrainConfig, model: nn.Module, val: Manifest, shard: Shard, fabric: Any) -> Evaluation:
+def validate(config: TrainConfig, model: nn.Module, val: Manifest, shard: Shard, fabric: Any, heartbeat: Heartbeat) -> Evaluation:
     """All validation images, by a loader that is there only for so long."""
     with build_loader(
         val,
@@ -35,19 +38,19 @@ def validate(config: TrainConfig, model: nn.Module, val: Manifest, shard: Shard,
         max_bad_fraction=config.max_bad_fraction,
         device=fabric.device,
     ) as loader:
-        return evaluate(model, loader, fabric)
+        return evaluate(model, heartbeat.watch(loader), fabric)
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, loader: Loader, fabric: Any) -> Evaluation:
-    """One epoch of `loader`, whose shards together hold every image once (`last_batch="partial"`).
+def evaluate(model: nn.Module, batches: Iterable[Batch], fabric: Any) -> Evaluation:
+    """One epoch of a loader, whose shards together hold every image once (`last_batch="partial"`).
 
     The ranks may have different numbers of batches: nothing is exchanged before the end, so `model` is not the one wrapped by DDP.
     """
     was_training = model.training
     model.eval()
     totals = torch.zeros(4, dtype=torch.float64, device=fabric.device)
-    for batch in loader:
+    for batch in batches:
         with fabric.autocast():
             scores = model(batch.images.float())
         totals += counts(scores.float(), batch.labels)

@@ -14,13 +14,14 @@ from dali_pipes.config import CachedConfig, DaliNativeConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.jobs import to_yaml
 from dali_pipes.loader import Loader, build_loader
-from dali_pipes.models import check_model, check_size
+from dali_pipes.models import check_compiler, check_model, check_size
 from dali_pipes.plan import Shard
 from dali_pipes.provenance import provenance
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import open_both, open_classified
 from dali_pipes.training.evaluate import validate
+from dali_pipes.training.heartbeat import Heartbeat
 from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import divide_cpus, gathered, launch, together
 from dali_pipes.training.log import Log
@@ -66,6 +67,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             batch_transform=build_mixing(config.mixing, len(train_images.classes)),
         ) as images,
         Interrupt() as interrupt,
+        _heartbeat(config, fabric) as heartbeat,
     ):
         trainer = Trainer(config, fabric, images, val, folder)
         if path:
@@ -74,7 +76,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
             _tell_start(config, fabric, trainer, images, log, folder, cpus)
             try:
-                trainer.fit(log, interrupt)
+                trainer.fit(log, interrupt, heartbeat)
             except Interrupted:
                 _leave(fabric, folder, log, interrupt)
             except torch.OutOfMemoryError as error:
@@ -92,6 +94,8 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
     name = check_model(config.model.name)
     for size in config.transform.every_size | config.eval_transform.every_size:
         check_size(name, size)
+    if config.model.compile:
+        check_compiler()
     if isinstance(config.loader, (CachedConfig, DaliNativeConfig)):
         raise ConfigError("this loader is a yardstick outside the plan, and not for training; use loader=dali, dali_cpu or torch")
     if folder and config.out:
@@ -138,6 +142,10 @@ def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoRetur
     raise SystemExit(128 + number)
 
 
+def _heartbeat(config: TrainConfig, fabric: Any) -> Heartbeat:
+    return Heartbeat(config.heartbeat if fabric.global_rank == 0 else None)
+
+
 def _evaluate(config: TrainConfig, fabric: Any) -> None:
     """The checkpoint's weights, or their average if it has one, on all validation images."""
     path = Path(str(config.checkpoint))
@@ -147,7 +155,8 @@ def _evaluate(config: TrainConfig, fabric: Any) -> None:
     module = build_network(config.model, len(val.classes))
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
     shard = Shard(fabric.global_rank, fabric.world_size)
-    found = validate(config, module.to(fabric.device), val, shard, fabric)
+    with _heartbeat(config, fabric) as heartbeat:
+        found = validate(config, module.to(fabric.device), val, shard, fabric, heartbeat)
     if fabric.global_rank == 0:
         told = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
         print(f"{path}: {told}", file=sys.stderr)

@@ -15,6 +15,7 @@ from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.evaluate import Evaluation, validate
+from dali_pipes.training.heartbeat import Heartbeat
 from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import Votes, gathered, share_buffers
 from dali_pipes.training.log import Log
@@ -65,7 +66,7 @@ class Trainer:
         """The one that comes next, from the start of the run."""
         return (self._loader.epoch + 1) * len(self._loader) - self._loader.batches_left
 
-    def fit(self, log: Log, interrupt: Interrupt) -> None:
+    def fit(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
         """Trains to the end. last.pt is written after every epoch and from time to time, best.pt after the best epoch.
 
         Raises:
@@ -75,21 +76,22 @@ class Trainer:
         while len(self.history) < self._config.epochs:
             epoch = len(self.history)
             if self._loader.epoch == epoch:
-                self._train_epoch(log, interrupt)
+                self._train_epoch(log, interrupt, heartbeat)
             share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
-            found = validate(self._config, self._ema or self._module, self._val, self._loader.plan.shard, self._fabric)
+            shard = self._loader.plan.shard
+            found = validate(self._config, self._ema or self._module, self._val, shard, self._fabric, heartbeat)
             self._end_epoch(epoch, found, log)
             if any(gathered(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
 
-    def _train_epoch(self, log: Log, interrupt: Interrupt) -> None:
+    def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
         epoch, saved = self._loader.epoch, time.monotonic()
         warmup, steps = (round(epochs * len(self._loader)) for epochs in (self._config.warmup_epochs, self._config.epochs))
         peak = peak_lr(self._config.optimizer, self._loader.plan.global_batch_size)
         every_s = math.inf if self._config.checkpoint_every_s is None else self._config.checkpoint_every_s
         taken: list[dict[str, Any]] = []  # steps whose loss is still to come
         self._meter.start()
-        for batch in self._meter.watch(self._loader):
+        for batch in heartbeat.watch(self._meter.watch(self._loader)):
             step = self.step - 1
             lr = lr_at(step, steps, warmup, peak)
             taken.append({"epoch": epoch, "step": step, "lr": lr})
