@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.jobs import BenchmarkConfig, DiagnoseConfig, DoctorConfig, PreviewConfig, ScanConfig, TuneConfig, register
+from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -21,7 +22,9 @@ JOBS = {
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
     "tune": TuneConfig,
+    "prepare": PrepareConfig,
 }
+NEEDED = {"prepare": ["out=made", "resize=64"]}
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
@@ -35,8 +38,9 @@ def hydra():
 
 def composed(job, *overrides):
     """As a script has it, with Hydra's own config, where conf/benchmark.yaml looks up what was chosen."""
-    HydraConfig.instance().set_config(compose(job, list(overrides), return_hydra_config=True))
-    return OmegaConf.to_object(compose(job, list(overrides)))
+    given = [*NEEDED.get(job, []), *overrides]
+    HydraConfig.instance().set_config(compose(job, given, return_hydra_config=True))
+    return OmegaConf.to_object(compose(job, given))
 
 
 def jobs_of(group):
@@ -139,6 +143,10 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: OptimizerConfig(name="lamb"), "optimizer.name is 'lamb'"),
         (lambda: MixingConfig(cutmix_alpha=-1), "mixing.cutmix_alpha is -1; it must be at least 0"),
         (lambda: composed("train", "mixing.probability=2"), "mixing.probability is 2.0; it must lie between 0 and 1"),
+        (lambda: dp.PaddedCropTransform(padding=-1), "transform.padding is -1"),
+        (lambda: composed("train", "transform.augment=[Trivial]"), "'Trivial' is none of TrivialAugmentWide"),
+        (lambda: composed("benchmark", "transform.sizes={0:64}"), "transform.sizes changes the work"),
+        (lambda: composed("diagnose", "transform.sizes={0:64}"), "transform.sizes changes the work"),
         (lambda: PreviewConfig(split="test"), "split is 'test'"),
         (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),
     ],
