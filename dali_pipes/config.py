@@ -1,7 +1,7 @@
 """Every option of images, transforms and loaders, with its default and its check."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -35,6 +35,16 @@ def within(option: str, value: float, low: float, high: float) -> None:
 def _ordered_pair(option: str, pair: Sequence[float]) -> None:
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
         raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
+
+
+def _epochs_and_sizes(given: object) -> dict[int, int]:
+    """JSON has strings only as keys."""
+    pairs = [(str(epoch), size) for epoch, size in given.items()] if isinstance(given, Mapping) else []
+    if not pairs or not all(epoch.isdecimal() and isinstance(size, int) and size > 0 for epoch, size in pairs):
+        raise ConfigError(
+            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
+        )
+    return {int(epoch): size for epoch, size in pairs}
 
 
 def _tuple(values: Sequence[float]) -> Any:
@@ -121,16 +131,14 @@ class RandomTransform(Transform):
 
     flip: float = 0.5
     augment: list[Any] = field(default_factory=list)
-    sizes: dict[int, int] = field(default_factory=dict)
+    sizes: Any = None  # None or dict[int, int], which OmegaConf cannot take from the command line
 
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
         within("transform.flip", self.flip, 0, 1)
         self.augment = Augmenter(self.augment).policies
-        self.sizes = {int(epoch): size for epoch, size in self.sizes.items()}  # JSON has strings only as keys
-        for epoch, size in self.sizes.items():
-            at_least("an epoch of transform.sizes", epoch, 0)
-            at_least("a size of transform.sizes", size, 1)
+        if self.sizes is not None:
+            self.sizes = _epochs_and_sizes(self.sizes)
 
     @property
     def training(self) -> bool:
@@ -141,11 +149,14 @@ class RandomTransform(Transform):
         return Augmenter(self.augment)
 
     def size_at(self, epoch: int) -> int:
-        return max(((since, size) for since, size in self.sizes.items() if since <= epoch), default=(0, self.size))[1]
+        return max(((since, size) for since, size in self._sizes().items() if since <= epoch), default=(0, self.size))[1]
 
     @property
     def every_size(self) -> set[int]:
-        return {self.size_at(epoch) for epoch in (0, *self.sizes)}
+        return {self.size_at(epoch) for epoch in (0, *self._sizes())}
+
+    def _sizes(self) -> dict[int, int]:
+        return self.sizes or {}
 
 
 @dataclass(kw_only=True, slots=True)

@@ -73,4 +73,8 @@ def _policy(given: Any) -> Any:
     known = [each.name for each in fields(POLICIES[name])]
     if unknown := set(options) - set(known):
         raise ConfigError(f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes {', '.join(known[1:])}")
-    return POLICIES[name](**options)
+    try:
+        return POLICIES[name](**options)
+    except TypeError as error:
+        told = ", ".join(f"{option}={value!r}" for option, value in options.items() if option != "name")
+        raise ConfigError(f"transform.augment: {name} cannot work with {told} ({error})") from None

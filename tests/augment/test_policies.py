@@ -173,6 +173,8 @@ def test_draws_depend_on_seed_epoch_and_sample_only():
         ([{"name": "ColorJitter", "briteness": 1}], "ColorJitter does not take briteness; it takes brightness, contrast"),
         ([{"p": 1}], "is none of"),
         ([3], "is none of"),
+        ([{"name": "RandAugment", "magnitude": "high"}], "RandAugment cannot work with magnitude='high'"),
+        ([{"name": "GaussianBlur", "sigma": 3}], "GaussianBlur cannot work with sigma=3"),
         (["RandomErasing", "RandAugment"], "RandomErasing works on the normalized image; put it last"),
         (["RandomErasing", "RandomErasing"], "only once"),
         (["ColorJitter"], "ColorJitter changes nothing"),
