@@ -1,17 +1,7 @@
 """Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
 
 from dali_pipes.batch import Batch, BatchTransform
-from dali_pipes.config import (
-    CachedConfig,
-    DaliConfig,
-    EvalTransform,
-    PaddedCropTransform,
-    SyntheticConfig,
-    TfDataConfig,
-    TorchConfig,
-    TorchvisionGpuConfig,
-    TrainTransform,
-)
+from dali_pipes.config import CachedConfig, DaliConfig, SyntheticConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
 from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
 from dali_pipes.loader import Loader, build_loader
@@ -19,6 +9,7 @@ from dali_pipes.manifest import Manifest
 from dali_pipes.mixing import CutMix, MixUp, RandomChoice, cupy_stream
 from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Shard
+from dali_pipes.transforms import EvalTransform, PaddedCropTransform, TrainTransform
 
 __all__ = [
     "BadSampleError",

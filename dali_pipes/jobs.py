@@ -8,13 +8,10 @@ from dali_pipes.config import (
     DaliConfig,
     DaliNativeConfig,
     DataConfig,
-    EvalTransform,
-    PaddedCropTransform,
     SyntheticConfig,
     TfDataConfig,
     TorchConfig,
     TorchvisionGpuConfig,
-    TrainTransform,
     at_least,
     one_of,
 )
@@ -24,6 +21,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.headers import MAX_PIXELS
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
+from dali_pipes.transforms import EvalTransform, PaddedCropTransform, TrainTransform
 
 
 @dataclass(kw_only=True, slots=True)

@@ -20,7 +20,6 @@ from dali_pipes.config import (
     TfDataConfig,
     TorchConfig,
     TorchvisionGpuConfig,
-    Transform,
     needs_gpu,
 )
 from dali_pipes.errors import BadSampleError, ConfigError
@@ -29,6 +28,7 @@ from dali_pipes.manifest import Manifest
 from dali_pipes.mixing import check_fits, keep_until_read
 from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Rows, Shard
+from dali_pipes.transforms import Transform
 
 log = logging.getLogger(__name__)
 

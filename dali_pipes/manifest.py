@@ -18,29 +18,12 @@ from numpy.typing import NDArray
 from dali_pipes import targets
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import MAX_PIXELS, Check, Header
-from dali_pipes.remote import Stamp, copy_of, is_remote
-from dali_pipes.shards import Found, class_names, is_shard, list_shards, read_shards
+from dali_pipes.manifest_table import SCHEMA, file_rows, own_columns, shard_rows, typed, unchanged_shard
 from dali_pipes.sources import list_image_folder, list_table, read_headers
-from dali_pipes.storage import Extent, Reader
+from dali_pipes.storage.reader import Extent, Reader
+from dali_pipes.storage.remote import Stamp, copy_of, is_remote
+from dali_pipes.storage.shards import class_names, is_shard, list_shards, read_shards
 
-SCHEMA = pa.schema(
-    {
-        "path": pa.binary(),  # relative to the root, as the file system has it
-        "label": pa.int32(),  # or what else targets.py says
-        "bytes": pa.int64(),
-        "mtime_ns": pa.int64(),
-        "height": pa.int32(),
-        "width": pa.int32(),
-        "orientation": pa.int8(),
-        "format": pa.string(),
-        "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
-        "problem": pa.string(),  # null for a usable file
-        "member": pa.binary(),  # what the image is called in a file that holds many; empty: it is the file
-        "offset": pa.int64(),  # where it begins in that file
-        "file_bytes": pa.int64(),  # size of that file
-    }
-)
-_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0}  # what a manifest says that knows of no others
 _METADATA_KEY = b"dali_pipes"
 
 log = logging.getLogger(__name__)
@@ -94,7 +77,7 @@ class Manifest:
         else:
             classes, paths, labels = list_image_folder(folder)
             headers = read_headers(folder, paths, check, known._headers() if known else None, workers, progress)
-            manifest = cls(folder, classes, _table(paths, pa.array(labels), headers))
+            manifest = cls(folder, classes, file_rows(paths, pa.array(labels), headers))
         if cache:
             try:
                 manifest.save(cache)
@@ -115,7 +98,7 @@ class Manifest:
         tables = known._unchanged_shards(root, shards, check) if known else {}
         missing = {name: stamp for name, stamp in shards.items() if name not in tables}
         for name, found in zip(missing, read_shards(root, missing, check, workers, progress), strict=True):
-            tables[name] = _shard_table(name, found)
+            tables[name] = shard_rows(name, found)
         table = pa.concat_tables([tables[name] for name in shards])
         if not len(table):
             raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
@@ -158,7 +141,7 @@ class Manifest:
         return cls(
             root,
             classes,
-            _table(paths, labels, read_headers(root, paths, Check(verify, max_pixels), None, workers, progress), columns),
+            file_rows(paths, labels, read_headers(root, paths, Check(verify, max_pixels), None, workers, progress), columns),
         )
 
     @classmethod
@@ -172,7 +155,7 @@ class Manifest:
             table = pq.read_table(file)
             head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
             root, classes = os.fspath(head["root"]), head["classes"]
-            table = _typed(_with_whole_files(table))
+            table = typed(table)
         except FileNotFoundError:
             raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None
         except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
@@ -245,7 +228,7 @@ class Manifest:
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """The table's own columns of numbers, (n,) or (n, K) by sample id: int64, float32 or bool."""
-        return {name.removeprefix(targets.COLUMN): self._by_sample(name) for name in _own_columns(self.table)}
+        return {name.removeprefix(targets.COLUMN): self._by_sample(name) for name in own_columns(self.table)}
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -363,7 +346,7 @@ class Manifest:
             self.table["path"][int(start)].as_py(): self.table.slice(start, end - start)
             for start, end in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
         }
-        return {name: rows[name] for name in shards if name in rows and _same_shard(shards[name], rows[name], check)}
+        return {name: rows[name] for name in shards if name in rows and unchanged_shard(shards[name], rows[name], check)}
 
     def _headers(self) -> dict[bytes, Header]:
         good = self.table.filter(self.table["problem"].is_null())
@@ -411,58 +394,8 @@ def _remembered(cache: Path) -> Manifest | None:
         return None
 
 
-def _table(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
-    """One row for each file of one image."""
-    numbers = [0] * len(paths)  # in the labels' place, which may be of another type than the schema's
-    whole = [[value] * len(paths) for value in _WHOLE_FILE.values()]
-    table = pa.table([paths, numbers, *map(list, zip(*headers, strict=True)), *whole], schema=SCHEMA)
-    table = table.set_column(SCHEMA.get_field_index("label"), "label", labels)
-    for name, values in (columns or {}).items():
-        table = table.append_column(targets.COLUMN + name, values)
-    return _typed(table)
-
-
-def _with_whole_files(table: pa.Table) -> pa.Table:
-    """With the columns that manifests of former versions lack."""
-    for name in _WHOLE_FILE.keys() - set(table.column_names):
-        table = table.append_column(
-            SCHEMA.field(name), pa.repeat(pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type), len(table))
-        )
-    return table
-
-
-def _typed(table: pa.Table) -> pa.Table:
-    """The columns of a manifest in their types, without any others."""
-    own = ["label", *_own_columns(table)]
-    types = {name: targets.stored_type(name, table.schema.field(name).type) for name in own}
-    fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
-    schema = pa.schema([*fields, *types.items()])
-    return table.select(schema.names).cast(schema)
-
-
-def _own_columns(table: pa.Table) -> list[str]:
-    return [name for name in table.column_names if name.startswith(targets.COLUMN)]
-
-
 def _place(root: str | Path) -> Path | str:
     return str(root) if is_remote(root) else Path(os.path.abspath(root))
-
-
-def _same_shard(stamp: Stamp, rows: pa.Table, check: Check) -> bool:
-    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != stamp:
-        return False
-    usable, pixels = rows["problem"].is_null().to_numpy(), rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
-    looked_at = check.verify == "header" or rows["decoded"].to_numpy()[usable].all()
-    whole = pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py()
-    return bool(whole and looked_at and not pixels[~usable].any() and (pixels <= check.max_pixels).all())
-
-
-def _shard_table(name: bytes, found: list[Found]) -> pa.Table:
-    rows = [
-        (name, -1 if header.problem else part.label, *header, part.member, part.offset, file_bytes)
-        for part, header, file_bytes in found
-    ]
-    return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
 
 
 def _refuse_foreign(file: Path) -> None:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig, Transform
+from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.cpus import available_cpus, cgroup_folders
 from dali_pipes.errors import ConfigError
+from dali_pipes.transforms import Transform
 
 GIB = 2**30
 SHM = "/dev/shm"

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from dali_pipes.batch import Batch
 from dali_pipes.benchmark.agreement import to_steps
-from dali_pipes.config import Transform
 from dali_pipes.images import open_images
 from dali_pipes.jobs import PreviewConfig
 from dali_pipes.loader import build_loader
 from dali_pipes.progress import track
+from dali_pipes.transforms import Transform
 
 SHOWN, COLUMNS, GAP = 24, 6, 4
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.headers import FORMATS, Check, read_header
-from dali_pipes.manifest import SCHEMA
+from dali_pipes.manifest_table import SCHEMA
 
 
 def good(form: str) -> bytes:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Shard, TrainTransform
-from dali_pipes.manifest import SCHEMA
+from dali_pipes.manifest_table import SCHEMA
 
 TRANSFORM = TrainTransform(size=32)
 
@@ -25,6 +25,9 @@ def images(count: int) -> Manifest:
         "format": ["JPEG"] * count,
         "decoded": [False] * count,
         "problem": [None] * count,
+        "member": [b""] * count,
+        "offset": [0] * count,
+        "file_bytes": [0] * count,
     }
     return Manifest("/nowhere", ["a", "b", "c"], pa.table(columns, schema=SCHEMA))
 

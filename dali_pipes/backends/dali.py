@@ -14,10 +14,11 @@ from dali_pipes.backends.dali_graph import image_graph
 from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
-from dali_pipes.config import DaliConfig, Transform
+from dali_pipes.config import DaliConfig
 from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
+from dali_pipes.transforms import Transform
 
 READ_AHEAD = 2  # batches out of shards, before DALI asks for them
 

@@ -7,7 +7,8 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.dali_augment import SlotInputs, augment
-from dali_pipes.config import DaliConfig, Transform
+from dali_pipes.config import DaliConfig
+from dali_pipes.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}

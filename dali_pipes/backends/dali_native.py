@@ -11,11 +11,12 @@ from dali_pipes.backends.dali import shut_down, to_batch
 from dali_pipes.backends.dali_graph import decoder_options, normalize
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
-from dali_pipes.config import DaliNativeConfig, TrainTransform, Transform
+from dali_pipes.config import DaliNativeConfig
 from dali_pipes.cpus import available_cpus
 from dali_pipes.errors import ConfigError
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
+from dali_pipes.transforms import TrainTransform, Transform
 
 
 class DaliNativeBackend:

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from dali_pipes.config import Transform
+from dali_pipes.transforms import Transform
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "uint8": torch.uint8}
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}

@@ -6,8 +6,8 @@ import torch
 
 from dali_pipes.backends.pixels import DTYPES, MEMORY_FORMATS
 from dali_pipes.batch import Batch
-from dali_pipes.config import Transform
 from dali_pipes.plan import Rows
+from dali_pipes.transforms import Transform
 
 
 class SyntheticBackend:

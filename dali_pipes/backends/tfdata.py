@@ -15,12 +15,13 @@ from dali_pipes.backends import read_pil
 from dali_pipes.backends.pixels import DTYPES
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
-from dali_pipes.config import PaddedCropTransform, TfDataConfig, Transform
+from dali_pipes.config import TfDataConfig
 from dali_pipes.cpus import available_cpus
 from dali_pipes.errors import ConfigError
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
-from dali_pipes.storage import Reader
+from dali_pipes.storage.reader import Reader
+from dali_pipes.transforms import PaddedCropTransform, Transform
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
 from dali_pipes.batch import Batch
-from dali_pipes.config import DaliConfig, TrainTransform
+from dali_pipes.config import DaliConfig
 from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.examine import Diagnosis, Effort, examine
 from dali_pipes.diagnosis.report import print_diagnosis
@@ -27,6 +27,7 @@ from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader import build_loader
 from dali_pipes.manifest import Manifest
 from dali_pipes.progress import steps
+from dali_pipes.transforms import TrainTransform
 
 _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
 _OURS = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "decode-contention", "cgroup-throttled", "transfer-bound")

@@ -23,7 +23,7 @@ from dali_pipes.loader import Loader, build_loader
 from dali_pipes.manifest import Manifest
 from dali_pipes.memory import DTYPE_BYTES
 from dali_pipes.readback import Readback
-from dali_pipes.storage import Reader
+from dali_pipes.storage.reader import Reader
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.preflight import check_memory

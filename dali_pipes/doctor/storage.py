@@ -12,7 +12,7 @@ from dali_pipes.doctor.finding import Finding, ok, warning
 from dali_pipes.doctor.units import size
 from dali_pipes.manifest import Manifest
 from dali_pipes.memory import memory_left
-from dali_pipes.storage import Extent, Reader
+from dali_pipes.storage.reader import Extent, Reader
 
 THREADS = (1, 8)
 SECONDS = 3.0

@@ -11,7 +11,8 @@ import torch
 from make_shards import tar_shards
 
 import dali_pipes as dp
-from dali_pipes import ConfigError, Manifest, ManifestError, remote
+from dali_pipes import ConfigError, Manifest, ManifestError
+from dali_pipes.storage import remote
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 

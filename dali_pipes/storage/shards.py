@@ -11,12 +11,12 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-from dali_pipes import tar, tfrecord
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import Check, Header, examine, os_problem
 from dali_pipes.progress import track
-from dali_pipes.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
-from dali_pipes.storage import Part, PartFile
+from dali_pipes.storage import tar, tfrecord
+from dali_pipes.storage.reader import Part, PartFile
+from dali_pipes.storage.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
 
 CLASSES_FILE = "classes.json"
 MOST_CLASSES = 1_000_000

@@ -1,0 +1,82 @@
+"""The table inside a manifest: its columns and their types, and how images become its rows."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes import targets
+from dali_pipes.headers import Check, Header
+from dali_pipes.storage.remote import Stamp
+from dali_pipes.storage.shards import Found
+
+SCHEMA = pa.schema(
+    {
+        "path": pa.binary(),  # relative to the root, as the file system has it
+        "label": pa.int32(),  # or what else targets.py says
+        "bytes": pa.int64(),
+        "mtime_ns": pa.int64(),
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "orientation": pa.int8(),
+        "format": pa.string(),
+        "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
+        "problem": pa.string(),  # null for a usable file
+        "member": pa.binary(),  # what the image is called in a file that holds many; empty: it is the file
+        "offset": pa.int64(),  # where it begins in that file
+        "file_bytes": pa.int64(),  # size of that file
+    }
+)
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0}  # what a manifest says that knows of no others
+
+
+def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
+    """One row for each file of one image."""
+    numbers = [0] * len(paths)  # in the labels' place, which may be of another type than the schema's
+    whole = [[value] * len(paths) for value in _WHOLE_FILE.values()]
+    table = pa.table([paths, numbers, *map(list, zip(*headers, strict=True)), *whole], schema=SCHEMA)
+    table = table.set_column(SCHEMA.get_field_index("label"), "label", labels)
+    for name, values in (columns or {}).items():
+        table = table.append_column(targets.COLUMN + name, values)
+    return typed(table)
+
+
+def shard_rows(name: bytes, found: list[Found]) -> pa.Table:
+    """One row for each image, usable or not, of the shard called `name`."""
+    rows = [
+        (name, -1 if header.problem else part.label, *header, part.member, part.offset, file_bytes)
+        for part, header, file_bytes in found
+    ]
+    return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
+
+
+def unchanged_shard(stamp: Stamp, rows: pa.Table, check: Check) -> bool:
+    """Whether what is known of a shard still holds, and was found by as close a look."""
+    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != stamp:
+        return False
+    usable, pixels = rows["problem"].is_null().to_numpy(), rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
+    looked_at = check.verify == "header" or rows["decoded"].to_numpy()[usable].all()
+    whole = pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py()
+    return bool(whole and looked_at and not pixels[~usable].any() and (pixels <= check.max_pixels).all())
+
+
+def typed(table: pa.Table) -> pa.Table:
+    """The columns of a manifest in their types, without any others; those that manifests of former versions lack are added."""
+    table = _with_whole_files(table)
+    own = ["label", *own_columns(table)]
+    types = {name: targets.stored_type(name, table.schema.field(name).type) for name in own}
+    fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
+    schema = pa.schema([*fields, *types.items()])
+    return table.select(schema.names).cast(schema)
+
+
+def own_columns(table: pa.Table) -> list[str]:
+    return [name for name in table.column_names if name.startswith(targets.COLUMN)]
+
+
+def _with_whole_files(table: pa.Table) -> pa.Table:
+    """With the columns that manifests of former versions lack."""
+    for name in _WHOLE_FILE.keys() - set(table.column_names):
+        table = table.append_column(
+            SCHEMA.field(name), pa.repeat(pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type), len(table))
+        )
+    return table

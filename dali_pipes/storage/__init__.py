@@ -1,0 +1,1 @@
+"""Where encoded images lie: files, parts of tars and TFRecords, and local copies of remote ones."""

@@ -1,0 +1,223 @@
+"""What the pixels look like when they arrive, and how they are cropped: every option of a transform, with its check."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.augment.augmenter import Augmenter
+from dali_pipes.config import at_least, one_of, within
+from dali_pipes.errors import ConfigError
+from dali_pipes.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
+from dali_pipes.philox import Draws
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(kw_only=True, slots=True)
+class Transform(ABC):
+    """What the pixels look like when they arrive; the base of all transforms.
+
+    Attributes:
+        size: height and width of the images, in pixels.
+        mean, std: per channel, of values in [0, 1]; not applied to uint8.
+        dtype: "fp32", "fp16", or "uint8" (0 … 255, not normalized).
+        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, size, size) in both.
+        exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
+    """
+
+    size: int = 224
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    dtype: str = "fp32"
+    memory_format: str = "contiguous"
+    exif: str = "ignore"
+
+    def __post_init__(self) -> None:
+        at_least("transform.size", self.size, 1)
+        one_of("transform.dtype", self.dtype, ("fp32", "fp16", "uint8"))
+        one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
+        one_of("transform.exif", self.exif, ("ignore", "apply"))
+        for option, value in (("mean", self.mean), ("std", self.std)):
+            if len(value) != 3:
+                raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
+        if min(self.std) <= 0:
+            raise ConfigError(f"transform.std is {list(self.std)}; it must be positive")
+        self.mean, self.std = _tuple(self.mean), _tuple(self.std)
+
+    @property
+    @abstractmethod
+    def training(self) -> bool:
+        """Training shuffles and drops the last partial batch by default; evaluation does neither."""
+
+    @property
+    @abstractmethod
+    def crops(self) -> bool:
+        """Whether the output is cut out of the resized image."""
+
+    @property
+    def augmenter(self) -> Augmenter:
+        """What else is done to the pixels."""
+        return Augmenter([])
+
+    def size_at(self, epoch: int) -> int:
+        """The size of one epoch's images, in pixels."""
+        return self.size
+
+    def at(self, epoch: int) -> Self:
+        """The transform of one epoch."""
+        size = self.size_at(epoch)
+        return self if size == self.size else replace(self, size=size)
+
+    @property
+    def every_size(self) -> set[int]:
+        """The sizes of all epochs, in pixels."""
+        return {self.size}
+
+    @abstractmethod
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomTransform(Transform):
+    """A random crop, a random flip, then the policies of `augment`; the base of the training transforms.
+
+    Attributes:
+        flip: the probability of a left-right flip.
+        augment: policies in the order in which they are carried out, such as "TrivialAugmentWide" or {"name": "RandomErasing",
+            "p": 0.25}; dali_pipes/augment/policies.py has them all.
+        sizes: progressive resizing: from epoch to the size from then on, such as {0: 128, 10: 192}; before the first epoch named it
+            is `size`.
+    """
+
+    flip: float = 0.5
+    augment: list[Any] = field(default_factory=list)
+    sizes: Any = None  # None or dict[int, int], which OmegaConf cannot take from the command line
+
+    def __post_init__(self) -> None:
+        Transform.__post_init__(self)
+        within("transform.flip", self.flip, 0, 1)
+        self.augment = Augmenter(self.augment).policies
+        if self.sizes is not None:
+            self.sizes = _epochs_and_sizes(self.sizes)
+
+    @property
+    def training(self) -> bool:
+        return True
+
+    @property
+    def augmenter(self) -> Augmenter:
+        return Augmenter(self.augment)
+
+    def size_at(self, epoch: int) -> int:
+        return max(((since, size) for since, size in self._sizes().items() if since <= epoch), default=(0, self.size))[1]
+
+    @property
+    def every_size(self) -> set[int]:
+        return {self.size_at(epoch) for epoch in (0, *self._sizes())}
+
+    def _sizes(self) -> dict[int, int]:
+        return self.sizes or {}
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainTransform(RandomTransform):
+    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip.
+
+    Attributes:
+        scale: smallest and largest share of the image's area.
+        ratio: smallest and largest width / height of the crop.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        RandomTransform.__post_init__(self)
+        _ordered_pair("transform.scale", self.scale)
+        _ordered_pair("transform.ratio", self.ratio)
+        self.scale, self.ratio = _tuple(self.scale), _tuple(self.ratio)
+
+    @property
+    def crops(self) -> bool:
+        return False
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return random_resized_crop(source, self.size, self.scale, self.ratio, self.flip, draws)
+
+
+@dataclass(kw_only=True, slots=True)
+class PaddedCropTransform(RandomTransform):
+    """torchvision's RandomCrop(size, padding) and RandomHorizontalFlip, for small images.
+
+    Images of another size are first resized to `size` × `size`.
+
+    Attributes:
+        padding: black pixels added on each side, out of which the crop is cut.
+    """
+
+    size: int = 32
+    padding: int = 4
+
+    def __post_init__(self) -> None:
+        RandomTransform.__post_init__(self)
+        at_least("transform.padding", self.padding, 0)
+
+    @property
+    def crops(self) -> bool:
+        return True
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return padded_crop(source, self.size, self.padding, self.flip, draws)
+
+
+@dataclass(kw_only=True, slots=True)
+class EvalTransform(Transform):
+    """The shorter side resized, then a central crop: torchvision's Resize(resize) and CenterCrop(size).
+
+    Attributes:
+        resize: length of the shorter side before the crop, in pixels.
+    """
+
+    resize: int = 256
+
+    def __post_init__(self) -> None:
+        Transform.__post_init__(self)
+        if self.resize < self.size:
+            raise ConfigError(f"transform.resize is {self.resize}, less than transform.size {self.size}; nothing could be cropped")
+
+    @property
+    def training(self) -> bool:
+        return False
+
+    @property
+    def crops(self) -> bool:
+        return True
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return resize_center_crop(source, self.resize, self.size)
+
+
+def _ordered_pair(option: str, pair: Sequence[float]) -> None:
+    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+        raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
+
+
+def _epochs_and_sizes(given: object) -> dict[int, int]:
+    """JSON has strings only as keys."""
+    pairs = [(str(epoch), size) for epoch, size in given.items()] if isinstance(given, Mapping) else []
+    if not pairs or not all(epoch.isdecimal() and isinstance(size, int) and size > 0 for epoch, size in pairs):
+        raise ConfigError(
+            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
+        )
+    return {int(epoch): size for epoch, size in pairs}
+
+
+def _tuple(values: Sequence[float]) -> Any:
+    """YAML has lists only."""
+    return tuple(values)
