@@ -19,12 +19,12 @@ from pathlib import Path
 import psutil
 
 import dali_pipes as dp
-from dali_pipes import storage
 from dali_pipes.benchmark.protocol import rounds
 from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.images import read_all, repeated
 from dali_pipes.progress import track
 from dali_pipes.provenance import provenance
+from dali_pipes.storage import reader
 
 LATENCY_S = 200e-6
 BATCH, BATCHES, WARM_UP = 64, 12, 6
@@ -53,17 +53,17 @@ def make_shards(manifest, folder, shards=8):
 @contextmanager
 def slow_reads(slow):
     """Every read of an image takes longer, as over a network; worker processes inherit it."""
-    read = storage._read
+    read = reader._read
 
     def late(*what):
         time.sleep(LATENCY_S)
         return read(*what)
 
-    storage._read = late if slow else read
+    reader._read = late if slow else read
     try:
         yield
     finally:
-        storage._read = read
+        reader._read = read
 
 
 def cpu_seconds():
