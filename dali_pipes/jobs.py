@@ -296,8 +296,17 @@ def register() -> None:
     store.store(group="data", name="schema", node=DataConfig)
     store.store(group="model", name="schema", node=ModelConfig)
     store.store(group="optimizer", name="schema", node=OptimizerConfig)
-    store.store(group="transform", name="train_schema", node=TrainTransform)
+    store.store(group="transform", name="train_schema", node=_with_sizes(TrainTransform))
     store.store(group="transform", name="eval_schema", node=EvalTransform)
-    store.store(group="transform", name="padded_crop_schema", node=PaddedCropTransform)
+    store.store(group="transform", name="padded_crop_schema", node=_with_sizes(PaddedCropTransform))
     for name, loader in LOADERS.items():
         store.store(group="loader", name=f"{name}_schema", node=loader)
+
+
+def _with_sizes(transform: type) -> Any:
+    """The schema; `sizes` takes epochs that are not in it yet, which Hydra refuses otherwise."""
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.structured(transform)
+    OmegaConf.set_struct(node.sizes, False)
+    return node

@@ -222,9 +222,10 @@ class Loader:
 
     def _next_batch(self) -> Batch:
         while True:
+            if self._stream is None:
+                self._fit_backend()
             try:
                 if self._stream is None:
-                    self._fit_backend()
                     self._stream = self._backend.stream(self._rows())
                 return next(self._stream)
             except Exception as error:
@@ -293,11 +294,11 @@ class Loader:
         now, block = self._fingerprint(), self.plan.global_batch_size
         try:
             epoch, samples, then = int(state["epoch"]), int(state["samples"]), dict(state["fingerprint"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigError(
                 f"not the state of a loader ({type(error).__name__}: {error}); pass on what state_dict() gave"
             ) from None
-        changed = [f"{name} ({then.get(name)} → {now[name]})" for name in now if then.get(name) != now[name]]
+        changed = [f"{name} ({before} → {after})" for name, before, after in _changes(then, now)]
         if changed:
             raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
         if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
@@ -335,7 +336,9 @@ class Loader:
 def _described(value: Any) -> Any:
     """In words and numbers that JSON keeps as they are; of a function only its name is known."""
     if is_dataclass(value):
-        return {"kind": type(value).__name__, **{each.name: _described(getattr(value, each.name)) for each in fields(value)}}
+        told = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
+        # states of former versions do not know of what is empty
+        return {"kind": type(value).__name__, **{name: each for name, each in told.items() if each not in ([], {})}}
     if isinstance(value, (list, tuple)):
         return [_described(each) for each in value]
     if isinstance(value, dict):
@@ -343,6 +346,16 @@ def _described(value: Any) -> Any:
     if callable(value):
         return getattr(value, "__qualname__", type(value).__qualname__)
     return value
+
+
+def _changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What differs, by its name, with its value then and now."""
+    for name in sorted(then.keys() | now.keys()):
+        before, after = then.get(name), now.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from ((f"{name}.{inner}", *values) for inner, *values in _changes(before, after))
+        elif before != after:
+            yield name, before, after
 
 
 def _without(rows: Rows, bad: np.ndarray) -> Rows:

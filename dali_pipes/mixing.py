@@ -108,6 +108,8 @@ class RandomChoice:
     def __post_init__(self) -> None:
         if not self.transforms:
             raise ConfigError("RandomChoice has nothing to choose from; pass at least one batch transform")
+        if any(isinstance(each, RandomChoice) for each in self.transforms):
+            raise ConfigError("RandomChoice inside a RandomChoice would choose by the same number; pass all transforms to one")
 
     def check(self, manifest: Manifest) -> None:
         for transform in self.transforms:

@@ -47,7 +47,7 @@ def preview(config: PreviewConfig) -> None:
 
 def _save(batch: Batch, transform: Transform, folder: Path) -> Path:
     pixels = to_steps(batch.images[:SHOWN].cpu(), transform).round().clamp(0, 255).to(torch.uint8)
-    size, rows = transform.size, -(-len(pixels) // COLUMNS)
+    size, rows = pixels.shape[-1], -(-len(pixels) // COLUMNS)
     picture = Image.new("RGB", (COLUMNS * (size + GAP) - GAP, rows * (size + GAP) - GAP), "white")
     for at, image in enumerate(pixels.permute(0, 2, 3, 1).contiguous().numpy()):
         picture.paste(Image.fromarray(image), (at % COLUMNS * (size + GAP), at // COLUMNS * (size + GAP)))

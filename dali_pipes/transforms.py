@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.augment.augmenter import Augmenter
-from dali_pipes.config import at_least, one_of, within
+from dali_pipes.config import one_of, ordered_pair, whole, within
 from dali_pipes.errors import ConfigError
 from dali_pipes.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
 from dali_pipes.philox import Draws
@@ -38,14 +38,14 @@ class Transform(ABC):
     exif: str = "ignore"
 
     def __post_init__(self) -> None:
-        at_least("transform.size", self.size, 1)
+        whole("transform.size", self.size, 1)
         one_of("transform.dtype", self.dtype, ("fp32", "fp16", "uint8"))
         one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
         one_of("transform.exif", self.exif, ("ignore", "apply"))
         for option, value in (("mean", self.mean), ("std", self.std)):
             if len(value) != 3:
                 raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
-        if min(self.std) <= 0:
+        if not all(0 < value < float("inf") for value in self.std):
             raise ConfigError(f"transform.std is {list(self.std)}; it must be positive")
         self.mean, self.std = _tuple(self.mean), _tuple(self.std)
 
@@ -97,14 +97,18 @@ class RandomTransform(Transform):
 
     flip: float = 0.5
     augment: list[Any] = field(default_factory=list)
-    sizes: Any = None  # None or dict[int, int], which OmegaConf cannot take from the command line
+    sizes: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
         within("transform.flip", self.flip, 0, 1)
         self.augment = Augmenter(self.augment).policies
-        if self.sizes is not None:
-            self.sizes = _epochs_and_sizes(self.sizes)
+        self.sizes = _epochs_and_sizes(self.sizes)
+        narrowest = min(self.every_size)
+        for slot in self.augmenter.slots:
+            if slot.kernel_size // 2 >= narrowest:
+                told = f"a kernel of {slot.kernel_size} pixels reaches over an image of {narrowest}"
+                raise ConfigError(f"transform.augment: GaussianBlur: {told}; kernel_size can be {2 * narrowest - 1} at most")
 
     @property
     def training(self) -> bool:
@@ -115,14 +119,11 @@ class RandomTransform(Transform):
         return Augmenter(self.augment)
 
     def size_at(self, epoch: int) -> int:
-        return max(((since, size) for since, size in self._sizes().items() if since <= epoch), default=(0, self.size))[1]
+        return max(((since, size) for since, size in self.sizes.items() if since <= epoch), default=(0, self.size))[1]
 
     @property
     def every_size(self) -> set[int]:
-        return {self.size_at(epoch) for epoch in (0, *self._sizes())}
-
-    def _sizes(self) -> dict[int, int]:
-        return self.sizes or {}
+        return {self.size_at(epoch) for epoch in (0, *self.sizes)}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -139,9 +140,8 @@ class TrainTransform(RandomTransform):
 
     def __post_init__(self) -> None:
         RandomTransform.__post_init__(self)
-        _ordered_pair("transform.scale", self.scale)
-        _ordered_pair("transform.ratio", self.ratio)
-        self.scale, self.ratio = _tuple(self.scale), _tuple(self.ratio)
+        self.scale = ordered_pair("transform.scale", self.scale)
+        self.ratio = ordered_pair("transform.ratio", self.ratio)
 
     @property
     def crops(self) -> bool:
@@ -166,7 +166,7 @@ class PaddedCropTransform(RandomTransform):
 
     def __post_init__(self) -> None:
         RandomTransform.__post_init__(self)
-        at_least("transform.padding", self.padding, 0)
+        whole("transform.padding", self.padding, 0)
 
     @property
     def crops(self) -> bool:
@@ -203,19 +203,15 @@ class EvalTransform(Transform):
         return resize_center_crop(source, self.resize, self.size)
 
 
-def _ordered_pair(option: str, pair: Sequence[float]) -> None:
-    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-        raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
-
-
 def _epochs_and_sizes(given: object) -> dict[int, int]:
-    """JSON has strings only as keys."""
-    pairs = [(str(epoch), size) for epoch, size in given.items()] if isinstance(given, Mapping) else []
-    if not pairs or not all(epoch.isdecimal() and isinstance(size, int) and size > 0 for epoch, size in pairs):
+    """Keys as numbers; JSON has strings only."""
+    pairs = [(str(epoch), size) for epoch, size in given.items()] if isinstance(given, Mapping) else [("", 0)]
+    sizes = {int(epoch): size for epoch, size in pairs if epoch.isdecimal() and isinstance(size, int) and size > 0}
+    if len(sizes) < len(pairs):
         raise ConfigError(
             f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
         )
-    return {int(epoch): size for epoch, size in pairs}
+    return sizes
 
 
 def _tuple(values: Sequence[float]) -> Any:

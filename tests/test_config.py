@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
@@ -67,6 +68,13 @@ def test_every_option_of_every_group_composes(group, option):
     for job in ["train"] if "resnet" in option else jobs_of(group):
         override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
         assert isinstance(composed(job, override), JOBS[job])
+
+
+def test_sizes_are_given_as_a_mapping():
+    assert composed("preview", "transform.sizes={0:64,5:96}").transform.sizes == {0: 64, 5: 96}
+    assert composed("train", "transform=cifar", "transform.sizes={1:40}").transform.sizes == {1: 40}
+    with pytest.raises(ConfigCompositionException):
+        composed("preview", "transform.sizs={0:64}")
 
 
 def test_the_toggle():
@@ -143,6 +151,9 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: OptimizerConfig(name="lamb"), "optimizer.name is 'lamb'"),
         (lambda: MixingConfig(cutmix_alpha=-1), "mixing.cutmix_alpha is -1; it must be at least 0"),
         (lambda: composed("train", "mixing.probability=2"), "mixing.probability is 2.0; it must lie between 0 and 1"),
+        (lambda: dp.TrainTransform(size="128"), "transform.size is '128'"),
+        (lambda: dp.TrainTransform(size=None), "transform.size is None"),
+        (lambda: dp.TrainTransform(std=(float("nan"),) * 3), "must be positive"),
         (lambda: dp.PaddedCropTransform(padding=-1), "transform.padding is -1"),
         (lambda: composed("train", "transform.augment=[Trivial]"), "'Trivial' is none of TrivialAugmentWide"),
         (lambda: composed("benchmark", "transform.sizes={0:64}"), "transform.sizes changes the work"),

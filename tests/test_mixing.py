@@ -163,6 +163,7 @@ def test_draws_of_batches_and_of_samples_are_others():
         (lambda: dp.CutMix(alpha=float("nan")), "alpha of CutMix is nan"),
         (lambda: dp.CutMix(probability=1.5), "probability of CutMix is 1.5"),
         (lambda: dp.RandomChoice([]), "nothing to choose from"),
+        (lambda: dp.RandomChoice([dp.RandomChoice([dp.MixUp(num_classes=2)])]), "pass all transforms to one"),
         (lambda: dp.MixUp()(batch_of(2), dp.BatchDraws(0, 0, 0)), "pass num_classes=len"),
         (lambda: dp.MixUp(num_classes=3)(batch_of(9), dp.BatchDraws(0, 0, 0)), "a label is 4, but num_classes is 3"),
     ],

@@ -1,6 +1,7 @@
 """transform.sizes: the size changes with the epoch, and everything else goes on as if it did not."""
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -90,6 +91,28 @@ def test_a_bad_file_is_survived_in_every_size(image_folder, tmp_path):
         assert [sample for sample, _, _ in loader.bad_samples] == [3]
 
 
+def test_a_state_of_before_there_were_sizes_and_policies_is_resumed(manifest):
+    transform = dp.TrainTransform(size=16)
+    with dp.build_loader(manifest, dp.SyntheticConfig(), transform=transform, batch_size=8) as loader:
+        state = loader.state_dict()
+        assert not {"augment", "sizes"} & state["fingerprint"]["transform"].keys()
+        del state["fingerprint"]["batch_transform"]
+        loader.load_state_dict(state)
+
+
+def test_what_has_changed_is_named_by_itself(manifest):
+    with build(manifest, dp.SyntheticConfig()) as loader:
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader.load_state_dict(state)
+    with (
+        build(manifest, dp.SyntheticConfig(), sizes={0: 24, 5: 32}) as other,
+        pytest.raises(
+            dp.ConfigError, match=r"changed: transform.sizes.2 \(40 → None\), transform.sizes.3 .*sizes.5 \(None → 32\);"
+        ),
+    ):
+        other.load_state_dict(state)
+
+
 def test_another_schedule_is_another_run(manifest):
     with build(manifest, dp.SyntheticConfig()) as loader:
         state = loader.state_dict()
@@ -97,7 +120,7 @@ def test_another_schedule_is_another_run(manifest):
         other.load_state_dict(state)
 
 
-@pytest.mark.parametrize("sizes", [{-1: 32}, {1: 0}, {"a": 1}, {1: "a"}, {1: 1.5}, {}, [128], 128])
+@pytest.mark.parametrize("sizes", [{-1: 32}, {1: 0}, {"a": 1}, {1: "a"}, {1: 1.5}, {0.5: 32}, {"0": 32, 0: 24}, [128], 128, None])
 def test_mistakes_are_named(sizes):
     with pytest.raises(dp.ConfigError, match="it takes epochs from 0 and sizes in pixels from 1"):
         dp.TrainTransform(sizes=sizes)

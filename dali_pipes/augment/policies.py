@@ -1,7 +1,6 @@
 """What is drawn for each image. Each policy draws as the torchvision transform of its name does, with its defaults."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +18,12 @@ from dali_pipes.augment.tables import (
     classic_space,
     space,
 )
+from dali_pipes.config import number, one_of, ordered_pair, whole
 from dali_pipes.errors import ConfigError
 from dali_pipes.philox import Draws
 
 DRAWS = 16  # numbers of draws that each policy has for itself
+INTERPOLATIONS = ("nearest", "bilinear")
 _TRIES = 10
 
 
@@ -49,8 +50,8 @@ class TrivialAugmentWide(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        _at_least_bins(self.num_magnitude_bins)
-        _check_interpolation(self.interpolation)
+        whole(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
+        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -75,14 +76,12 @@ class RandAugment(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        _at_least_bins(self.num_magnitude_bins)
-        _check_interpolation(self.interpolation)
-        if not 1 <= self.num_ops <= DRAWS:
-            raise ConfigError(f"RandAugment: num_ops is {self.num_ops}; it must lie between 1 and {DRAWS}")
-        if not 0 <= self.magnitude < self.num_magnitude_bins:
-            raise ConfigError(
-                f"RandAugment: magnitude is {self.magnitude}; it must lie between 0 and {self.num_magnitude_bins - 1}"
-            )
+        whole(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
+        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+        whole("RandAugment: num_ops", self.num_ops, 1)
+        number("RandAugment: num_ops", self.num_ops, 1, DRAWS)
+        whole("RandAugment: magnitude", self.magnitude, 0)
+        number("RandAugment: magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -102,7 +101,7 @@ class AutoAugment(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        _check_interpolation(self.interpolation)
+        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -134,9 +133,10 @@ class ColorJitter(Policy):
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_probability(self.name, self.p)
-        if min(self.brightness, self.contrast, self.saturation, self.hue) < 0 or self.hue > 0.5:
-            raise ConfigError("ColorJitter: brightness, contrast, saturation and hue cannot be negative, nor hue larger than 0.5")
+        number(f"{self.name}: p", self.p, 0, 1)
+        for option in ("brightness", "contrast", "saturation"):
+            number(f"ColorJitter: {option}", getattr(self, option), 0, 1000)
+        number("ColorJitter: hue", self.hue, 0, 0.5)
         if not self._parts():
             raise ConfigError("ColorJitter changes nothing; set brightness, contrast, saturation or hue")
 
@@ -151,10 +151,10 @@ class ColorJitter(Policy):
     def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
         shuffle, strength, (happens, *_) = draws.uniform(first), draws.uniform(first + 1), draws.uniform(first + 2)
         codes, magnitudes = [], []
-        for number, (op, value) in zip(strength, self._parts().items(), strict=False):
+        for share, (op, value) in zip(strength, self._parts().items(), strict=False):
             low = -value if op == "Hue" else max(-1.0, -value)
             codes.append(np.where(happens < self.p, CODE[op], 0))
-            magnitudes.append(low + (value - low) * number)
+            magnitudes.append(low + (value - low) * share)
         order = shuffle[: len(codes)].argsort(axis=0).T
         return (
             np.take_along_axis(np.stack(codes, axis=1), order, axis=1).astype(np.int8),
@@ -170,7 +170,7 @@ class RandomGrayscale(Policy):
     p: float = 0.1
 
     def __post_init__(self) -> None:
-        _check_probability(self.name, self.p)
+        number(f"{self.name}: p", self.p, 0, 1)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -196,9 +196,10 @@ class GaussianBlur(Policy):
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_probability(self.name, self.p)
-        self.sigma = _ordered_pair("GaussianBlur: sigma", self.sigma)
-        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+        number(f"{self.name}: p", self.p, 0, 1)
+        self.sigma = ordered_pair("GaussianBlur: sigma", self.sigma)
+        whole("GaussianBlur: kernel_size", self.kernel_size, 1)
+        if self.kernel_size % 2 == 0:
             raise ConfigError(f"GaussianBlur: kernel_size is {self.kernel_size}; it must be odd")
 
     @property
@@ -206,9 +207,9 @@ class GaussianBlur(Policy):
         return (Slot(("GaussianBlur",), kernel_size=self.kernel_size),)
 
     def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
-        number, happens, _, _ = draws.uniform(first)
+        strength, happens, _, _ = draws.uniform(first)
         low, high = self.sigma
-        return _one("GaussianBlur", low + (high - low) * number, happens < self.p)
+        return _one("GaussianBlur", low + (high - low) * strength, happens < self.p)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -220,17 +221,16 @@ class RandomRotation(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        _check_interpolation(self.interpolation)
-        if not 0 <= self.degrees <= 180:
-            raise ConfigError(f"RandomRotation: degrees is {self.degrees}; it must lie between 0 and 180")
+        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+        number("RandomRotation: degrees", self.degrees, 0, 180)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(("Rotate",), self.interpolation),)
 
     def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
-        number, *_ = draws.uniform(first)
-        return _one("Rotate", self.degrees * (2 * number - 1), np.ones(len(number), bool))
+        angle, *_ = draws.uniform(first)
+        return _one("Rotate", self.degrees * (2 * angle - 1), np.ones(len(angle), bool))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -250,9 +250,9 @@ class RandomErasing:
     ratio: tuple[float, float] = (0.3, 3.3)
 
     def __post_init__(self) -> None:
-        _check_probability(self.name, self.p)
-        self.scale = _ordered_pair("RandomErasing: scale", self.scale)
-        self.ratio = _ordered_pair("RandomErasing: ratio", self.ratio)
+        number(f"{self.name}: p", self.p, 0, 1)
+        self.scale = ordered_pair("RandomErasing: scale", self.scale)
+        self.ratio = ordered_pair("RandomErasing: ratio", self.ratio)
 
     def regions(self, draws: Draws, first: int, size: int) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width; zeros where nothing is erased."""
@@ -269,30 +269,9 @@ class RandomErasing:
         return np.where((happens & fits[at])[:, None], regions, 0).astype(np.int64)
 
 
-def _signed(ops: Codes, magnitudes: Numbers, number: NDArray[np.float64]) -> Numbers:
-    return np.where(SIGNED[ops] & (number <= 0.5), -magnitudes, magnitudes)
+def _signed(ops: Codes, magnitudes: Numbers, sign: NDArray[np.float64]) -> Numbers:
+    return np.where(SIGNED[ops] & (sign <= 0.5), -magnitudes, magnitudes)
 
 
 def _one(op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]) -> tuple[Codes, Numbers]:
     return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[:, None]
-
-
-def _at_least_bins(bins: int) -> None:
-    if bins < 2:
-        raise ConfigError(f"num_magnitude_bins is {bins}; it must be at least 2")
-
-
-def _check_probability(policy: str, p: float) -> None:
-    if not 0 <= p <= 1:
-        raise ConfigError(f"{policy}: p is {p}; it must lie between 0 and 1")
-
-
-def _ordered_pair(option: str, pair: Sequence[float]) -> tuple[float, float]:
-    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-        raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
-    return pair[0], pair[1]
-
-
-def _check_interpolation(interpolation: str) -> None:
-    if interpolation not in ("nearest", "bilinear"):
-        raise ConfigError(f"interpolation is {interpolation!r}; choose nearest or bilinear")

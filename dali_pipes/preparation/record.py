@@ -68,6 +68,7 @@ class Record:
         try:
             found = json.loads(file.read_text())
             schema, options, splits = found["schema"], dict(found["options"]), dict(found["splits"])
+            splits = {name: {"source": dict(split["source"]), "result": split["result"]} for name, split in splits.items()}
         except (ValueError, KeyError, TypeError) as error:
             raise PreparationError(f"{file} cannot be read ({error}); choose another folder, nothing was changed") from None
         if schema != SCHEMA:

@@ -10,6 +10,8 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +22,7 @@ from dali_pipes.preparation.outcome import Outcome
 from dali_pipes.preparation.record import Record
 from dali_pipes.preparation.workers import in_order
 from dali_pipes.progress import track
-
-CLASSES = "classes.json"
+from dali_pipes.storage.shards import CLASSES_FILE
 
 
 class ShardWriter:
@@ -37,24 +38,34 @@ class ShardWriter:
         self._tar: tarfile.TarFile | None = None
         self._aside = Path()
 
+    @contextmanager
+    def _naming_the_shard(self) -> Iterator[None]:
+        """tarfile's errors name no file."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(shard(self._folder, self._number))) from None
+
     def add(self, sample_id: int, image: Encoded, label: int) -> None:
         members = [(f"{sample_id:09d}.{image.extension}", image.content), (f"{sample_id:09d}.cls", str(label).encode())]
         size = sum(tarfile.BLOCKSIZE * (1 + -(-len(content) // tarfile.BLOCKSIZE)) for _, content in members)
         if self._tar and self._tar.offset + size + tarfile.RECORDSIZE > self._limit:
             self.close()
-        if self._tar is None:
-            self._aside = self._record.aside("shard.tar")
-            self._tar = tarfile.open(self._aside, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115  closed in close()
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            self._tar.addfile(member, io.BytesIO(content))
+        with self._naming_the_shard():
+            if self._tar is None:
+                self._aside = self._record.aside("shard.tar")
+                self._tar = tarfile.open(self._aside, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115  closed in close()
+            for name, content in members:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                self._tar.addfile(member, io.BytesIO(content))
 
     def close(self) -> None:
         """Ends the shard that is being filled, if there is one."""
         if self._tar:
-            self._tar.close()
-            self._aside.replace(shard(self._folder, self._number))
+            with self._naming_the_shard():
+                self._tar.close()
+                self._aside.replace(shard(self._folder, self._number))
             self._number, self._tar = self._number + 1, None
 
 
@@ -74,7 +85,7 @@ def to_shards(record: Record, split: str, source: Manifest, encoding: Encoding |
     """
     folder = record.out / split
     folder.mkdir(exist_ok=True)
-    record.write(folder / CLASSES, json.dumps(source.classes).encode())
+    record.write(folder / CLASSES_FILE, json.dumps(source.classes).encode())
     kept = finished(folder)
     ids = [sample_id for each in kept for sample_id in each]
     start = ids[-1] + 1 if ids else 0

@@ -17,9 +17,9 @@ from dali_pipes.progress import track
 from dali_pipes.storage import tar, tfrecord
 from dali_pipes.storage.reader import Part, PartFile
 from dali_pipes.storage.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
+from dali_pipes.targets import MAX_CLASSES
 
 CLASSES_FILE = "classes.json"
-MOST_CLASSES = 1_000_000
 _TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is what TensorFlow's scripts call them
 _READ_AT_ONCE = 8192  # bytes; most headers lie in them
 
@@ -137,7 +137,7 @@ def _run(read: Callable[[Shard], list[Found]], files: list[Shard], workers: int 
 def _look(number: int, part: Part, mtime_ns: int, check: Check) -> tuple[Part, Header]:
     if part.problem:
         return _useless(part, mtime_ns)
-    if part.label >= MOST_CLASSES:
+    if part.label >= MAX_CLASSES:
         return _useless(part._replace(problem=f"label {part.label}; number the classes from 0, without large gaps"), mtime_ns)
     with BufferedReader(PartFile(number, part.offset, part.length), _READ_AT_ONCE) as file:
         return part, examine(file, part.length, mtime_ns, check)

@@ -155,7 +155,10 @@ def test_other_images_into_the_same_folder_are_refused(image_folder, mixed_folde
         prepared(mixed_folder, tmp_path / "out", resize=64)
 
 
-@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"schema": 1, "options": 3, "splits": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "{}", "[]", '{"schema": 1, "options": 3, "splits": {}}', '{"schema": 1, "options": {}, "splits": {"train": 5}}'],
+)
 def test_a_record_that_is_none_is_refused(image_folder, tmp_path, content):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/prepared.json").write_text(content)
