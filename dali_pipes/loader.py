@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from dali_pipes.config import (
     needs_gpu,
 )
 from dali_pipes.errors import BadSampleError, ConfigError
+from dali_pipes.fingerprint import changes, fingerprint
 from dali_pipes.lookup import Lookup
 from dali_pipes.manifest import Manifest
 from dali_pipes.mixing import check_fits, keep_until_read
@@ -283,7 +283,11 @@ class Loader:
         `break`; the loader that was left itself goes on with the next.
         """
         samples = min(self._step * self.plan.global_batch_size, self.plan.epoch_samples)
-        return {"epoch": self._epoch, "samples": samples, "fingerprint": self._fingerprint()}
+        return {
+            "epoch": self._epoch,
+            "samples": samples,
+            "fingerprint": fingerprint(self.plan, self._transform, self._batch_transform),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where `state_dict` was called, on any backend and any number of shards with the same global batch size.
@@ -291,14 +295,14 @@ class Loader:
         Raises:
             ConfigError: something that decides the order or the pixels has changed since, which the text names; or no such state.
         """
-        now, block = self._fingerprint(), self.plan.global_batch_size
+        now, block = fingerprint(self.plan, self._transform, self._batch_transform), self.plan.global_batch_size
         try:
             epoch, samples, then = int(state["epoch"]), int(state["samples"]), dict(state["fingerprint"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigError(
                 f"not the state of a loader ({type(error).__name__}: {error}); pass on what state_dict() gave"
             ) from None
-        changed = [f"{name} ({before} → {after})" for name, before, after in _changes(then, now)]
+        changed = [f"{name} ({before} → {after})" for name, before, after in changes(then, now)]
         if changed:
             raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
         if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
@@ -308,18 +312,6 @@ class Loader:
         self._move_to(epoch, samples // block)
         self._stream = None
         self._iteration += 1
-
-    def _fingerprint(self) -> dict[str, Any]:
-        plan = self.plan
-        return {
-            "manifest": plan.manifest.fingerprint,
-            "seed": plan.seed,
-            "shuffle": plan.shuffle,
-            "last_batch": plan.last_batch,
-            "global_batch_size": plan.global_batch_size,
-            "transform": _described(self._transform),
-            "batch_transform": _described(self._batch_transform),
-        }
 
     def close(self) -> None:
         """Ends the backend's threads and processes. The loader cannot be used afterwards."""
@@ -331,31 +323,6 @@ class Loader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _described(value: Any) -> Any:
-    """In words and numbers that JSON keeps as they are; of a function only its name is known."""
-    if is_dataclass(value):
-        told = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
-        # states of former versions do not know of what is empty
-        return {"kind": type(value).__name__, **{name: each for name, each in told.items() if each not in ([], {})}}
-    if isinstance(value, (list, tuple)):
-        return [_described(each) for each in value]
-    if isinstance(value, dict):
-        return {str(name): _described(each) for name, each in value.items()}
-    if callable(value):
-        return getattr(value, "__qualname__", type(value).__qualname__)
-    return value
-
-
-def _changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """What differs, by its name, with its value then and now."""
-    for name in sorted(then.keys() | now.keys()):
-        before, after = then.get(name), now.get(name)
-        if isinstance(before, dict) and isinstance(after, dict):
-            yield from ((f"{name}.{inner}", *values) for inner, *values in _changes(before, after))
-        elif before != after:
-            yield name, before, after
 
 
 def _without(rows: Rows, bad: np.ndarray) -> Rows:

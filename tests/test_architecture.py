@@ -86,7 +86,21 @@ ALLOWED = {
         *{"benchmark", "config", "cpus", "errors", "headers", "images", "jobs", "loader", "manifest", "preparation", "progress"},
         "provenance",
     },
-    "loader": {"transforms", "backends", "batch", "blame", "config", "errors", "lookup", "manifest", "mixing", "philox", "plan"},
+    "fingerprint": {"batch", "plan", "transforms"},
+    "loader": {
+        "fingerprint",
+        "transforms",
+        "backends",
+        "batch",
+        "blame",
+        "config",
+        "errors",
+        "lookup",
+        "manifest",
+        "mixing",
+        "philox",
+        "plan",
+    },
 }
 
 

@@ -1,0 +1,47 @@
+"""What must stay as it is between saving a loader's state and going on from it."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from dali_pipes.batch import BatchTransform
+from dali_pipes.plan import Plan
+from dali_pipes.transforms import Transform
+
+
+def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransform | None) -> dict[str, Any]:
+    """All that decides the order of the samples and their pixels."""
+    return {
+        "manifest": plan.manifest.fingerprint,
+        "seed": plan.seed,
+        "shuffle": plan.shuffle,
+        "last_batch": plan.last_batch,
+        "global_batch_size": plan.global_batch_size,
+        "transform": _described(transform),
+        "batch_transform": _described(batch_transform),
+    }
+
+
+def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What differs, by its name, with its value then and now."""
+    for name in sorted(then.keys() | now.keys(), key=str):
+        before, after = then.get(name), now.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from ((f"{name}.{inner}", *values) for inner, *values in changes(before, after))
+        elif before != after:
+            yield name, before, after
+
+
+def _described(value: Any) -> Any:
+    """In words and numbers that JSON keeps as they are; of a function only its name is known."""
+    if is_dataclass(value):
+        told = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
+        # states of former versions do not know of what is empty
+        return {"kind": type(value).__name__, **{name: each for name, each in told.items() if each not in ([], {})}}
+    if isinstance(value, (list, tuple)):
+        return [_described(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _described(each) for name, each in value.items()}
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return value
