@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-import uuid
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -12,19 +11,17 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dali_pipes import targets
+from dali_pipes import manifest_file, targets
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import MAX_PIXELS, Check, Header
-from dali_pipes.manifest_table import SCHEMA, file_rows, own_columns, shard_rows, typed, unchanged_shard
+from dali_pipes.manifest_table import SCHEMA, file_rows, own_columns, shard_rows, unchanged_shard
+from dali_pipes.names import Names
 from dali_pipes.sources import list_image_folder, list_table, read_headers
 from dali_pipes.storage.reader import Extent, Reader
 from dali_pipes.storage.remote import Stamp, copy_of, is_remote
 from dali_pipes.storage.shards import class_names, is_shard, list_shards, read_shards
-
-_METADATA_KEY = b"dali_pipes"
 
 log = logging.getLogger(__name__)
 
@@ -151,17 +148,7 @@ class Manifest:
         Raises:
             ManifestError: the file is missing, damaged, or not a manifest.
         """
-        try:
-            table = pq.read_table(file)
-            head = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-            root, classes = os.fspath(head["root"]), head["classes"]
-            table = typed(table)
-        except FileNotFoundError:
-            raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None
-        except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None
-        return cls(root, classes, table)
+        return cls(*manifest_file.read(file))
 
     @classmethod
     def open(
@@ -183,7 +170,7 @@ class Manifest:
         """
         source = str(source) if is_remote(source) else Path(source)
         if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (".parquet", ".csv")):
-            if source.suffix == ".parquet" and _is_saved_manifest(source):
+            if source.suffix == ".parquet" and manifest_file.is_manifest(source):
                 return cls.load(source)
             return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
         cache = None
@@ -198,16 +185,7 @@ class Manifest:
         Raises:
             ManifestError: there is a file of that name already that is no manifest; it is left alone.
         """
-        file = Path(file)
-        _refuse_foreign(file)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        head = json.dumps({"root": str(self.root), "classes": self.classes})
-        partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-        try:
-            pq.write_table(self.table.replace_schema_metadata({_METADATA_KEY: head}), partial, compression="zstd")
-            partial.replace(file)
-        finally:
-            partial.unlink(missing_ok=True)
+        manifest_file.write(Path(file), str(self.root), self.classes, self.table)
 
     def __len__(self) -> int:
         return len(self._usable)
@@ -321,12 +299,12 @@ class Manifest:
         return str(self.root)
 
     @cached_property
-    def _paths(self) -> "_Names":
-        return _Names(self.table["path"].take(pa.array(self._usable)))
+    def _paths(self) -> Names:
+        return Names(self.table["path"].take(pa.array(self._usable)))
 
     @cached_property
-    def _members(self) -> "_Names":
-        return _Names(self.table["member"].take(pa.array(self._usable)))
+    def _members(self) -> Names:
+        return Names(self.table["member"].take(pa.array(self._usable)))
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
@@ -360,34 +338,9 @@ class Manifest:
         return targets.to_numpy(self.table[name].take(pa.array(self._usable)))
 
 
-class _Names:
-    """Millions of names in two arrays, so that forked workers share them and a batch is cut out without a Python loop."""
-
-    def __init__(self, names: pa.ChunkedArray):
-        column = pa.concat_arrays(names.cast(pa.large_binary()).chunks)
-        _, offsets, data = column.buffers()
-        self.offsets = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
-        self.data = np.frombuffer(data or b"", np.uint8)
-
-    def __getitem__(self, at: int) -> bytes:
-        start, end = self.offsets[at : at + 2]
-        return self.data[start:end].tobytes()
-
-    def matrix(self, ids: NDArray[np.int64], prefix: bytes) -> NDArray[np.uint8]:
-        start = self.offsets[ids]
-        length = self.offsets[ids + 1] - start
-        column = np.arange(length.max())
-        rows = self.data.take(start[:, None] + column, mode="clip")
-        rows *= column < length[:, None]
-        matrix = np.empty((len(ids), len(prefix) + rows.shape[1]), np.uint8)
-        matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-        matrix[:, len(prefix) :] = rows
-        return matrix
-
-
 def _remembered(cache: Path) -> Manifest | None:
     """An earlier scan; a cache that is missing or of another version is as good as none, and is replaced."""
-    _refuse_foreign(cache)
+    manifest_file.refuse_foreign(cache)
     try:
         return Manifest.load(cache)
     except ManifestError:
@@ -396,18 +349,6 @@ def _remembered(cache: Path) -> Manifest | None:
 
 def _place(root: str | Path) -> Path | str:
     return str(root) if is_remote(root) else Path(os.path.abspath(root))
-
-
-def _refuse_foreign(file: Path) -> None:
-    if file.exists() and not _is_saved_manifest(file):
-        raise ManifestError(f"{file} exists and is no manifest of dali_pipes; choose another name, nothing was changed")
-
-
-def _is_saved_manifest(file: Path) -> bool:
-    try:
-        return _METADATA_KEY in (pq.read_schema(file).metadata or {})
-    except (pa.ArrowException, OSError):
-        return False
 
 
 def _check(manifest: Manifest) -> None:
