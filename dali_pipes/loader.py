@@ -25,7 +25,7 @@ from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.fingerprint import changes, fingerprint
 from dali_pipes.lookup import Lookup
 from dali_pipes.manifest import Manifest
-from dali_pipes.mixing import check_fits, keep_until_read
+from dali_pipes.mixing import check_fits
 from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Rows, Shard
 from dali_pipes.transforms import Transform
@@ -210,10 +210,7 @@ class Loader:
         batch = self._look_up(batch)
         if self._batch_transform is None:
             return batch
-        transformed = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.place(step)))
-        if batch.images.is_cuda:
-            keep_until_read(batch.images)
-        return transformed
+        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.place(step)))
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False

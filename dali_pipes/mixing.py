@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -203,21 +202,6 @@ def cupy_stream(device: torch.device) -> Iterator[None]:
         current = torch.cuda.current_stream()
         with cupy.cuda.Device(device.index), cupy.cuda.ExternalStream(current.cuda_stream, device.index):
             yield
-
-
-_being_read: deque[tuple[Any, Tensor]] = deque()  # with the event of CUDA that comes after the kernel
-
-
-def keep_until_read(images: Tensor) -> None:
-    """Keeps them until the current stream has come to here, whoever owns their memory; they are on a GPU.
-
-    PyTorch's `record_stream` does nothing for memory that is DALI's, and DALI may take it back as soon as nobody refers to it.
-    """
-    while _being_read and _being_read[0][0].query():
-        _being_read.popleft()
-    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    _being_read.append((event, images))
 
 
 def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:

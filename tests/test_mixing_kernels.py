@@ -7,8 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import weakref
-from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -173,24 +171,3 @@ def test_parts_of_a_batch_and_odd_strides(on_the_cpu):
     for images in (whole[1:], whole[::2], whole.transpose(2, 3), whole[:, :, 1:]):
         made = mixing._launch("mixup", images, np.float32(0.25), np.float32(0.75))
         assert torch.equal(made, mixing.blend_with_previous(images, 0.25))
-
-
-def test_images_are_kept_until_their_event_has_come(monkeypatch):
-    events = []
-
-    def event():
-        events.append(SimpleNamespace(record=lambda: None, query=lambda: done))
-        return events[-1]
-
-    monkeypatch.setattr(torch.cuda, "Event", event)
-    monkeypatch.setattr(mixing, "_being_read", deque())
-    done, alive = False, []
-    for number in range(3):
-        images = torch.full((2,), number)
-        alive.append(weakref.ref(images))
-        mixing.keep_until_read(images)
-    del images
-    assert all(each() is not None for each in alive)
-    done = True
-    mixing.keep_until_read(torch.zeros(1))
-    assert not any(each() is not None for each in alive) and len(events) == 4

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import warnings
 from collections.abc import Iterator
 
 import torch
@@ -12,7 +13,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 from dali_pipes.backends.dali_feed import plan_inputs
 from dali_pipes.backends.dali_graph import image_graph
 from dali_pipes.backends.read_ahead import ReadAhead
-from dali_pipes.backends.transfer import to_gpu
+from dali_pipes.backends.transfer import taken_over, to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig
 from dali_pipes.cpus import available_cpus
@@ -25,6 +26,9 @@ READ_AHEAD = 2  # batches out of shards, before DALI asks for them
 # A forked child, such as a DataLoader's worker, must not collect a pipeline that it inherited as garbage: the pipeline's destructor
 # waits for threads that only the parent has, forever. Frozen objects are never collected.
 os.register_at_fork(after_in_child=gc.freeze)
+
+# DALI says so of cuFFT and NPP wherever its wheel is all of CUDA that there is; no operator of these graphs needs either of them.
+warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with CUDA runtime")
 
 
 class DaliBackend:
@@ -44,11 +48,7 @@ class DaliBackend:
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
         self._pipeline = self.pipeline(rows)
-        outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-        labels = torch.from_numpy(self._manifest.labels).to("cpu" if self.device_id is None else self._device)
-        batches: Iterator[Batch] = (to_batch(output["images"], output["ids"], labels, self._transform) for (output,) in outputs)
-        if self._device.type == "cuda" and self.device_id is None:
-            batches = to_gpu(batches, self._device)
+        batches = batches_of(self._pipeline, self._manifest, self._transform, self._device)
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
     def pipeline(self, rows: Iterator[Rows]) -> Pipeline:
@@ -77,7 +77,19 @@ def shut_down(pipeline: Pipeline) -> None:
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
-def to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, transform: Transform) -> Batch:
+def batches_of(pipeline: Pipeline, manifest: Manifest, transform: Transform, device: torch.device) -> Iterator[Batch]:
+    """What a pipeline of images and ids puts out, on `device`, whose memory is PyTorch's own if that is a GPU."""
+    outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+    on_gpu = pipeline.device_id is not None
+    labels = torch.from_numpy(manifest.labels).to(device if on_gpu else "cpu")
+    made = ((output, _to_batch(output["images"], output["ids"].flatten().long(), labels, transform)) for (output,) in outputs)
+    if on_gpu:
+        return taken_over(made)
+    batches = (batch for _, batch in made)
+    return to_gpu(batches, device) if device.type == "cuda" else batches
+
+
+def _to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, transform: Transform) -> Batch:
     """DALI's tensors as a Batch, without a copy, but for the cast that `normalize` leaves over; `labels` are those of all ids."""
     if transform.memory_format == "channels_last":
         images = images.permute(0, 3, 1, 2)

@@ -5,11 +5,9 @@ from collections.abc import Iterator
 import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.dali import shut_down, to_batch
+from dali_pipes.backends.dali import batches_of, shut_down
 from dali_pipes.backends.dali_graph import decoder_options, normalize
-from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.cpus import available_cpus
@@ -47,12 +45,7 @@ class DaliNativeBackend:
             device_id=self._device_id,
             prefetch_queue_depth=self._config.prefetch_queue_depth,
         )
-        outputs = DALIGenericIterator([self._pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-        labels = torch.from_numpy(self._manifest.labels).to("cpu" if self._device_id is None else self._device)
-        batches = (to_batch(output["images"], output["ids"].flatten().long(), labels, self._transform) for (output,) in outputs)
-        if self._device.type == "cuda" and self._device_id is None:
-            return to_gpu(batches, self._device)
-        return batches
+        return batches_of(self._pipeline, self._manifest, self._transform, self._device)
 
     def close(self) -> None:
         if self._pipeline:

@@ -1,6 +1,8 @@
-"""From host memory to a GPU: the next batch is copied on a stream of its own while this one is used."""
+"""How batches get into PyTorch's memory on a GPU, from the host's or from another library's."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -49,3 +51,27 @@ def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Calla
             yield ready
             raise
         yield ready
+
+
+def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
+    """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
+
+    DALI may write the next batch into memory as soon as nobody refers to it any more, though kernels that read it still wait in a
+    stream, and PyTorch's `record_stream` does nothing for memory that is not its own. So the originals are kept until they have
+    been copied, and to the copies PyTorch's own rules apply.
+
+    Args:
+        batches: with what owns that memory.
+    """
+    being_copied: deque[tuple[Any, Any]] = deque()
+    try:
+        for owner, batch in batches:
+            while being_copied and being_copied[0][0].query():
+                being_copied.popleft()
+            copy = Batch(batch.images.clone(), batch.labels, batch.ids.clone())
+            stream: Any = torch.cuda.current_stream(copy.images.device)
+            being_copied.append((stream.record_event(), (owner, batch)))
+            yield copy
+    finally:
+        for copied, _ in being_copied:
+            copied.synchronize()

@@ -11,7 +11,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.pixels import DTYPES, MEMORY_FORMATS
-from dali_pipes.mixing import blend_with_previous, keep_until_read, paste_previous
+from dali_pipes.mixing import blend_with_previous, paste_previous
 
 pytestmark = pytest.mark.needs_cuda
 FORMS = [*itertools.product(DTYPES.values(), MEMORY_FORMATS.values())]
@@ -83,25 +83,6 @@ def test_images_of_another_stream_are_not_given_away_before_they_are_read():
     with torch.cuda.stream(other):
         overwritten = [torch.full(images.shape, float("nan"), device="cuda") for _ in range(4)]
     assert torch.equal(made.cpu(), expected) and len(overwritten) == 4
-
-
-def test_images_that_are_not_pytorchs_are_kept_until_they_are_read():
-    """CuPy's memory here, as DALI's in a loader: given back, it is handed out again at once, to a stream that waits for nobody."""
-    import cupy
-
-    images = images_of(16, 224, torch.float32, torch.contiguous_format)
-    expected = blend_with_previous(images, 0.3)
-    foreign = cupy.asarray(images.numpy())
-    source = torch.from_dlpack(foreign)
-    del foreign
-    torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        torch.cuda._sleep(200_000_000)
-        made = blend_with_previous(source, 0.3)
-        keep_until_read(source)
-        del source
-        overwritten = [cupy.full(images.shape, cupy.nan, cupy.float32) for _ in range(4)]
-        assert torch.equal(made.cpu(), expected) and len(overwritten) == 4
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
@@ -188,6 +169,7 @@ def milliseconds(work, *arguments, repeats=50):
 PROGRAMS = {"mixup": (blend_with_previous, in_pytorch, 0.3), "cutmix": (paste_previous, cut_in_pytorch, box_of(224))}
 
 
+@pytest.mark.alone
 def test_the_time_of_both_is_told():
     """With OUT=FOLDER also as mixing.json there: milliseconds for 256 images of 224 pixels, and GB/s of one read and one write."""
     rows = []

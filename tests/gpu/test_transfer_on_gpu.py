@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+import dali_pipes as dp
+from dali_pipes.backends.transfer import taken_over
+
+pytestmark = pytest.mark.needs_cuda
+
+
+def test_memory_of_another_library_is_not_given_back_before_it_is_copied():
+    """CuPy's memory here, as DALI's in a loader: given back, it is handed out again at once, to a stream that waits for nobody."""
+    import cupy
+
+    def made():
+        for number in range(3):
+            images, ids = cupy.full((16, 3, 224, 224), number, cupy.float32), cupy.full((16,), number, cupy.int64)
+            labels = torch.zeros(16, dtype=torch.int64, device="cuda")
+            yield None, dp.Batch(torch.from_dlpack(images), labels, torch.from_dlpack(ids))
+
+    list(made())  # compiles
+    cupy.cuda.Device().synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(400_000_000)
+        slept = torch.cuda.current_stream().record_event()
+        batches = taken_over(made())
+        copies = [next(batches) for _ in range(3)]
+        assert not slept.query(), "the copies were not late; nothing can be said"
+        overwritten = [cupy.full((16, 3, 224, 224), cupy.nan, cupy.float32) for _ in range(6)]
+        for number, copy in enumerate(copies):
+            assert (copy.images == number).all() and (copy.ids == number).all() and len(overwritten) == 6
