@@ -70,6 +70,7 @@ class Sampler:
         self._spent = self._spent_on_pss = 0.0
         self._started = time.monotonic()
         self._done = threading.Event()
+        self._one_at_a_time = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -77,18 +78,22 @@ class Sampler:
         """CPU seconds of the sampling itself, for each second that it ran."""
         return (self._spent + self._spent_on_pss) / (time.monotonic() - self._started)
 
+    def sample(self) -> float:
+        """One more, now: as a window begins, so that energy is counted from there. Returns the CPU seconds that it took."""
+        with self._one_at_a_time:
+            return self._sample()
+
     def _run(self) -> None:
         pss_cost = 0.1  # and as much again for the last one
         while not self._done.wait(self._every_s):
-            cost = self._sample()
+            cost = self.sample()
             if self._spent_on_pss + 2 * pss_cost <= COST * (time.monotonic() - self._started):
                 pss_cost = self._sample_pss()
             self._done.wait(cost / COST - self._every_s)
-        self._sample()
+        self.sample()
         self._sample_pss()
 
     def _sample(self) -> float:
-        """Returns the CPU seconds that it took."""
         start = time.thread_time()
         processes = [process for root in self._roots for process in _tree(root)]
         sample = {

@@ -1,7 +1,8 @@
 """One block: one arm, in a process of its own, warmed up and measured; led by protocol.py.
 
-It answers when it is ready, measures when it is told to go, answers with the figures, and works on until it is told to stop, so
-that blocks that run at the same time disturb each other all the time.
+It answers once its first batch has come. Told to go, it warms up and answers; told to go again, it measures and answers with the
+figures, and works on until it is told to stop, so that blocks that run at the same time disturb each other all the time. Told to go
+instead, it is the next block of the same arm.
 """
 
 import itertools
@@ -27,46 +28,50 @@ GROUP_BATCHES = {"loader": 12, "train": 4}  # likewise
 
 
 def run_block(leader: Leader) -> None:
-    """Answers when it is ready (first_batch_s, the warm-up, the GPU) and after the window (its figures, times in seconds)."""
+    """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with its figures, times in seconds."""
     work = Work.from_plain(leader.job["work"])
     start = time.monotonic()
     config = from_plain(leader.job["loader"])
     with work.loader(config) as loader:
         if work.workload == "cold":
-            leader.tell({"gpu": _gpu()})
-            leader.go.wait()
-            if not leader.stop.is_set():
-                leader.tell(_window(loader, iter(loader), Touch(), float("inf"), len(loader), leader.stop))
+            leader.tell({})
+            if leader.go():
+                leader.tell({"gpu": gpu_uuid()})
+            if leader.go():
+                leader.tell(window(loader, iter(loader), Touch(), leader.stop, float("inf"), len(loader)))
             return
-        batches = _endless(loader)
+        batches = endless(loader)
         sample = next(batches)
         consume = TrainStep(sample, work.model) if work.model else Touch()
         consume(sample)
         consume.finish()
-        first_batch_s = time.monotonic() - start
-        group_batches = _whole_bursts(GROUP_BATCHES[work.workload], config)
-        warm_up = _warm_up(batches, consume, leader.job["max_warmup_seconds"], group_batches)
-        leader.tell({"first_batch_s": first_batch_s, "warm_up": warm_up, "gpu": _gpu()})
-        _take_until(leader.go, batches, consume)
-        if not leader.stop.is_set():
-            least = leader.job["min_seconds"], leader.job["min_batches"]
-            leader.tell(_window(loader, batches, consume, *least, leader.stop))
-        _take_until(leader.stop, batches, consume)
+        leader.tell({"first_batch_s": time.monotonic() - start})
+        group_batches = whole_bursts(GROUP_BATCHES[work.workload], config)
+        least = leader.job["min_seconds"], leader.job["min_batches"], whole_bursts(1, config)
+        wanted = leader.go()
+        while wanted:
+            warm_up = _warm_up(batches, consume, leader.job["max_warmup_seconds"], group_batches)
+            leader.tell({"warm_up": warm_up, "gpu": gpu_uuid()})
+            if _work_until_go(leader, batches, consume):
+                leader.tell(window(loader, batches, consume, leader.stop, *least))
+            wanted = _work_until_go(leader, batches, consume)
 
 
-def _endless(loader: Loader) -> Iterator[Batch]:
+def endless(loader: Loader) -> Iterator[Batch]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
-def _whole_bursts(batches: int, config: LoaderConfig) -> int:
+def whole_bursts(batches: int, config: LoaderConfig) -> int:
     """At least so many batches: worker processes deliver in bursts of one batch each, and a part of a burst has another rate."""
     workers = (config.num_workers if isinstance(config, TorchConfig) else None) or 1
     return -(-batches // workers) * workers
 
 
-def _take_until(event: threading.Event, batches: Iterator[Batch], consume: Consumer) -> None:
-    while not event.is_set():
+def _work_until_go(leader: Leader, batches: Iterator[Batch], consume: Consumer) -> bool:
+    """False once nothing more is wanted."""
+    while not leader.has_spoken:
         consume(next(batches))
+    return leader.go()
 
 
 def _warm_up(batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int) -> dict[str, Any]:
@@ -86,14 +91,25 @@ def _warm_up(batches: Iterator[Batch], consume: Consumer, at_most_s: float, grou
     return {"seconds": time.monotonic() - start, "images": images, "steady": is_steady(rates), "rates": rates}
 
 
-def _window(
-    loader: Loader, batches: Iterator[Batch], consume: Consumer, seconds: float, min_batches: int, stop: threading.Event
+def window(
+    loader: Loader,
+    batches: Iterator[Batch],
+    consume: Consumer,
+    stop: threading.Event,
+    seconds: float,
+    min_batches: int,
+    burst: int = 1,
 ) -> dict[str, Any]:
-    """The clock runs over every fetch, and on a GPU until all of its work is done. Epochs follow each other without a pause."""
+    """The clock runs over every fetch, and on a GPU until all of its work is done. Epochs follow each other without a pause.
+
+    Args:
+        seconds, min_batches: how long at least.
+        burst: a number of batches that comes at once; only whole ones are counted.
+    """
     images, device, waits, epoch_starts = 0, "", list[float](), list[int]()
     cpu, cgroup, throttled = cpu_seconds(), cgroup_cpu_seconds(os.getppid()), throttled_seconds()
     start = now = time.monotonic()
-    while now - start < seconds or len(waits) < min_batches:
+    while now - start < seconds or len(waits) < min_batches or len(waits) % burst:
         new_epoch = loader.batches_left == len(loader)
         before = time.monotonic()
         batch = next(batches, None)
@@ -128,7 +144,7 @@ def _since(before: float | None, after: float | None, each: float) -> float | No
     return None if before is None or after is None else (after - before) / each
 
 
-def _gpu() -> str | None:
+def gpu_uuid() -> str | None:
     """This process's GPU as NVML calls it."""
     return f"GPU-{torch.cuda.get_device_properties().uuid}" if torch.cuda.is_available() else None
 

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Set
 from types import TracebackType
 from typing import IO, Any, Self
+
+import psutil
 
 from dali_pipes.errors import BadSampleError, DaliPipesError
 
@@ -87,6 +91,21 @@ class FreshProcess:
         last = "\n  ".join(wrote.splitlines()[-5:])
         raise ArmError(f"{self._what}: its process ended with status {status}; the last it wrote:\n  {last}", wrote)
 
+    def sleep(self) -> None:
+        """Stops it and all its descendants where they are, so that they use no CPU."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            process.send_signal(number)
+            for each in process.children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
+
     def _say(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended; answer() says why
             self._process.stdin.write(line + "\n")  # type: ignore[union-attr]
@@ -97,14 +116,16 @@ class FreshProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """The process ends itself and its workers when its stdin ends; one that does not is killed."""
+        self.wake()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()  # type: ignore[union-attr]
+        # an answer that nobody reads would keep it from ending
+        self._process.stdout.close()  # type: ignore[union-attr]
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()  # type: ignore[union-attr]
         self._errors.close()
 
 
@@ -112,22 +133,33 @@ class Leader:
     """The process that gave this one its job. Its orders are read in a thread, so that work can go on while they are waited for.
 
     Attributes:
-        go: it has said so.
         stop: nothing more is wanted.
     """
 
     def __init__(self, orders: IO[bytes], answers: IO[str]):
-        self.go, self.stop = threading.Event(), threading.Event()
+        self.stop = threading.Event()
+        self._said: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._orders, self._answers = orders, answers
         self.job = json.loads(orders.readline())
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        if self._orders.readline():
-            self.go.set()
-            self._orders.readline()
+        while self._orders.readline():
+            self._said.put(True)
         self.stop.set()
-        self.go.set()
+        self._said.put(False)
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether `go` would answer at once."""
+        return not self._said.empty()
+
+    def go(self) -> bool:
+        """Waits until the leader says go; False once nothing more is wanted."""
+        said = self._said.get()
+        if not said:
+            self._said.put(False)
+        return said
 
     def tell(self, answer: dict[str, Any]) -> None:
         print(json.dumps(answer), file=self._answers, flush=True)
@@ -147,6 +179,16 @@ def led(run: Callable[[Leader], None]) -> None:
             leader.tell({"error": f"{path}: {why}; mend or remove it (scripts/scan.py verify=full finds all such files)"})
         except DaliPipesError as error:
             leader.tell({"error": str(error)})
+
+
+@contextlib.contextmanager
+def ended_in_order() -> Iterator[None]:
+    """SIGTERM ends the program as Ctrl-C does, so that processes that sleep are woken and ended, and none is left behind."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -3,15 +3,15 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from dali_pipes.benchmark.fresh_process import FreshProcess
+from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess
 from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.benchmark.work import Work
 from dali_pipes.cpus import available_cpus
@@ -21,6 +21,7 @@ from dali_pipes.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.telemetry import Sampler
 
 Block = dict[str, Any]
+Key = tuple[str, str, str]  # phase, arm and job
 Arm = TypeVar("Arm")
 SLOWEST = 5  # images/s of a whole epoch from a disk; an arm that is slower is ended as one that hangs
 
@@ -38,8 +39,21 @@ def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
     return orders[:count]
 
 
+@dataclass
+class _Arm:
+    """The processes of one arm; `stack` ends them."""
+
+    stack: contextlib.ExitStack
+    processes: list[FreshProcess]
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def first_answers(self) -> list[dict[str, Any]]:
+        self.answers = self.answers or [process.answer() for process in self.processes]
+        return self.answers
+
+
 class Blocks:
-    """Runs blocks of one work, one after the other, and writes each of them into a file.
+    """Runs blocks of one work, one after the other, and writes each of them into a file; to be closed.
 
     Args:
         folder: for the files; their names begin with a running number.
@@ -50,7 +64,38 @@ class Blocks:
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._work, self._manifest, self._config, self._folder = work, manifest, config, folder
         self._count = 0
+        self._asleep: dict[Key, _Arm] = {}
         folder.mkdir()
+
+    def close(self) -> None:
+        """Ends what sleeps."""
+        while self._asleep:
+            self._asleep.popitem()[1].stack.close()
+
+    def start(self, arms: dict[str, dict[str, Any]], control: str | None) -> dict[str, str]:
+        """Starts the processes of all arms at once, and lays them to sleep until their first blocks; for restart=false.
+
+        Args:
+            control: the arm that has processes of its own for the control, so that this sees how far two starts are apart.
+
+        Returns:
+            the arms that failed, with the reason.
+        """
+        failed = {}
+        wanted = [("round", arm) for arm in arms] + ([("control", control)] if control in arms else [])
+        begun = [((phase, arm, json.dumps(self._job(arms[arm]))), self._begin(arm, self._job(arms[arm]))) for phase, arm in wanted]
+        for key, one in begun:
+            try:
+                self._lay_to_sleep(key, one)
+            except ArmError as error:
+                failed[key[1]] = str(error)
+                one.stack.close()
+        return failed
+
+    def _job(self, loader: dict[str, Any], batch_size: int | None = None) -> dict[str, Any]:
+        work = self._work if batch_size is None else replace(self._work, batch_size=batch_size)
+        names = ("min_seconds", "min_batches", "max_warmup_seconds")
+        return {"work": work.plain(), "loader": loader, **{name: getattr(self._config, name) for name in names}}
 
     def run(self, arm: str, loader: dict[str, Any], phase: str, number: int, batch_size: int | None = None) -> Block:
         """One block, in as many processes at once as `corun` says.
@@ -65,39 +110,58 @@ class Blocks:
         Raises:
             ArmError: a process failed.
         """
-        config = self._config
-        work = self._work if batch_size is None else replace(self._work, batch_size=batch_size)
-        job = {
-            "work": work.plain(),
-            "loader": loader,
-            "min_seconds": config.min_seconds,
-            "min_batches": config.min_batches,
-            "max_warmup_seconds": config.max_warmup_seconds,
-        }
-        patience = 300 + config.max_warmup_seconds + 10 * config.min_seconds
-        if config.workload == "cold":
-            patience += len(self._manifest) / SLOWEST
+        config, job = self._config, self._job(loader, batch_size)
         block: Block = {"arm": arm, "phase": phase, "round": number}
-        with contextlib.ExitStack() as stack:
-            processes = [
-                stack.enter_context(
-                    FreshProcess("dali_pipes.benchmark.block", job, f"arm {arm}", self.cpus, gpu_of(index, config.corun), patience)
-                )
-                for index in range(config.corun)
-            ]
-            with Sampler([process.pid for process in processes]) as sampler:
+        with self._processes((phase, arm, json.dumps(job)), job) as (processes, begun):
+            with Sampler([process.pid for process in processes], min(1.0, config.min_seconds / 4)) as sampler:
+                for process in processes:
+                    process.go()
                 ready = [process.answer() for process in processes]
                 sampler.gpus, block["gpu_missing"] = _gpus(each["gpu"] for each in ready)
                 if self._work.workload == "cold":
                     block["resident"] = self._make_cold()
+                if sampler.gpus:
+                    sampler.sample()
                 for process in processes:
                     process.go()
                 windows = [process.answer() for process in processes]
-            block["jobs"] = [one | other for one, other in zip(ready, windows, strict=True)]
+            block["jobs"] = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
             block |= {"samples": sampler.samples, "sampler_cost": sampler.cost}
             block["gpu_missing"] |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
+        if not config.restart:
+            block["gpu_missing"]["memory_mib"] = "with restart=false other arms lie in the GPU's memory too"
+            for each in (gpu for sample in block["samples"] for gpu in sample["gpus"]):
+                each["memory_mib"] = None
         self._write(block)
         return block
+
+    @contextlib.contextmanager
+    def _processes(self, key: Key, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
+        """As many as `corun` says, and their first answers: new ones, or with restart=false those that sleep between its blocks."""
+        one = self._asleep.pop(key, None) or self._begin(key[1], job)
+        with one.stack:
+            for process in one.processes:
+                process.wake()
+            yield one.processes, one.first_answers()
+            if not self._config.restart:
+                self._lay_to_sleep(key, one)
+
+    def _begin(self, arm: str, job: dict[str, Any]) -> "_Arm":
+        stack = contextlib.ExitStack()
+        return _Arm(stack, [stack.enter_context(self._process(arm, job, index)) for index in range(self._config.corun)])
+
+    def _lay_to_sleep(self, key: Key, one: "_Arm") -> None:
+        one.first_answers()
+        for process in one.processes:
+            process.sleep()
+        self._asleep[key] = _Arm(one.stack.pop_all(), one.processes, one.answers)
+
+    def _process(self, arm: str, job: dict[str, Any], index: int) -> FreshProcess:
+        patience = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
+        if self._config.workload == "cold":
+            patience += len(self._manifest) / SLOWEST
+        gpu = gpu_of(index, self._config.corun)
+        return FreshProcess("dali_pipes.benchmark.block", job, f"arm {arm}", self.cpus, gpu, patience)
 
     def _make_cold(self) -> float | None:
         paths = [self._manifest.path(sample_id) for sample_id in range(len(self._manifest))]

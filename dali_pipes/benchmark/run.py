@@ -1,7 +1,9 @@
 """The benchmark from start to end: agreement, baseline workers, control, rounds of blocks, report."""
 
+import contextlib
 import datetime
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from dali_pipes.benchmark.agreement import gate
 from dali_pipes.benchmark.arms import Arms, baseline, on_cpu_for_want_of_gpu, planning, skipped
 from dali_pipes.benchmark.compare import SCHEMA, collect_sweep
 from dali_pipes.benchmark.figures import Block, block_figures, not_measured, result_figures
-from dali_pipes.benchmark.fresh_process import ArmError
+from dali_pipes.benchmark.fresh_process import ArmError, ended_in_order
 from dali_pipes.benchmark.page import write_page
 from dali_pipes.benchmark.protocol import Blocks, rounds
 from dali_pipes.benchmark.stats import LEAST_PAIRS
@@ -30,6 +32,7 @@ from dali_pipes.progress import track
 from dali_pipes.provenance import provenance
 
 console = Console(stderr=True)
+Turn = tuple[str, int, str]  # phase, round and arm of a block
 
 
 def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
@@ -41,6 +44,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     Raises:
         ArmError: the arms do not agree, so that nothing was timed; or an arm failed, after all others have been reported.
     """
+    start = time.monotonic()
     out = sweep or Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     network = config.model.name or default_model()
@@ -58,13 +62,19 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     with console.status("comparing pixels"):
         agreement = gate(config, work, arms, blocks.cpus, folder / "samples")
     failed: dict[str, str] = {}
-    arms, swept = _with_best_workers(arms, blocks, config.seed, failed)
-    result = {"schema": SCHEMA, **_measure(config, arms, blocks, failed), "agreement": agreement, "workers": swept}
+    with ended_in_order(), contextlib.closing(blocks):
+        arms, swept = _with_best_workers(arms, blocks, config.seed, failed)
+        blocks.close()  # the numbers of workers that were not kept
+        if not config.restart:
+            control = baseline(config, arms) if config.pairs >= LEAST_PAIRS else None
+            failed |= blocks.start({arm: plain(loader) for arm, loader in arms.items() if arm not in failed}, control)
+        measured, pairs = _measure(config, arms, blocks, failed, start)
+    result = {"schema": SCHEMA, **measured, "agreement": agreement, "workers": swept}
     result["arms"] |= {arm: {"failed": None, "skipped": why} for arm, why in left_out.items()}
     result["arms"] = {arm: result["arms"][arm] for arm in config.arms}
     result["work"] = work.plain() | {"manifest": "manifest.parquet", "corun": config.corun, "epoch": len(epoch)}
     result["work"]["loaders"] = {arm: plain(loader) for arm, loader in arms.items()}
-    result["protocol"] = _protocol(config, blocks)
+    result["protocol"] = _protocol(config, blocks) | {"pairs": pairs}
     result["provenance"] = provenance(manifest, config.overrides)
     (folder / "result.json").write_text(json.dumps(result, indent=1))
     write_page(folder)
@@ -142,29 +152,47 @@ def _try(blocks: Blocks, arm: str, loader: LoaderConfig, phase: str, number: int
         return None
 
 
-def _measure(config: BenchmarkConfig, arms: Arms, blocks: Blocks, failed: dict[str, str]) -> dict[str, Any]:
-    """The baseline against itself, then all arms in rounds. An arm that has failed has no figures."""
+def _measure(
+    config: BenchmarkConfig, arms: Arms, blocks: Blocks, failed: dict[str, str], start: float
+) -> tuple[dict[str, Any], int]:
+    """All arms in rounds, and the baseline once more in each. An arm that has failed has no figures. Returns the rounds too."""
     first, done = baseline(config, arms), list[Block]()
     plan = list(_plan(config, list(arms), first))
-    for phase, number, arm in track(plan, lambda each: f"{each[0]} {each[1]} of {config.pairs}: {each[2]}", len(plan)):
+    total = sum(map(len, plan))
+    for phase, number, arm in track(_in_time(plan, start, config.minutes), lambda each: f"round {each[1]}: {each[2]}", total):
         if block := _try(blocks, arm, arms[arm], phase, number, failed):
             done.append(block)
-    done = [block for block in done if block["arm"] not in failed]
+    pairs = max((block["round"] for block in done), default=0)
+    phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)
+    done = [block for block in done if block["arm"] not in failed and block["phase"] in phases]
     found = result_figures(done, list(arms), first, planning(arms))
     figures = {arm: {"failed": None, "skipped": None} | found["arms"].get(arm, {"failed": failed.get(arm)}) for arm in arms}
     cost = max((block["sampler_cost"] for block in done), default=None)
-    return {"baseline": first, **found, "arms": figures, "not_measured": not_measured(done), "telemetry_cost": cost}
+    result = {"baseline": first, **found, "arms": figures, "not_measured": not_measured(done), "telemetry_cost": cost}
+    return result, pairs
 
 
-def _plan(config: BenchmarkConfig, arms: list[str], first: str) -> Iterator[tuple[str, int, str]]:
-    """Phase, round and arm of every block. The control is the baseline once more in each round, wherever its turn comes."""
+def _in_time(plan: list[list[Turn]], start: float, minutes: float | None) -> Iterator[Turn]:
+    """The blocks of all rounds that can be expected to end in time, by the longest so far."""
+    longest = 0.0
+    for turns in plan:
+        begin = time.monotonic()
+        if longest and minutes is not None and begin + longest > start + 60 * minutes:
+            console.print(f"{len(plan)} rounds do not fit into minutes={minutes:g}; ended after {turns[0][1] - 1}.")
+            return
+        yield from turns
+        longest = max(longest, time.monotonic() - begin)
+
+
+def _plan(config: BenchmarkConfig, arms: list[str], first: str) -> Iterator[list[Turn]]:
+    """The blocks of every round. The control is the baseline once more in each, wherever its turn comes."""
     blocks = [("round", arm) for arm in arms]
     if config.pairs >= LEAST_PAIRS:
         blocks.append(("control", first))
     for number, order in enumerate(rounds(blocks, config.pairs, config.seed), 1):
-        yield from ((phase, number, arm) for phase, arm in order)
+        yield [(phase, number, arm) for phase, arm in order]
 
 
 def _protocol(config: BenchmarkConfig, blocks: Blocks) -> dict[str, Any]:
-    names = ("pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images", "agreement_images")
+    names = ("minutes", "min_seconds", "min_batches", "max_warmup_seconds", "restart", "images", "agreement_images")
     return {name: getattr(config, name) for name in names} | {"cpus": len(blocks.cpus)}

@@ -16,8 +16,7 @@ def run(leader):
             leader.tell({"cpus": sorted(os.sched_getaffinity(0)), "threads": os.environ["OMP_NUM_THREADS"]})
         case "wait":
             leader.tell({"ready": True})
-            leader.go.wait()
-            leader.tell({"gone": not leader.stop.is_set()})
+            leader.tell({"gone": leader.go()})
             leader.stop.wait()
         case "fork":
             worker = multiprocessing.get_context("fork").Process(target=int)

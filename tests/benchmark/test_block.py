@@ -7,31 +7,34 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.benchmark.block import _whole_bursts, run_block
+from dali_pipes.benchmark.block import run_block, whole_bursts
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import DaliNativeConfig
 
 
 class InProcess:
-    """A leader that says go at once, and stop after the window."""
+    """A leader that says go at once, as often as there are answers to be had but the last."""
 
-    def __init__(self, job):
+    has_spoken = True
+
+    def __init__(self, job, blocks=1):
         self.job, self.answers = job, []
-        self.go, self.stop = threading.Event(), threading.Event()
+        self.stop = threading.Event()
+        self._wanted = 1 + 2 * blocks
 
     def tell(self, answer):
         self.answers.append(answer)
-        self.go.set()
-        if len(self.answers) == 2:
-            self.stop.set()
+
+    def go(self):
+        return len(self.answers) < self._wanted
 
 
 def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
     timing = {"min_seconds": min_seconds, "min_batches": min_batches, "max_warmup_seconds": max_warmup_seconds}
     leader = InProcess({"work": work.plain(), "loader": plain(config), **timing})
     run_block(leader)
-    ready, window = leader.answers
-    return ready | window
+    first, ready, window = leader.answers
+    return first | ready | window
 
 
 def test_the_window_is_as_long_as_asked_for(work):
@@ -39,6 +42,16 @@ def test_the_window_is_as_long_as_asked_for(work):
     assert by_time["end"] - by_time["start"] >= 0.4 and by_time["images"] > 32
     by_count = run(work, dp.DaliConfig(device="cpu"), min_seconds=0, min_batches=7)
     assert by_count["images"] == 7 * 8 == 8 * len(by_count["waits_s"])
+
+
+def test_told_to_go_once_more_it_is_the_next_block(work):
+    timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
+    leader = InProcess({"work": work.plain(), "loader": plain(dp.DaliConfig(device="cpu")), **timing}, blocks=3)
+    run_block(leader)
+    assert ["warm_up" in answer for answer in leader.answers[1:]] == [True, False] * 3
+    windows = leader.answers[2::2]
+    assert [window["images"] for window in windows] == [24] * 3
+    assert windows[0]["end"] < windows[1]["start"] and windows[1]["end"] < windows[2]["start"]
 
 
 def test_rates_are_counts_over_time(work):
@@ -112,7 +125,7 @@ def test_a_cold_block_that_nobody_waits_for_ends_at_once(work, monkeypatch):
     leader = InProcess({"work": replace(work, workload="cold").plain(), "loader": plain(dp.SyntheticConfig())})
     slow(monkeypatch, lambda: leader.stop.set() or 0)
     run_block(leader)
-    assert leader.answers[1]["images"] == 8
+    assert leader.answers[2]["images"] == 8
 
 
 @pytest.mark.parametrize(
@@ -120,8 +133,8 @@ def test_a_cold_block_that_nobody_waits_for_ends_at_once(work, monkeypatch):
     [(dp.DaliConfig(), 12), (dp.TorchConfig(), 12), (dp.TorchConfig(num_workers=5), 15), (dp.TorchConfig(num_workers=32), 32)],
     ids=str,
 )
-def test_a_rate_is_taken_over_whole_bursts(config, batches):
-    assert _whole_bursts(12, config) == batches
+def test_a_rate_is_taken_overwhole_bursts(config, batches):
+    assert whole_bursts(12, config) == batches
 
 
 def test_an_arm_that_raises_has_no_figure(image_folder, tmp_path):

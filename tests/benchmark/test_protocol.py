@@ -1,7 +1,10 @@
+import contextlib
 import os
 import shutil
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 import dali_pipes as dp
@@ -43,6 +46,46 @@ def test_jobs_at_once_measure_at_the_same_time(blocks, tmp_path):
     assert block["samples"][-1]["processes"] == 2 and block["samples"][-1]["pss_mib"] > 100
     assert 0 < block["sampler_cost"] < 0.1
     assert [file.name for file in (tmp_path / "blocks").iterdir()] == ["001_round_3_dali.json"]
+
+
+def test_without_restart_the_processes_of_an_arm_sleep_between_its_blocks(blocks):
+    arms = {"torch": plain(dp.TorchConfig(num_workers=2)), "dali": plain(dp.DaliConfig(device="cpu"))}
+    seen: dict[str, set[int]] = {arm: set() for arm in arms}
+    with contextlib.closing(blocks(restart=False)) as each:
+        assert each.start(arms, "dali") == {}
+        for number in (1, 2, 3):
+            for arm, loader in arms.items():
+                block = each.run(arm, loader, "round", number)
+                assert block["jobs"][0]["images"] >= 16 and "memory_mib" in block["gpu_missing"]
+                [process] = next(one.processes for (phase, name, _), one in each._asleep.items() if (phase, name) == ("round", arm))
+                family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+                deadline = time.monotonic() + 5
+                while {one.status() for one in family} != {psutil.STATUS_STOPPED}:
+                    assert time.monotonic() < deadline
+                seen[arm] |= {one.pid for one in family}
+        before = {pid: psutil.Process(pid).cpu_times()[:2] for pids in seen.values() for pid in pids}
+        time.sleep(0.3)
+        assert before == {pid: psutil.Process(pid).cpu_times()[:2] for pid in before}
+        each.run("dali", arms["dali"], "control", 1)
+        of_control = {process.pid for (phase, *_), one in each._asleep.items() if phase == "control" for process in one.processes}
+        assert len(of_control) == 1 and not of_control & seen["dali"]
+    assert len(seen["torch"]) == 3 and len(seen["dali"]) == 1
+    assert not any(psutil.pid_exists(pid) for pids in seen.values() for pid in pids)
+
+
+def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(blocks):
+    with contextlib.closing(blocks(restart=False)) as each:
+        config = plain(dp.DaliConfig(device="cpu"))
+        native = plain(dp.config.DaliNativeConfig(device="cpu")) | {"prefetch_queue_depth": 0}
+        assert "prefetch_queue_depth is 0" in each.start({"dali": config, "native": native}, None)["native"]
+        each.run("dali", config, "round", 1)
+        [asleep] = each._asleep.values()
+        [process] = asleep.processes
+        psutil.Process(process.pid).kill()
+        with pytest.raises(ArmError, match="arm dali: its process ended"):
+            each.run("dali", config, "round", 2)
+        assert not each._asleep
+        assert each.run("dali", config, "round", 3)["jobs"][0]["images"] >= 16
 
 
 def test_the_cores_are_counted_from_those_that_this_process_has(blocks):

@@ -1,6 +1,7 @@
 """The benchmark as a whole, on blocks that are made up; tests/test_scripts.py runs a real one."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -96,6 +97,16 @@ def test_without_enough_pairs_nothing_is_claimed(made_up, run):
     assert result["control"] is None and len(made_up.ran) == 4
     assert result["arms"]["dali_cpu"]["ratio"]["images_per_s"]["claim"] == "no interval"
     assert "nothing is claimed" in told
+
+
+@pytest.mark.parametrize(("minutes", "rounds"), [(0, 1), (3.5, 3), (5, 5), (60, 6)])
+def test_no_round_is_begun_that_would_end_too_late(made_up, run, monkeypatch, minutes, rounds):
+    """Each round takes a minute by a made-up clock, that is three blocks of 20 seconds."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 20.0 * len(made_up.ran)))
+    result, told, _ = run(["torch", "dali_cpu"], minutes=minutes)
+    assert result["protocol"]["pairs"] == made_up.ran[-1][1] == rounds and len(made_up.ran) == 3 * rounds
+    assert (result["control"] is None) == (rounds < 5)
+    assert ("do not fit into minutes" in told) == (rounds < 6)
 
 
 @pytest.mark.parametrize("when", [("round", 1), ("round", 4)])

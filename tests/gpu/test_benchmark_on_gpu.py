@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dali_pipes.benchmark.block import _gpu
+from dali_pipes.benchmark.block import gpu_uuid
 from dali_pipes.nvml import FIGURES, Gpu
 
 pytestmark = pytest.mark.needs_cuda
@@ -16,8 +16,9 @@ SCRIPT = Path(__file__).parents[2] / "scripts/benchmark.py"
 ON_GPU = ("gpu_utilization", "sm_utilization", "nvjpg_utilization", "gpu_memory_mib", "joules_per_1000_images", "pinned_mib")
 
 
+@pytest.mark.alone
 def test_the_gpu_that_pytorch_uses_is_the_one_that_is_asked():
-    gpu = Gpu(_gpu())
+    gpu = Gpu(gpu_uuid())
     before = gpu.sample()["memory_mib"]
     held = torch.zeros(512 * 2**20, dtype=torch.uint8, device="cuda")
     found = gpu.sample()
