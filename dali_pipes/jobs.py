@@ -18,6 +18,7 @@ from dali_pipes.config import (
 from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.gpu_check.config import GpuCheckConfig
 from dali_pipes.headers import MAX_PIXELS
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
@@ -86,10 +87,14 @@ class BenchmarkConfig:
         corun: jobs at once on this machine, each on a GPU of its own as far as there are any.
         cpus: cores for each arm; None: all that this process may use.
         pairs: blocks of every arm; a ratio is taken within each round of blocks. Fewer than 5 give no interval and no claim.
+        minutes: from the start of the program; no round is begun that would end later, if there is one already. None: all `pairs`
+            are run.
         min_seconds, min_batches: how long a block is measured at least.
         max_warmup_seconds: after that a block that is not steady yet is measured as it is, and reported as never steady.
+        restart: every block is a new process. Without, the processes of an arm sleep between its blocks: quicker, but what differs
+            from start to start is not averaged out.
         images: how many of the data set's images are used at most; all of them are read into the page cache first.
-        agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed.
+        agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed; 0: none.
         max_mean_difference, max_p99_difference: the largest mean and 99th percentile of that |difference|, in steps of 1/255.
         out: folder for the report; a subfolder is made for each run.
         overrides: what was given on the command line.
@@ -109,9 +114,11 @@ class BenchmarkConfig:
     batch_size: int = 64
     seed: int = 0
     pairs: int = 6
+    minutes: float | None = None
     min_seconds: float = 4.0
     min_batches: int = 8
     max_warmup_seconds: float = 20.0
+    restart: bool = True
     images: int = 20_000
     agreement_images: int = 128
     max_mean_difference: float = 0.25
@@ -127,8 +134,12 @@ class BenchmarkConfig:
             raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
         if self.model.compile or not self.model.channels_last:
             raise ConfigError("the step of workload=train is channels_last and not compiled; only model.name can be chosen")
-        for option in ("corun", "batch_size", "pairs", "min_batches", "images", "agreement_images"):
+        if self.workload == "cold" and not self.restart:
+            raise ConfigError("workload=cold is one epoch for each block; it needs restart=true")
+        for option in ("corun", "batch_size", "pairs", "min_batches", "images"):
             at_least(option, getattr(self, option), 1)
+        at_least("agreement_images", self.agreement_images, 0)
+        at_least("minutes", self.minutes, 0)
         at_least("min_seconds", self.min_seconds, 0)
         at_least("max_warmup_seconds", self.max_warmup_seconds, 0)
         if "loader" in self.arms:
@@ -293,6 +304,7 @@ def register() -> None:
     store.store(name="doctor_schema", node=DoctorConfig)
     store.store(name="tune_schema", node=TuneConfig)
     store.store(name="prepare_schema", node=PrepareConfig)
+    store.store(name="gpu_check_schema", node=GpuCheckConfig)
     store.store(group="data", name="schema", node=DataConfig)
     store.store(group="model", name="schema", node=ModelConfig)
     store.store(group="optimizer", name="schema", node=OptimizerConfig)

@@ -10,7 +10,16 @@ from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
-from dali_pipes.jobs import BenchmarkConfig, DiagnoseConfig, DoctorConfig, PreviewConfig, ScanConfig, TuneConfig, register
+from dali_pipes.jobs import (
+    BenchmarkConfig,
+    DiagnoseConfig,
+    DoctorConfig,
+    GpuCheckConfig,
+    PreviewConfig,
+    ScanConfig,
+    TuneConfig,
+    register,
+)
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
 
@@ -24,6 +33,7 @@ JOBS = {
     "doctor": DoctorConfig,
     "tune": TuneConfig,
     "prepare": PrepareConfig,
+    "gpu_check": GpuCheckConfig,
 }
 NEEDED = {"prepare": ["out=made", "resize=64"]}
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())

@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -145,6 +148,24 @@ def assert_every_key_is_documented(result):
     }
     keys |= set(result) | set(result["work"]) | set(result["protocol"]) | set(result["provenance"]) | set(result["agreement"])
     assert sorted(key for key in keys if f"`{key}`" not in told) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(image_folder, tmp_path, cache, number):
+    options = ["arms=[torch,dali_cpu]", "loaders.torch.num_workers=1", "restart=false", "agreement_images=0", "pairs=1000"]
+    options += [f"data.train={image_folder}", cache, "experiment=quick", f"out={tmp_path / 'runs'}", "min_seconds=0.2"]
+    command = [sys.executable, str(REPO / "scripts/benchmark.py"), *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while len(list(tmp_path.glob("runs/*/blocks/*_round_1_*.json"))) != 2:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3 and psutil.STATUS_STOPPED in {each.status() for each in family}
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
 
 
 def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(image_folder, tmp_path, cache):

@@ -14,7 +14,7 @@ STEPS = 10
 def busy_share(step: Callable[[], object]) -> float:
     """The share of the time of some steps in which the GPU ran at least one kernel or copy."""
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
         begin = time.monotonic()
         for _ in range(STEPS):
             step()

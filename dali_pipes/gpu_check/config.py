@@ -1,0 +1,38 @@
+"""What scripts/gpu_check.sh is told."""
+
+from dataclasses import dataclass, field
+
+from dali_pipes.config import DataConfig, at_least, one_of
+from dali_pipes.errors import ConfigError
+
+GPU_CHECK_PARTS = ("doctor", "grid", "loader", "resnet50", "profile", "corun", "suite", "diagnose", "resnet18")
+
+
+@dataclass(kw_only=True, slots=True)
+class GpuCheckConfig:
+    """scripts/gpu_check.sh. docs/gpu-check.md says what each part does.
+
+    Attributes:
+        parts: which, in this order.
+        minutes: of all parts together; what has not begun by then is left out, and what runs is ended.
+        batch_size: images per batch in every part.
+        dry_run: tries every part on the CPU with little work, to see whether they run at all.
+        out: a new folder for gpu_check.json, gpu_check.md and details/.
+        overrides: what was given on the command line.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    parts: list[str] = field(default_factory=lambda: list(GPU_CHECK_PARTS))
+    minutes: float = 8.0
+    batch_size: int = 256
+    dry_run: bool = False
+    out: str = "runs/gpu_check"
+    overrides: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        at_least("minutes", self.minutes, 0)
+        at_least("batch_size", self.batch_size, 1)
+        if not self.parts or len(set(self.parts)) < len(self.parts):
+            raise ConfigError(f"parts is {list(self.parts)}; name at least one, and each only once")
+        for part in self.parts:
+            one_of("a part", part, GPU_CHECK_PARTS)

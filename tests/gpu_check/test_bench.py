@@ -1,0 +1,51 @@
+import time
+
+import psutil
+import pytest
+
+from dali_pipes.gpu_check import bench as module
+from dali_pipes.gpu_check.bench import Bench, PartError
+from dali_pipes.gpu_check.config import GpuCheckConfig
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+
+    def make(program):
+        (tmp_path / "scripts/x.py").write_text(program)
+        return Bench(GpuCheckConfig(), "m.parquet", "/images", tmp_path, 2)
+
+    return make
+
+
+def test_the_last_line_of_stdout_is_the_result(bench, tmp_path):
+    program = "import sys\nprint('chatter', file=sys.stderr)\nprint('more')\nprint('{\"a\": 1}')\nsys.exit(2)"
+    assert bench(program).script("part", "x.py", ["b=2"], 20, statuses=(0, 2)) == {"a": 1}
+    log = (tmp_path / "part.log").read_text()
+    assert "x.py data.train=m.parquet b=2" in log and "chatter" in log
+
+
+@pytest.mark.parametrize("program", ["import sys; sys.exit('no such thing')", "print('')", "raise ValueError('no such thing')"])
+def test_a_script_that_fails_is_told_with_its_last_words(bench, program):
+    with pytest.raises(PartError, match=r"x\.py ended with status [01]:.*") as error:
+        bench(program).script("part", "x.py", [], 20)
+    assert "no such thing" in str(error.value) or "print" in program
+
+
+def test_what_takes_too_long_is_ended_with_all_that_it_started(bench, tmp_path):
+    """Also what sleeps, stopped by a signal."""
+    program = (
+        "import os, signal, subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '100'])\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "child.send_signal(signal.SIGSTOP)\n"
+        "time.sleep(100)"
+    )
+    with pytest.raises(PartError, match=r"ended after 3 s; details/part\.log"):
+        bench(program).script("part", "x.py", [], 3)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline

@@ -1,0 +1,208 @@
+"""The check as a whole, with parts that are made up; tests/test_scripts.py tries a real one."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from benchmark.made_up import block
+
+import dali_pipes as dp
+from dali_pipes.benchmark.figures import result_figures
+from dali_pipes.benchmark.work import plain
+from dali_pipes.config import DaliNativeConfig, DataConfig
+from dali_pipes.gpu_check import run as module
+from dali_pipes.gpu_check.bench import PartError
+from dali_pipes.gpu_check.config import GPU_CHECK_PARTS, GpuCheckConfig
+from dali_pipes.gpu_check.parts import PARTS
+from dali_pipes.gpu_check.report import markdown
+from dali_pipes.gpu_check.run import gpu_check, limit_of
+
+NO_FAILURE = {"counts": {"passed": 1}, "failed": [], "skipped": {}, "no_time": []}
+RATES = {"torch": 5_000.0, "dali": 25_000.0, "dali_native": 25_100.0, "synthetic": 400_000.0}
+LOADERS = {
+    "torch": dp.TorchConfig(num_workers=16),
+    "dali": dp.DaliConfig(num_threads=8, hw_decoder_load=0.35),
+    "dali_native": DaliNativeConfig(num_threads=8),
+    "synthetic": dp.SyntheticConfig(),
+}
+
+
+def comparison(rates=RATES, baseline="torch", planning=("dali_native", "dali"), rounds=6, drift=1.0):
+    """A result of the benchmark, whose rates are a little apart; torch takes eight times the CPU time of the others.
+
+    Args:
+        drift: the baseline against itself.
+    """
+    blocks, noise = [], np.random.default_rng(1)
+    for number in range(rounds):
+        for phase, arm in (*(("round", arm) for arm in rates), *([("control", baseline)] if rounds > 4 else [])):
+            rate = rates[arm] * (1 + 0.001 * noise.normal()) * (drift if phase == "control" else 1)
+            blocks.append(block(arm, number, phase, rate, cpu=2.8 if arm == "torch" else 0.35))
+    found = result_figures(blocks, list(rates), baseline, planning)
+    for arm in found["arms"].values():
+        arm |= {"failed": None, "skipped": None}
+    agreement = {"images": 128, "reference": "torch", "arms": {"dali": {"mean": 0.31, "p99": 2.0, "max": 30.0, "same_ids": True}}}
+    work = {"loaders": {arm: plain(LOADERS[arm]) for arm in rates}}
+    return {"baseline": baseline, **found, "agreement": agreement, "work": work, "protocol": {"pairs": rounds}}
+
+
+def of(parts, gpu="H200"):
+    provenance = {
+        "hardware": {"gpu": gpu, "cpu": "a CPU", "cpus_used": 16, "memory_gib": 128.0},
+        "versions": {"torch": "2.11", "tensorflow-cpu": None},
+        "data": {"images": 125, "mean_kib": 107.9},
+        "epoch": 20_000,
+        "date": "2026-01-01",
+        "commit": "abc",
+        "overrides": ["out=x"],
+        "gpu_software": {"driver": "580.1", "cuda_of_pytorch": "13.0"},
+    }
+    full = {name: {"seconds": 12.3, "error": None, "result": None} | part for name, part in parts.items()}
+    return {"provenance": provenance, "parts": full}
+
+
+def goals(text):
+    lines = text[text.index("## Goals") :].split("\n\n")[1].splitlines()[2:]
+    return [line.split("|")[-2].strip() for line in lines]
+
+
+def test_goals_are_met_or_not_or_not_measured():
+    trained = comparison({"synthetic": 3_000.0, "dali": 2_950.0}, "synthetic", None)
+    text = markdown(of({"loader": {"result": comparison()}, "resnet50": {"result": trained}}))
+    assert goals(text) == ["yes", "yes", "yes", "yes", "yes", ""]
+    slow = RATES | {"dali": 14_000.0}
+    text = markdown(of({"loader": {"result": comparison(slow)}, "corun": {"result": trained}}))
+    assert goals(text) == ["no", "no", "no", "yes", "", "yes"]
+    assert "the untuned DataLoader" in text
+    assert "| 2.800 |" in text and "0.31 / 2 / 30" in text and "num_threads=8 hw_decoder_load=0.35" in text
+
+
+def test_without_an_interval_or_a_control_that_holds_nothing_is_settled():
+    few = markdown(of({"loader": {"result": comparison(rounds=3)}}))
+    assert goals(few) == ["not settled: no interval", "yes", *["not settled: no interval"] * 2, "", ""]
+    assert "3 rounds" in few
+    off = markdown(of({"loader": {"result": comparison(drift=1.2)}}))
+    assert goals(off) == ["not settled: the control fails", "yes", "not settled: the control fails", "yes", "", ""]
+    assert "UNTRUSTWORTHY" in off
+    close = comparison({"synthetic": 3_000.0, "dali": 2_910.0}, "synthetic", None)
+    assert close["arms"]["dali"]["ratio"]["images_per_s"]["low"] < 0.97 < close["arms"]["dali"]["ratio"]["images_per_s"]["high"]
+    assert goals(markdown(of({"resnet50": {"result": close}})))[4] == "not settled"
+    mixed = comparison(RATES | {"dali": 21_600.0})
+    assert goals(markdown(of({"loader": {"result": mixed}})))[1] in ("yes", "not settled")
+
+
+def test_each_part_has_its_section_and_what_failed_its_reason():
+    cells = [
+        {"loader": plain(dp.DaliConfig(num_threads=4)), "batch_size": 256, "images_per_s": 20_000.0}
+        | {"cpu_s_per_1000_images": 0.2, "sm_utilization": 0.4, "nvjpg_utilization": 0.93},
+        {"loader": plain(dp.TorchConfig()), "batch_size": 256, "error": "a | b\nc"},
+    ]
+    failed = {"test": "tests/x.py::test_y", "outcome": "failed", "seconds": 1.0, "reason": "E\nassert 1 == 2"}
+    found = of(
+        {
+            "doctor": {"result": {"findings": [{"check": "DALI", "status": "ok", "found": "ran"}]}},
+            "grid": {"result": cells},
+            "suite": {
+                "result": {
+                    "counts": {"passed": 3, "failed": 1, "skipped": 2, "not begun": 1},
+                    "failed": [failed],
+                    "skipped": {"no engines": 2},
+                    "no_time": ["tests/x.py::test_z"],
+                }
+            },
+            "profile": {
+                "result": {"images_per_s": 9.0, "cpu_s_per_1000_images": {"all": 1.0}, "gpu_ms_per_1000_images": {"resize": 2.0}}
+            },
+            "diagnose": {"result": {"verdict": "model-bound", "confidence": "high", "means": "it is", "evidence": ["because"]}},
+            "corun": {"error": "ended after 70 s"},
+        }
+    )
+    text = markdown(found)
+    for told in (
+        "| num_threads=4 | 256 | 20,000 | 0.200 | 40% | 93% |",
+        "a \\| b c",
+        "| tests/x.py::test_y | failed | assert 1 == 2 |",
+        "**model-bound** (high confidence)",
+        "| resize | 2.00 |",
+        "No result: ended after 70 s",
+        "3 passed, 1 failed, 2 skipped, 1 not begun.",
+        "| 2 | no engines |",
+        "No time for tests/x.py::test_z.",
+        "driver 580.1",
+        "125 images of 107.9 KiB in the mean, repeated to 20000.",
+    ):
+        assert told in text, told
+
+
+@pytest.fixture
+def check(image_folder, tmp_path, monkeypatch, capsys):
+    def run(parts, **options):
+        monkeypatch.setattr(module, "PARTS", {name: (10.0, part) for name, part in parts.items()})
+        options = {"data": DataConfig(train=str(image_folder)), "dry_run": True, **options}
+        config = GpuCheckConfig(parts=list(parts), out=str(tmp_path / "out"), **options)
+        return gpu_check(config), json.loads((tmp_path / "out/gpu_check.json").read_text()), capsys.readouterr()
+
+    return run
+
+
+def fails(error):
+    def part(bench, before, limit):
+        raise error
+
+    return part
+
+
+def test_a_part_that_fails_costs_no_other_and_what_there_is_is_written_after_each(check, tmp_path):
+    def looks_back(bench, before, limit):
+        written = json.loads((tmp_path / "out/gpu_check.json").read_text())
+        assert list(before) == list(written["parts"]) == ["doctor", "grid"] and limit == pytest.approx(480, abs=10)
+        assert len(dp.Manifest.load(bench.images)) == 1_000 and bench.details.is_dir()
+        return NO_FAILURE
+
+    went_well, found, out = check({"doctor": fails(PartError("it broke")), "grid": fails(ValueError("a bug")), "suite": looks_back})
+    assert not went_well
+    assert [part["error"] for part in found["parts"].values()] == ["it broke", "ValueError: a bug", None]
+    assert "doctor … 0 s, it broke" in out.err and "1 passed" in out.out and "No result: it broke" in out.out
+    assert found["provenance"]["data"]["images"] == 37 and found["provenance"]["epoch"] == 1_000
+
+
+def test_tests_for_which_there_was_no_time_are_no_failure(check):
+    assert check({"suite": lambda *_: NO_FAILURE | {"no_time": ["t"]}})[0]
+    with pytest.raises(dp.ConfigError, match="holds an earlier check"):
+        check({"suite": lambda *_: {}})
+
+
+def test_failed_tests_are_a_failure(check):
+    failed = {"test": "t", "outcome": "failed", "seconds": 1.0, "reason": "no"}
+    assert not check({"suite": lambda *_: NO_FAILURE | {"failed": [failed]}})[0]
+
+
+def test_an_image_that_cannot_be_decoded_is_named_before_anything_begins(check, image_folder, tmp_path):
+    folder = tmp_path / "set"
+    shutil.copytree(image_folder, folder)
+    broken = next(folder.rglob("*.jpg"))
+    broken.write_bytes(broken.read_bytes()[:-2000])
+    with pytest.raises(dp.BadSampleError, match=broken.name):
+        check({"suite": fails(AssertionError)}, data=DataConfig(train=str(folder)))
+
+
+def test_nothing_begins_when_the_time_is_over(check):
+    went_well, found, _ = check({"suite": fails(AssertionError)}, minutes=0.05)
+    assert not went_well and found["parts"]["suite"]["error"].startswith("not begun, the time was over")
+
+
+def test_what_the_others_do_not_need_is_for_the_first():
+    assert sum(PARTS[part][0] for part in GPU_CHECK_PARTS) == 8 * 60
+    assert limit_of(GPU_CHECK_PARTS, 480) == PARTS["doctor"][0]
+    assert limit_of(GPU_CHECK_PARTS[1:], 470) == PARTS["grid"][0] + 20
+    assert limit_of(["suite"], 360) == 360
+    assert limit_of(["corun", "resnet18"], 60) == PARTS["corun"][0] and limit_of(["corun", "resnet18"], 30) == 30
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"), [(["loder"], "a part is 'loder'"), ([], "name at least one"), (["suite"] * 2, "only once")]
+)
+def test_mistakes_are_named(parts, told):
+    with pytest.raises(dp.ConfigError, match=told):
+        GpuCheckConfig(parts=parts)

@@ -1,0 +1,78 @@
+"""The tests of a made-up checkout, run as those of this one are."""
+
+import psutil
+import pytest
+
+from dali_pipes.gpu_check.suite import SuiteError, run
+
+TESTS = {
+    "test_fine.py": """
+import os, pytest
+pytestmark = pytest.mark.needs_cuda
+def test_passes(): assert os.environ["DALI_PIPES_IMAGES"] == "/images" and os.environ.get("FAIL_WITHOUT_CUDA") == "1"
+@pytest.mark.parametrize("number", range(4))
+def test_fails_for_one(number): assert number != 2, "two is wrong"
+def test_skips(): pytest.skip("no such thing here")
+@pytest.mark.alone
+def test_alone(): pass
+""",
+    "test_crash.py": """
+import os, pytest, signal
+pytestmark = pytest.mark.needs_cuda
+def test_before(): pass
+def test_crashes(): os.kill(os.getpid(), signal.SIGSEGV)
+def test_after(): pass
+""",
+    "test_other.py": "def test_needs_no_gpu(): assert False",
+    "test_missing.py": "import no_such_package  # needs_cuda",
+}
+INI = '[tool.pytest.ini_options]\ntimeout = 300\naddopts = "-n 2"\nmarkers = ["needs_cuda", "alone"]\n'
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    def make(*names, **others):
+        (tmp_path / "tests").mkdir()
+        (tmp_path / "pyproject.toml").write_text(INI)
+        for name in names:
+            (tmp_path / "tests" / name).write_text(TESTS[name])
+        for name, content in others.items():
+            (tmp_path / "tests" / f"{name}.py").write_text(content)
+        return tmp_path
+
+    return make
+
+
+def outcomes(checkout, seconds=60.0, **options):
+    found = run(checkout, "/images", checkout / "out", seconds, cpus=4, fail_without_cuda=True, **options)
+    assert len((checkout / "out/outcomes.jsonl").read_text().splitlines()) == sum(found["counts"].values())
+    return found["counts"], {each["test"].split("/")[-1]: each for each in found["failed"]}, found
+
+
+def test_a_test_that_ends_its_process_costs_no_other(checkout):
+    counts, failed, found = outcomes(checkout(*TESTS))
+    assert counts == {"passed": 7, "failed": 1, "skipped": 1, "crashed": 1, "not collected": 1}
+    assert "two is wrong" in failed["test_fine.py::test_fails_for_one[2]"]["reason"]
+    assert failed["test_crash.py::test_crashes"]["reason"] == "status -11"
+    assert "no_such_package" in failed["test_missing.py"]["reason"]
+    assert found["skipped"] == {"Skipped: no such thing here": 1} and not found["no_time"]
+
+
+def test_what_does_not_fit_into_the_time_is_named_and_ended_with_all_that_it_started(checkout):
+    slow = "import pytest, subprocess\n@pytest.mark.needs_cuda\n@pytest.mark.parametrize('n', range(3))\n"
+    slow += "def test_n(n): subprocess.run(['sleep', '777.5'])\n"
+    counts, failed, found = outcomes(checkout(test_slow=slow), seconds=40.0)
+    assert counts == {"not begun": 1, "not ended": 2} and not failed
+    assert [test.split("::")[1] for test in sorted(found["no_time"])] == ["test_n[0]", "test_n[1]", "test_n[2]"]
+    assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "777.5"]]
+
+
+def test_nothing_to_run(checkout):
+    assert outcomes(checkout("test_other.py"))[:2] == ({}, {})
+
+
+def test_a_checkout_that_pytest_cannot_read(checkout):
+    folder = checkout(*TESTS)
+    (folder / "pyproject.toml").write_text("[")
+    with pytest.raises(SuiteError, match="cannot collect"):
+        outcomes(folder)
