@@ -13,12 +13,10 @@ from dali_pipes.config import needs_gpu
 from dali_pipes.demo import PATTERNS, draw_image
 
 
-def pytest_collection_modifyitems(items):
-    if torch.cuda.is_available() or os.environ.get("FAIL_WITHOUT_CUDA") == "1":
-        return
-    for item in items:
-        if item.get_closest_marker("needs_cuda"):
-            item.add_marker(pytest.mark.skip(reason="no GPU here (FAIL_WITHOUT_CUDA=1 makes this a failure)"))
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("needs_cuda") and not torch.cuda.is_available():
+        end = pytest.fail if os.environ.get("FAIL_WITHOUT_CUDA") == "1" else pytest.skip
+        end("no GPU here (FAIL_WITHOUT_CUDA=1 makes this a failure)")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -68,6 +66,6 @@ def manifest(image_folder) -> dp.Manifest:
 
 @pytest.fixture(scope="session")
 def real_manifest(manifest) -> dp.Manifest:
-    """The folder that DALI_PIPES_IMAGES names, or else the images made above."""
+    """The images that DALI_PIPES_IMAGES names, or else those made above."""
     named = os.environ.get("DALI_PIPES_IMAGES")
-    return dp.Manifest.scan(named, progress=False) if named else manifest
+    return dp.Manifest.open(named, progress=False) if named else manifest

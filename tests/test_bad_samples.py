@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from faults import FAULTS
+from gpu_backends import GPU_BACKENDS, needs_cuda
 
 import dali_pipes as dp
 
@@ -21,7 +22,9 @@ CONFIGS = {
     "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
-every_backend = pytest.mark.parametrize("name", CONFIGS)
+ON_GPU = needs_cuda("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu", "torch_to_gpu")
+every_backend = pytest.mark.parametrize("name", [*CONFIGS, *ON_GPU])
+cpu_and_gpu = pytest.mark.parametrize("name", ["dali_region", *needs_cuda("dali_gpu")])
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def scanned(image_folder, tmp_path):
 
 def build(manifest, name, batch_size=8, **options):
     options = {"transform": dp.TrainTransform(size=32), "last_batch": "partial", **options}
-    return dp.build_loader(manifest, CONFIGS[name], batch_size=batch_size, **options)
+    return dp.build_loader(manifest, {**CONFIGS, **GPU_BACKENDS}[name], batch_size=batch_size, **options)
 
 
 def epoch(loader):
@@ -82,7 +85,12 @@ def test_the_substituted_pixels_are_those_of_the_substitute(scanned, name):
     with build(scanned, name, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1) as loader:
         first = next(iter(loader))
     assert first.ids.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
-    assert (first.images[3] == first.images[4]).all() and first.labels[3] == first.labels[4]
+    assert first.labels[3] == first.labels[4]
+    difference = (first.images[3] - first.images[4]).abs()
+    if name.startswith("dali_gpu"):  # of one batch a part goes to the JPEG engines, which may round otherwise
+        assert difference.mean() < 0.5 / 255 / 0.225
+    else:
+        assert difference.max() == 0
 
 
 @every_backend
@@ -104,11 +112,11 @@ def test_a_batch_without_a_good_sample(scanned, name):
         epoch(loader)
 
 
-def test_shards_stay_in_step(scanned):
+@cpu_and_gpu
+def test_shards_stay_in_step(scanned, name):
     FAULTS["garbage"](scanned.path(5))
     shards = [
-        build(scanned, "dali_region", 4, shard=dp.Shard(index, 3), on_bad_sample="substitute", max_bad_fraction=1)
-        for index in range(3)
+        build(scanned, name, 4, shard=dp.Shard(index, 3), on_bad_sample="substitute", max_bad_fraction=1) for index in range(3)
     ]
     delivered = [[epoch(loader) for _ in range(2)] for loader in shards]
     [loader.close() for loader in shards]
@@ -118,16 +126,17 @@ def test_shards_stay_in_step(scanned):
     assert [loader.epoch for loader in shards] == [2, 2, 2]
 
 
-def test_resume_after_a_substitution_is_the_same_stream(scanned):
+@cpu_and_gpu
+def test_resume_after_a_substitution_is_the_same_stream(scanned, name):
     FAULTS["garbage"](scanned.path(9))
     options = {"on_bad_sample": "substitute", "max_bad_fraction": 1}
-    with build(scanned, "dali_region", **options) as loader:
+    with build(scanned, name, **options) as loader:
         whole = epoch(loader) + epoch(loader)
-    with build(scanned, "dali_region", **options) as loader:
+    with build(scanned, name, **options) as loader:
         batches = iter(loader)
         start = [next(batches).ids.tolist() for _ in range(3)]
         state = loader.state_dict()
-    with build(scanned, "dali_region", **options) as loader:
+    with build(scanned, name, **options) as loader:
         loader.load_state_dict(state)
         assert start + epoch(loader) + epoch(loader) == whole
 

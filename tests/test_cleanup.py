@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from gpu_backends import needs_cuda
 
 import dali_pipes as dp
 
@@ -18,8 +19,15 @@ CONFIGS = {
     "tfdata": dp.TfDataConfig(num_threads=2),
     "torchvision_gpu": dp.TorchvisionGpuConfig(num_threads=2),
 }
+GPU_CONFIGS = {
+    "dali_gpu": dp.DaliConfig(device="gpu", num_threads=2),
+    "torchvision_on_gpu": dp.TorchvisionGpuConfig(num_threads=2),
+    "torch_to_gpu": dp.TorchConfig(num_workers=2),
+}
+EVERY_CONFIG = CONFIGS | GPU_CONFIGS
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
-every_backend = pytest.mark.parametrize("name", CONFIGS)
+every_backend = pytest.mark.parametrize("name", [*CONFIGS, *needs_cuda(*GPU_CONFIGS)])
+every_program = pytest.mark.parametrize("name", ["dali", "torch", "tfdata", *needs_cuda("dali_gpu")])
 
 OPENED = """
 import signal, sys
@@ -31,6 +39,7 @@ if __name__ == "__main__":
         "dali": dp.DaliConfig(device="cpu", num_threads=2),
         "torch": dp.TorchConfig(num_workers=2),
         "tfdata": dp.TfDataConfig(num_threads=2),
+        "dali_gpu": dp.DaliConfig(device="gpu", num_threads=2),
     }
     manifest = dp.Manifest.load(sys.argv[1])
     loader = dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=64), batch_size=8)
@@ -67,11 +76,11 @@ def use(manifest, config, error=None):
 @every_backend
 @pytest.mark.parametrize("error", [None, ValueError("in the training step"), KeyboardInterrupt()], ids=repr)
 def test_leaving_the_block(manifest, name, error):
-    use(manifest, CONFIGS[name])  # what libraries open once and keep
+    use(manifest, EVERY_CONFIG[name])  # what libraries open once and keep
     children, files, shared = left_behind()
     for _ in range(3):
         try:
-            use(manifest, CONFIGS[name], error)
+            use(manifest, EVERY_CONFIG[name], error)
         except (ValueError, KeyboardInterrupt) as caught:
             assert caught is error
     now = left_behind()
@@ -82,7 +91,7 @@ def test_leaving_the_block(manifest, name, error):
     assert now[1] <= files and now[2] <= shared
 
 
-@pytest.mark.parametrize("name", ["dali", "torch", "tfdata"])
+@every_program
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
     manifest.save(tmp_path / "m.parquet")
@@ -101,7 +110,7 @@ def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
     assert left_behind()[2] <= shared
 
 
-@pytest.mark.parametrize("name", ["dali", "torch", "tfdata"])
+@every_program
 def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
     manifest.save(tmp_path / "m.parquet")
     (tmp_path / "careless.py").write_text(CARELESS)
@@ -118,7 +127,7 @@ def test_without_fork(manifest, context):
         assert [batch.ids.tolist() for batch in loader] == [loader.plan.rows(0, step).ids.tolist() for step in range(4)]
 
 
-@every_backend
+@pytest.mark.parametrize("name", [*CONFIGS, *needs_cuda("torchvision_on_gpu", marks=[pytest.mark.alone])])
 def test_memory_is_flat_over_many_epochs(manifest, name):
     """60 epochs; between the 10th and the last, resident memory of the process tree grows by less than 30 MiB."""
     me = psutil.Process()
@@ -126,7 +135,7 @@ def test_memory_is_flat_over_many_epochs(manifest, name):
     def resident():
         return sum(process.memory_info().rss for process in [me, *me.children(recursive=True)]) / 2**20
 
-    with dp.build_loader(manifest, CONFIGS[name], transform=dp.TrainTransform(size=64), batch_size=8) as loader:
+    with dp.build_loader(manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=64), batch_size=8) as loader:
         for epoch in range(60):
             for _ in loader:
                 pass
@@ -137,9 +146,9 @@ def test_memory_is_flat_over_many_epochs(manifest, name):
 
 @every_backend
 def test_a_loader_can_abandon_many_epochs(manifest, name):
-    use(manifest, CONFIGS[name])
+    use(manifest, EVERY_CONFIG[name])
     before = psutil.Process().num_threads(), left_behind()[1]
-    with dp.build_loader(manifest, CONFIGS[name], transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+    with dp.build_loader(manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=32), batch_size=8) as loader:
         for epoch in range(10):
             assert next(iter(loader)).ids.tolist() == loader.plan.rows(epoch, 0).ids.tolist()
     deadline = time.monotonic() + 10  # the plan's threads end by themselves, once they have made the next epoch's order

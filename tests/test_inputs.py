@@ -25,7 +25,7 @@ def pixels(manifest, config, exif):
     transform = dp.EvalTransform(size=64, resize=72, dtype="uint8", exif=exif)
     with dp.build_loader(manifest, config, transform=transform, batch_size=1) as loader:
         try:
-            return next(iter(loader)).images.numpy().astype(int)
+            return next(iter(loader)).images.cpu().numpy().astype(int)
         except dp.BadSampleError as error:
             assert len(error.bad_samples) == 1
             return None

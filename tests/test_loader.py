@@ -3,6 +3,7 @@ import json
 
 import pytest
 import torch
+from gpu_backends import needs_cuda_configs
 
 import dali_pipes as dp
 
@@ -16,9 +17,16 @@ CONFIGS = [
     dp.SyntheticConfig(),
 ]
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
-every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+ON_GPU = needs_cuda_configs("dali_gpu", "torchvision_on_gpu", "torch_to_gpu")
+every_config = pytest.mark.parametrize("config", [*CONFIGS, *ON_GPU], ids=lambda config: type(config).__name__)
 same_images_again = pytest.mark.parametrize(
-    "config", [each for each in CONFIGS if not isinstance(each, dp.CachedConfig)], ids=lambda config: type(config).__name__
+    "config",
+    [
+        *(each for each in CONFIGS if not isinstance(each, dp.CachedConfig)),
+        *ON_GPU,
+        *needs_cuda_configs("dali_gpu_whole", "dali_cpu_to_gpu"),
+    ],
+    ids=lambda config: type(config).__name__,
 )
 
 
@@ -157,6 +165,10 @@ def test_nothing_is_left_after_the_block(manifest, config):
         (dp.TfDataConfig(), dp.DaliConfig(device="cpu")),
         (dp.TorchConfig(num_workers=1), dp.TfDataConfig()),
         (dp.TfDataConfig(), dp.TorchvisionGpuConfig()),
+        pytest.param(dp.DaliConfig(device="cpu"), dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda),
+        pytest.param(dp.DaliConfig(device="gpu"), dp.DaliConfig(device="cpu"), marks=pytest.mark.needs_cuda),
+        pytest.param(dp.DaliConfig(device="gpu"), dp.TorchConfig(num_workers=1), marks=pytest.mark.needs_cuda),
+        pytest.param(dp.TorchConfig(num_workers=1), dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda),
     ],
 )
 def test_resume_on_another_backend(manifest, before, after):
@@ -207,8 +219,9 @@ def test_a_state_passes_through_json_and_torch_save(manifest, tmp_path):
             assert ids(loader)[0] == loader.plan.rows(0, 1).ids.tolist()
 
 
-def test_prefetched_batches_do_not_count(manifest):
-    with build(manifest, dp.DaliConfig(device="cpu", prefetch_queue_depth=4)) as loader:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)])
+def test_prefetched_batches_do_not_count(manifest, device):
+    with build(manifest, dp.DaliConfig(device=device, prefetch_queue_depth=4)) as loader:
         next(iter(loader))
         assert (loader.state_dict()["epoch"], loader.state_dict()["samples"]) == (0, 8)
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from gpu_backends import needs_cuda_configs
 
 import dali_pipes as dp
 
@@ -17,9 +18,12 @@ CONFIGS = [
     dp.TorchvisionGpuConfig(),
     dp.CachedConfig(),
     dp.SyntheticConfig(),
-    pytest.param(dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda),
+    *needs_cuda_configs("dali_gpu", "torchvision_on_gpu"),
 ]
 every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+cpu_and_gpu = pytest.mark.parametrize(
+    "config", [dp.DaliConfig(device="cpu"), *needs_cuda_configs("dali_gpu")], ids=["dali_cpu", None]
+)
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 
 
@@ -38,7 +42,7 @@ def test_each_epoch_has_its_size_and_its_order(manifest, config):
             assert [batch.ids.tolist() for batch in batches] == [loader.plan.rows(epoch, step).ids.tolist() for step in range(4)]
 
 
-@pytest.mark.parametrize("config", CONFIGS[:4], ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize("config", [*CONFIGS[:4], *CONFIGS[6:]], ids=lambda config: type(config).__name__)
 def test_the_pixels_are_those_of_a_loader_of_that_size(manifest, config):
     with build(manifest, config) as loader:
         for _ in range(2):
@@ -69,14 +73,16 @@ def test_resume_is_exact_before_at_and_after_a_change(manifest, config, delivere
                 assert torch.equal(one.images, other.images)
 
 
-def test_abandoning_an_epoch_before_a_change(manifest):
-    with build(manifest, dp.DaliConfig(device="cpu")) as loader:
+@cpu_and_gpu
+def test_abandoning_an_epoch_before_a_change(manifest, config):
+    with build(manifest, config) as loader:
         list(loader)
         next(iter(loader))
         assert next(iter(loader)).images.shape[-1] == 40
 
 
-def test_a_bad_file_is_survived_in_every_size(image_folder, tmp_path):
+@cpu_and_gpu
+def test_a_bad_file_is_survived_in_every_size(image_folder, tmp_path, config):
     import shutil
 
     root = tmp_path / "images"
@@ -84,7 +90,7 @@ def test_a_bad_file_is_survived_in_every_size(image_folder, tmp_path):
     manifest = dp.Manifest.scan(root, progress=False)
     manifest.path(3).write_bytes(b"gone")
     options = {"on_bad_sample": "substitute", "max_bad_fraction": 0.5}
-    with build(manifest, dp.DaliConfig(device="cpu"), **options) as loader:
+    with build(manifest, config, **options) as loader:
         for size in EXPECTED:
             for batch in loader:
                 assert batch.images.shape[-1] == size and 3 not in batch.ids

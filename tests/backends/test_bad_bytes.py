@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from gpu_backends import GPU_BACKENDS, needs_cuda
 
 import dali_pipes as dp
 
@@ -32,7 +33,7 @@ FAIL_OFTEN = f"""
 import json, sys
 import dali_pipes as dp
 
-manifest, config, told = dp.Manifest.load(sys.argv[1]), dp.DaliConfig(device="cpu", num_threads=int(sys.argv[2])), []
+manifest, config, told = dp.Manifest.load(sys.argv[1]), dp.DaliConfig(**json.loads(sys.argv[2])), []
 for _ in range(int(sys.argv[3])):
     with dp.build_loader(manifest, config, transform=dp.TrainTransform(), batch_size={BATCH_SIZE}, shuffle=False) as loader:
         try:
@@ -58,11 +59,12 @@ def spoil(path, fault) -> None:
 
 
 @pytest.mark.parametrize("fault", BAD)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [*CONFIGS, *needs_cuda("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu")])
 @pytest.mark.usefixtures("torchvision_gpu_anywhere")
 def test_a_file_that_went_bad_is_named(scanned, name, fault):
     spoil(scanned.path(11), fault)
-    with dp.build_loader(scanned, CONFIGS[name], transform=dp.TrainTransform(size=32), batch_size=5, shuffle=False) as loader:
+    config = {**CONFIGS, **GPU_BACKENDS}[name]
+    with dp.build_loader(scanned, config, transform=dp.TrainTransform(size=32), batch_size=5, shuffle=False) as loader:
         batches = iter(loader)
         delivered = [next(batches).ids.tolist() for _ in range(2)]
         with pytest.raises(dp.BadSampleError, match=scanned.path(11).name) as caught:
@@ -71,14 +73,23 @@ def test_a_file_that_went_bad_is_named(scanned, name, fault):
     assert [(number, path) for number, path, _ in caught.value.bad_samples] == [(11, str(scanned.path(11)))]
 
 
-@pytest.mark.parametrize("threads", [2, 4])
-def test_fifty_pipelines_over_garbage_headers_and_empty_files_never_crash(scanned, tmp_path, threads):
+@pytest.mark.parametrize(
+    ("device", "decode", "threads"),
+    [
+        ("cpu", "region", 2),
+        ("cpu", "region", 4),
+        pytest.param("gpu", "region", 4, marks=pytest.mark.needs_cuda),
+        pytest.param("gpu", "whole", 2, marks=pytest.mark.needs_cuda),
+    ],
+)
+def test_fifty_pipelines_over_garbage_headers_and_empty_files_never_crash(scanned, tmp_path, device, decode, threads):
     """25 failing pipelines in each of two processes."""
     places = {8: "garbage", 10: "header only", 13: "empty"}
     for place, fault in places.items():
         spoil(scanned.path(place), fault)
     scanned.save(tmp_path / "m.parquet")
-    command = [sys.executable, "-c", FAIL_OFTEN, str(tmp_path / "m.parquet"), str(threads), "25"]
+    config = json.dumps({"device": device, "decode": decode, "num_threads": threads})
+    command = [sys.executable, "-c", FAIL_OFTEN, str(tmp_path / "m.parquet"), config, "25"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"status {done.returncode}: {done.stderr[-2000:]}"
     assert json.loads(done.stdout) == [sorted(str(scanned.path(place)) for place in places)] * 25

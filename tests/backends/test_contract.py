@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from gpu_backends import GPU_BACKENDS, needs_cuda
 from make_shards import tar_shards
 from PIL import Image
 from torchvision.transforms import v2
@@ -23,17 +24,13 @@ BACKENDS = {
     "synthetic": dp.SyntheticConfig(),
     "cached": dp.CachedConfig(),
 }
-GPU_BACKENDS = {
-    "dali_gpu": dp.DaliConfig(device="gpu"),
-    "dali_gpu_whole": dp.DaliConfig(device="gpu", decode="whole"),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(),
-}
-ALL = [*BACKENDS, *(pytest.param(name, marks=pytest.mark.needs_cuda) for name in GPU_BACKENDS)]
-WITH_PIXELS = [name for name in ALL if name not in ("synthetic", "cached")]
+ON_GPU = ("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu", "torch_to_gpu")
 TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform(), "padded": dp.PaddedCropTransform(size=96, padding=12)}
 
-everywhere = pytest.mark.parametrize("name", ALL)
-with_pixels = pytest.mark.parametrize("name", WITH_PIXELS)
+everywhere = pytest.mark.parametrize("name", [*BACKENDS, *needs_cuda(*ON_GPU, "cached_on_gpu", "synthetic_on_gpu")])
+with_pixels = pytest.mark.parametrize(
+    "name", [*(name for name in BACKENDS if name not in ("synthetic", "cached")), *needs_cuda(*ON_GPU)]
+)
 
 
 def loader(manifest, name, transform=None, batch_size=10, **options):
@@ -58,6 +55,7 @@ def test_delivers_the_rows_of_the_plan(manifest, name, last_batch):
                 assert batch.labels.tolist() == manifest.labels[rows.ids].tolist()
                 assert len(batch.images) == len(rows)
                 assert batch.ids.dtype == batch.labels.dtype == torch.int64
+                assert batch.images.is_cuda == batch.labels.is_cuda == batch.ids.is_cuda == torch.cuda.is_available()
 
 
 @everywhere
@@ -152,6 +150,16 @@ SETTINGS = [
         dp.DaliConfig(device="cpu", num_threads=3, prefetch_queue_depth=4),
     ),
     (dp.TfDataConfig(num_threads=1), dp.TfDataConfig(num_threads=4)),
+    pytest.param(
+        dp.DaliConfig(device="gpu", num_threads=1, prefetch_queue_depth=1),
+        dp.DaliConfig(device="gpu", num_threads=3, prefetch_queue_depth=4),
+        marks=pytest.mark.needs_cuda,
+    ),
+    pytest.param(
+        dp.TorchvisionGpuConfig(num_threads=1, prefetch=1),
+        dp.TorchvisionGpuConfig(num_threads=3, prefetch=4),
+        marks=pytest.mark.needs_cuda,
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ from dali_pipes.diagnosis.examine import Effort, examine
 from dali_pipes.diagnosis.gpu import busy_share, copy_seconds, count_syncs
 from dali_pipes.models import build_model
 
-pytestmark = [pytest.mark.needs_cuda, pytest.mark.timeout(250)]
+pytestmark = [pytest.mark.needs_cuda, pytest.mark.alone, pytest.mark.timeout(250)]
 
 
 def training(width=128, depth=8, after=lambda loss: None):

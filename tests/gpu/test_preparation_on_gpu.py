@@ -31,6 +31,7 @@ def test_the_engines_and_pillow_see_the_same_pixels(prepared):
     assert np.abs((batches[0] - batches[1]).numpy()).mean() < 0.5
 
 
+@pytest.mark.alone
 def test_the_engines_take_a_prepared_jpeg(prepared):
     if decode.jpeg_engines().status != "ok":
         pytest.skip("this GPU has no JPEG engines that can be seen at work")

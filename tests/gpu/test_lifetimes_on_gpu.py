@@ -1,0 +1,58 @@
+"""What a loader has handed out belongs to whoever holds it: for many steps, after the loader's end, and beside another loader."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+import torch
+from gpu_backends import GPU_BACKENDS, needs_cuda
+from gpu_streams import new_stream, wait_for_all
+
+import dali_pipes as dp
+
+CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
+every_loader = pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu", "dali_gpu_whole", "torch_to_gpu")])
+
+
+def build(manifest, name, **options):
+    return dp.build_loader(manifest, CONFIGS[name], transform=dp.TrainTransform(size=96), batch_size=8, **options)
+
+
+def on_host(batch):
+    """Copies on the CPU, also of what is there already."""
+    return tuple(each.to("cpu", copy=True) for each in (batch.images, batch.labels, batch.ids))
+
+
+def same(one, other):
+    return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@every_loader
+def test_tensors_that_are_held_stay_as_they_were_delivered(manifest, name):
+    """40 steps and the end of the loader; then another loader makes its own batches."""
+    with build(manifest, name) as loader:
+        held = [(batch, on_host(batch)) for _ in range(10) for batch in loader]
+    with build(manifest, name, seed=1) as loader:
+        others = [batch for _ in range(2) for batch in loader]
+    assert len(held) == 40 and len(others) == 8
+    assert all(same(on_host(batch), delivered) for batch, delivered in held)
+
+
+@every_loader
+def test_two_loaders_in_two_threads_deliver_what_each_delivers_alone(manifest, name):
+    """Each on a stream of its own."""
+    together = Barrier(2)
+
+    def epochs(seed):
+        together.wait()
+        with build(manifest, name, seed=seed) as loader, torch.cuda.stream(new_stream()):
+            return [on_host(batch) for _ in range(3) for batch in loader]
+
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(epochs, (1, 2)))
+    wait_for_all()
+    for seed, found in zip((1, 2), both, strict=True):
+        with build(manifest, name, seed=seed) as loader:
+            alone = [on_host(batch) for _ in range(3) for batch in loader]
+        assert len(found) == len(alone) == 12
+        assert all(same(*pair) for pair in zip(found, alone, strict=True))

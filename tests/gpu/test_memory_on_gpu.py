@@ -1,0 +1,79 @@
+"""Neither epochs nor bad files make a loader grow, on the host or on the GPU.
+
+The memory of the GPU is that of all its processes, so that nobody else may use it meanwhile.
+"""
+
+import gc
+import shutil
+
+import psutil
+import pytest
+import torch
+from gpu_backends import GPU_BACKENDS, needs_cuda
+
+import dali_pipes as dp
+from dali_pipes.demo import make_demo_set
+
+pytestmark = pytest.mark.alone
+CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
+MOST = 64  # MiB; one batch of 10 images kept in each step would be 2 GiB in 180 epochs
+every_loader = pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu", "torch_to_gpu")])
+
+
+def build(manifest, name, batch_size, **options):
+    transform = dp.TrainTransform(size=224)
+    return dp.build_loader(manifest, CONFIGS[name], transform=transform, batch_size=batch_size, last_batch="partial", **options)
+
+
+def used():
+    """MiB of this process and its children on the host, and of the GPU."""
+    gc.collect()
+    me = psutil.Process()
+    mib = {"host": sum(each.memory_info().rss for each in [me, *me.children(recursive=True)]) / 2**20}
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        mib["device"] = (total - free) / 2**20
+    return mib
+
+
+def growth(before):
+    return {place: now - before[place] for place, now in used().items()}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Two images of each class."""
+    return dp.Manifest.scan(make_demo_set(tmp_path_factory.mktemp("demo"), train=20, val=10) / "train", progress=False)
+
+
+@every_loader
+def test_memory_is_flat_over_200_epochs_of_the_demo_set(demo, name):
+    """Between the 20th epoch and the 200th it grows by less than 64 MiB."""
+    with build(demo, name, 10) as loader:
+        for epoch in range(200):
+            if epoch == 20:
+                before = used()
+            for _ in loader:
+                pass
+        grown = growth(before)
+    assert max(grown.values()) < MOST, grown
+
+
+@pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu")])
+def test_what_a_failed_pipeline_held_comes_back(image_folder, tmp_path, name):
+    """One more bad file in each of 30 epochs of one batch; between the 5th and the last memory grows by less than 64 MiB."""
+    shutil.copytree(image_folder, tmp_path / "set")
+    manifest = dp.Manifest.scan(tmp_path / "set", progress=False)
+    with build(manifest, name, len(manifest), on_bad_sample="substitute", max_bad_fraction=1) as loader:
+        for bad in range(30):
+            if bad == 5:
+                before = used()
+            manifest.path(bad).write_bytes(b"gone bad")
+            loader.load_state_dict(loader.state_dict())  # batches made ahead were read when it was good
+            (batch,) = loader
+            assert len(loader.bad_samples) == bad + 1
+            assert sorted(set(batch.ids.tolist())) == list(range(bad + 1, len(manifest)))
+        grown = growth(before)
+    assert max(grown.values()) < MOST, grown

@@ -1,0 +1,90 @@
+"""Promise 1 on a GPU: how far its pixels are from Pillow's, and from DALI's on the CPU, in steps of 1/255.
+
+With OUT=FOLDER the figures are also written there, into parity.jsonl. The limits for a GPU, 0.5 for the mean and 3 for the 99th
+percentile, are older than any measurement; the first one is to tighten them. DALI on the CPU has its own, which were measured.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+from figures import tell
+from gpu_backends import needs_cuda
+
+import dali_pipes as dp
+from dali_pipes.benchmark.agreement import difference, to_steps
+
+SIDES = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "dali_cpu": dp.DaliConfig(device="cpu"),
+    "dali_cpu_whole": dp.DaliConfig(device="cpu", decode="whole"),
+    "dali_gpu": dp.DaliConfig(device="gpu"),
+    "dali_gpu_whole": dp.DaliConfig(device="gpu", decode="whole"),
+    "dali_gpu_engines_only": dp.DaliConfig(device="gpu", hw_decoder_load=1.0),
+    "dali_gpu_no_engines": dp.DaliConfig(device="gpu", hw_decoder_load=0.0),
+}
+REFERENCES = ("torch", "dali_cpu")
+TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform(), "padded": dp.PaddedCropTransform(size=96, padding=12)}
+MOST_IMAGES = 256
+ROUNDING = 0.001  # the normalization is undone in float32
+
+every_transform = pytest.mark.parametrize("transform", TRANSFORMS)
+
+
+def limits(side):
+    """Of the mean and the 99th percentile."""
+    return (0.5, 3 + ROUNDING) if "gpu" in side else (0.25, 2 + ROUNDING)
+
+
+@pytest.fixture(scope="module")
+def images(real_manifest):
+    return real_manifest.subset(np.arange(min(len(real_manifest), MOST_IMAGES)))
+
+
+def delivered(manifest, config, transform):
+    """Ids, and pixels from 0 to 255, of one epoch."""
+    with dp.build_loader(manifest, config, transform=transform, batch_size=16, last_batch="partial") as loader:
+        batches = [(batch.ids.cpu(), to_steps(batch.images.cpu(), transform)) for batch in loader]
+    ids, pixels = zip(*batches, strict=True)
+    return torch.cat(ids), torch.cat(pixels)
+
+
+@lru_cache(maxsize=len(REFERENCES) * len(TRANSFORMS))
+def reference_of(manifest, side, transform):
+    return delivered(manifest, SIDES[side], TRANSFORMS[transform])
+
+
+def compare(manifest, side, transform, fancy=True):
+    """The mean, p99 and max of |difference| to each of the references that is not the side itself."""
+    config = SIDES[side] if fancy else replace(SIDES[side], jpeg_fancy_upsampling=False)
+    ids, pixels = delivered(manifest, config, TRANSFORMS[transform])
+    found = {}
+    for other in REFERENCES:
+        if other != side:
+            same_ids, expected = reference_of(manifest, other, transform)
+            assert torch.equal(ids, same_ids)
+            found[other] = difference(pixels, expected)
+            tell("parity", transform=transform, side=side, other=other, fancy=fancy, images=len(ids), **found[other])
+    return found
+
+
+@every_transform
+@pytest.mark.parametrize(
+    "side",
+    ["dali_cpu", "dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_whole", "dali_gpu_engines_only", "dali_gpu_no_engines")],
+)
+def test_the_same_pixels_as_the_others(images, transform, side):
+    mean, p99 = limits(side)
+    for other, found in compare(images, side, transform).items():
+        assert found["mean"] <= mean and found["p99"] <= p99, f"{side} and {other}: {found}"
+
+
+@every_transform
+@pytest.mark.parametrize("side", ["dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_whole")])
+def test_without_fancy_upsampling_they_are_no_closer(images, transform, side):
+    """How far they are then is only told. On the CPU, where the option does nothing, as close as with it."""
+    plain = compare(images, side, transform, fancy=False)
+    for other, fancy in compare(images, side, transform).items():
+        assert plain[other]["mean"] >= fancy["mean"], f"{side} and {other}: {plain[other]}, with fancy upsampling {fancy}"

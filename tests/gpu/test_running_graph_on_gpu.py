@@ -1,0 +1,57 @@
+"""Promise 2, seen in a pipeline that has run: what DALI built out of the graph, and on which device each operator is.
+
+DALI's default executor gives no statistics of its operators (`Pipeline.executor_statistics` is empty). It writes the graph that it
+runs, with the operators that it added, as a dot file in which the device is a color. Files are read on the CPU in every pipeline:
+the color of that operator is the CPU's.
+"""
+
+import re
+
+import pytest
+import torch
+from backends.test_dali_graph import GUARD, SOURCES
+
+import dali_pipes as dp
+from dali_pipes.backends.dali import DaliBackend, shut_down
+
+READING = [*SOURCES, "ExternalSource", "Read", *GUARD]  # one source more than the images need: the ids
+DECODERS = {"region": "ImageSlice", "whole": "Image"}
+OPERATOR = re.compile(r'^__(\w+)\[.*color="?([^",\]]+)', re.MULTILINE)
+DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)]
+
+
+def has_run(manifest, transform, device, decode, folder):
+    """The operators of a pipeline that has made two batches, by the color of their device, and what held the outputs."""
+    config = dp.DaliConfig(device=device, decode=decode)
+    target = torch.device("cuda", 0) if device == "gpu" else torch.device("cpu")
+    pipeline = DaliBackend(manifest, transform, config, 8, target).pipeline(dp.Plan(manifest, transform, 8).walk())
+    try:
+        pipeline.build()
+        outputs = [pipeline.run() for _ in range(2)][-1]
+        kinds = [type(each).__name__ for each in outputs]
+        pipeline.save_graph_to_dot_file(str(folder / "graph.dot"), use_colors=True)
+    finally:
+        shut_down(pipeline)
+    operators = {}
+    for name, color in OPERATOR.findall((folder / "graph.dot").read_text()):
+        operators.setdefault(color, []).append(re.sub(r"^(MakeContiguous_\w+?To\w+?)_.*|_\d+$", r"\1", name))
+    return operators, kinds
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("decode", DECODERS)
+@pytest.mark.parametrize("transform", [dp.TrainTransform(), dp.EvalTransform(dtype="fp16")], ids=["train", "eval"])
+def test_the_cpu_only_reads_files(manifest, tmp_path, transform, decode, device):
+    operators, outputs = has_run(manifest, transform, device, decode, tmp_path)
+    (on_cpu,) = (names for names in operators.values() if "Read" in names)
+    elsewhere = [name for names in operators.values() if names is not on_cpu for name in names]
+    slices = ["Slice"] * ((decode == "whole") + (not transform.training))
+    pixels = [DECODERS[decode], "Resize", "CropMirrorNormalize", *slices]
+    crop = [] if transform.training else ["ExternalSource", "ExternalSource"]
+    if device == "cpu":
+        assert sorted(on_cpu) == sorted([*READING, *crop, *pixels, *["MakeContiguous_CpuToCpu"] * 2]) and not elsewhere
+        assert outputs == ["TensorListCPU"] * 2
+    else:
+        assert sorted(on_cpu) == sorted([*READING, *crop])
+        assert sorted(name for name in elsewhere if not name.startswith(("MakeContiguous", "Copy"))) == sorted(pixels)
+        assert outputs == ["TensorListGPU"] * 2

@@ -1,0 +1,45 @@
+"""PyTorch's streams where there is a GPU, and nothing where there is none, so that the same test runs on both."""
+
+import torch
+
+LATE = 200_000_000  # cycles: 0.1 s at 2 GHz
+
+
+def new_stream(priority=0):
+    """None, on which `torch.cuda.stream` and the functions below do nothing, where there is no GPU."""
+    return torch.cuda.Stream(priority=priority) if torch.cuda.is_available() else None
+
+
+def delay(stream=None):
+    """What is queued on this stream from now on, by default the current one, starts 0.1 s later."""
+    if torch.cuda.is_available():
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(LATE)
+
+
+def wait_for_all():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+class Crowd:
+    """Work on every other stream: the default one is late, and copies and multiplications wait in front of those of a loader."""
+
+    def __init__(self):
+        if torch.cuda.is_available():
+            self._streams = new_stream(), new_stream()
+            self._host = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
+            self._device = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+            self._matrix = torch.ones(8192, 8192, dtype=torch.float16, device="cuda")
+            self._product = self._matrix @ self._matrix
+            wait_for_all()
+
+    def __call__(self):
+        if torch.cuda.is_available():
+            copies, products = self._streams
+            delay(torch.cuda.default_stream())
+            with torch.cuda.stream(copies):
+                self._device.copy_(self._host, non_blocking=True)
+            with torch.cuda.stream(products):
+                for _ in range(20):
+                    torch.mm(self._matrix, self._matrix, out=self._product)
