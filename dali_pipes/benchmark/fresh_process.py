@@ -117,16 +117,13 @@ class FreshProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """The process ends itself and its workers when its stdin ends; one that does not is killed."""
         self.wake()
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()  # type: ignore[union-attr]
-        # an answer that nobody reads would keep it from ending
-        self._process.stdout.close()  # type: ignore[union-attr]
         try:
-            self._process.wait(20)
+            self._process.communicate(timeout=20)  # reads on: an answer that nobody reads would keep it from ending
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._errors.close()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            stream.close()  # type: ignore[union-attr]
 
 
 class Leader:
