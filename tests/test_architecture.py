@@ -44,7 +44,9 @@ ALLOWED = {
     "config": {"errors"},
     "transforms": {"augment", "config", "errors", "geometry", "philox"},
     "images": {"config", "demo", "manifest", "progress", "storage"},
-    "jobs": {"transforms", "config", "cpus", "diagnosis", "errors", "gpu_check", "headers", "preparation", "training"},
+    "jobs": {
+        *{"benchmark", "config", "diagnosis", "doctor", "gpu_check", "headers", "preparation", "training", "transforms", "tuning"},
+    },
     "readback": set(),
     "memory": {"transforms", "config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
@@ -68,11 +70,11 @@ ALLOWED = {
     "doctor": {
         *{
             "benchmark",
+            "config",
             "cpus",
             "demo",
             "doctor",
             "images",
-            "jobs",
             "manifest",
             "memory",
             "nvml",
@@ -85,7 +87,7 @@ ALLOWED = {
     "preparation": {
         "storage",
         "transforms",
-        *{"benchmark", "config", "cpus", "errors", "headers", "images", "jobs", "loader", "manifest", "preparation", "progress"},
+        *{"benchmark", "config", "cpus", "errors", "headers", "images", "loader", "manifest", "preparation", "progress"},
         "provenance",
     },
     "fingerprint": {"batch", "plan", "transforms"},

@@ -9,19 +9,15 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
+from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.config import DaliNativeConfig
-from dali_pipes.jobs import (
-    BenchmarkConfig,
-    DiagnoseConfig,
-    DoctorConfig,
-    GpuCheckConfig,
-    PreviewConfig,
-    ScanConfig,
-    TuneConfig,
-    register,
-)
+from dali_pipes.diagnosis.config import DiagnoseConfig
+from dali_pipes.doctor.config import DoctorConfig
+from dali_pipes.gpu_check.config import GpuCheckConfig
+from dali_pipes.jobs import PreviewConfig, ScanConfig, register
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
+from dali_pipes.tuning.config import TuneConfig
 
 CONF = Path(__file__).parents[1] / "conf"
 JOBS = {

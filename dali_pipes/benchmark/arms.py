@@ -2,9 +2,9 @@
 
 import torch
 
+from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.config import CachedConfig, DaliConfig, DaliNativeConfig, LoaderConfig, SyntheticConfig, needs_gpu
-from dali_pipes.jobs import BenchmarkConfig
 
 Arms = dict[str, LoaderConfig]
 

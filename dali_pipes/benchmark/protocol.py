@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess
 from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.benchmark.work import Work
 from dali_pipes.cpus import available_cpus
-from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.telemetry import Sampler

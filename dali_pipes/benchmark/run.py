@@ -16,6 +16,7 @@ from rich.console import Console
 from dali_pipes.benchmark.agreement import gate
 from dali_pipes.benchmark.arms import Arms, baseline, on_cpu_for_want_of_gpu, planning, skipped
 from dali_pipes.benchmark.compare import SCHEMA, collect_sweep
+from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.figures import Block, block_figures, not_measured, result_figures
 from dali_pipes.benchmark.fresh_process import ArmError, ended_in_order
 from dali_pipes.benchmark.page import write_page
@@ -25,7 +26,6 @@ from dali_pipes.benchmark.table import print_result
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import LoaderConfig, TorchConfig
 from dali_pipes.images import at_most, open_images, read_all, repeated
-from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.models import check_model
 from dali_pipes.progress import track

@@ -7,9 +7,9 @@ from functools import partial
 from dali_pipes.cpus import available_cpus
 from dali_pipes.doctor import cpu, limits, memory, software, storage
 from dali_pipes.doctor.child import ChildError, explain, in_child
+from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.doctor.finding import FAILED, WARNING, Finding
 from dali_pipes.doctor.software import SETUP
-from dali_pipes.jobs import DoctorConfig
 from dali_pipes.manifest import Manifest
 
 

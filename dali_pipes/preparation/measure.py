@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.figures import Block, result_figures
 from dali_pipes.benchmark.protocol import Blocks, rounds
 from dali_pipes.benchmark.run import new_folder
 from dali_pipes.benchmark.stats import LEAST_PAIRS
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.images import read_all, repeated
-from dali_pipes.jobs import BenchmarkConfig
 from dali_pipes.manifest import Manifest
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.progress import track

@@ -10,9 +10,9 @@ from dali_pipes.benchmark.protocol import Blocks
 from dali_pipes.benchmark.run import default_model, new_folder
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.images import at_most, open_images, read_all, repeated
-from dali_pipes.jobs import TuneConfig
 from dali_pipes.models import check_model
 from dali_pipes.provenance import provenance
+from dali_pipes.tuning.config import TuneConfig
 from dali_pipes.tuning.settings import Setting
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dali_pipes.benchmark.figures import Block, Figures, arm_figures
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.errors import ConfigError
-from dali_pipes.jobs import TuneConfig
+from dali_pipes.tuning.config import TuneConfig
 
 # PyTorch and CUDA; DALI's allocators and nvJPEG; C++, Python and the kernel; a worker that was killed, or died of a full /dev/shm;
 # a process that ended by SIGKILL, as the kernel's out-of-memory killer sends it, or by SIGBUS.

@@ -10,9 +10,9 @@ from rich.console import Console
 from dali_pipes.benchmark.arms import on_cpu_for_want_of_gpu
 from dali_pipes.benchmark.sentences import control_line
 from dali_pipes.cpus import available_cpus
-from dali_pipes.jobs import TuneConfig
 from dali_pipes.tuning.bench import Bench
 from dali_pipes.tuning.compare import compare
+from dali_pipes.tuning.config import TuneConfig
 from dali_pipes.tuning.limits import limits
 from dali_pipes.tuning.race import Race
 from dali_pipes.tuning.report import print_tries, tries

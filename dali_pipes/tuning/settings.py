@@ -10,7 +10,7 @@ import torch
 
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig, needs_gpu
 from dali_pipes.errors import ConfigError
-from dali_pipes.jobs import SearchConfig, TuneConfig
+from dali_pipes.tuning.config import SearchConfig, TuneConfig
 
 Choices = dict[str, list[Any]]
 

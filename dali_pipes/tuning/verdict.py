@@ -5,7 +5,7 @@ from dataclasses import asdict
 from dali_pipes.benchmark.figures import Figures
 from dali_pipes.benchmark.sentences import comparison, interval
 from dali_pipes.errors import ConfigError
-from dali_pipes.jobs import TuneConfig
+from dali_pipes.tuning.config import TuneConfig
 from dali_pipes.tuning.limits import over_limit
 from dali_pipes.tuning.race import Race
 from dali_pipes.tuning.settings import Setting

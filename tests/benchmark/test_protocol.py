@@ -8,10 +8,10 @@ import psutil
 import pytest
 
 import dali_pipes as dp
+from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.benchmark.protocol import Blocks, rounds
 from dali_pipes.benchmark.work import plain
-from dali_pipes.jobs import BenchmarkConfig
 
 
 def test_orders_are_random_and_every_second_one_is_the_first_reversed():

@@ -6,7 +6,7 @@ from benchmark.made_up import block
 
 import dali_pipes as dp
 from dali_pipes.benchmark.fresh_process import ArmError
-from dali_pipes.jobs import TuneConfig
+from dali_pipes.tuning.config import TuneConfig
 from dali_pipes.tuning.race import Race
 from dali_pipes.tuning.search import search
 from dali_pipes.tuning.settings import Setting

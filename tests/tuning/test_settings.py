@@ -5,7 +5,7 @@ from tuning.conftest import config
 import dali_pipes as dp
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.errors import ConfigError
-from dali_pipes.jobs import SearchConfig
+from dali_pipes.tuning.config import SearchConfig
 from dali_pipes.tuning.settings import settings
 
 

@@ -1,0 +1,93 @@
+"""What scripts/benchmark.py is told."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dali_pipes.config import DataConfig, at_least, one_of
+from dali_pipes.cpus import available_cpus
+from dali_pipes.errors import ConfigError
+from dali_pipes.training.config import ModelConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class BenchmarkConfig:
+    """scripts/benchmark.py. docs/method.md says why each rule of the protocol is there.
+
+    Attributes:
+        loader: one more arm, under the name of the option chosen by `loader=`; in `arms` it is called "loader".
+        loader_name: that name.
+        loaders: a loader config for each other name.
+        arms: what to compare.
+        baseline: the arm that the others are compared with; None: the first that makes its images.
+        workload: "loader" takes batches as fast as they come, "train" takes a training step with each, "cold" is one epoch from
+            files that are not in the page cache.
+        model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
+        corun: jobs at once on this machine, each on a GPU of its own as far as there are any.
+        cpus: cores for each arm; None: all that this process may use.
+        pairs: blocks of every arm; a ratio is taken within each round of blocks. Fewer than 5 give no interval and no claim.
+        minutes: from the start of the program; no round is begun that would end later, if there is one already. None: all `pairs`
+            are run.
+        min_seconds, min_batches: how long a block is measured at least.
+        max_warmup_seconds: after that a block that is not steady yet is measured as it is, and reported as never steady.
+        restart: every block is a new process. Without, the processes of an arm sleep between its blocks: quicker, but what differs
+            from start to start is not averaged out.
+        images: how many of the data set's images are used at most; all of them are read into the page cache first.
+        agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed; 0: none.
+        max_mean_difference, max_p99_difference: the largest mean and 99th percentile of that |difference|, in steps of 1/255.
+        out: folder for the report; a subfolder is made for each run.
+        overrides: what was given on the command line.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    transform: Any = None
+    loader: Any = None
+    loader_name: str = "loader"
+    loaders: dict[str, Any] = field(default_factory=dict)
+    arms: list[str] = field(default_factory=lambda: ["torch", "loader"])
+    baseline: str | None = None
+    workload: str = "loader"
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(name=None))
+    corun: int = 1
+    cpus: int | None = None
+    batch_size: int = 64
+    seed: int = 0
+    pairs: int = 6
+    minutes: float | None = None
+    min_seconds: float = 4.0
+    min_batches: int = 8
+    max_warmup_seconds: float = 20.0
+    restart: bool = True
+    images: int = 20_000
+    agreement_images: int = 128
+    max_mean_difference: float = 0.25
+    max_p99_difference: float = 2.0
+    out: str = "runs/benchmark"
+    overrides: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        one_of("workload", self.workload, ("loader", "train", "cold"))
+        if getattr(self.transform, "sizes", None):
+            raise ConfigError("transform.sizes changes the work from epoch to epoch; compare loaders at one transform.size")
+        if self.workload == "cold" and self.corun > 1:
+            raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
+        if self.model.compile or not self.model.channels_last:
+            raise ConfigError("the step of workload=train is channels_last and not compiled; only model.name can be chosen")
+        if self.workload == "cold" and not self.restart:
+            raise ConfigError("workload=cold is one epoch for each block; it needs restart=true")
+        for option in ("corun", "batch_size", "pairs", "min_batches", "images"):
+            at_least(option, getattr(self, option), 1)
+        at_least("agreement_images", self.agreement_images, 0)
+        at_least("minutes", self.minutes, 0)
+        at_least("min_seconds", self.min_seconds, 0)
+        at_least("max_warmup_seconds", self.max_warmup_seconds, 0)
+        if "loader" in self.arms:
+            self.loaders = self.loaders | {self.loader_name: self.loader}
+            self.arms = [self.loader_name if arm == "loader" else arm for arm in self.arms]
+        if not self.arms or len(set(self.arms)) < len(self.arms):
+            raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
+        for arm in self.arms:
+            one_of("an arm", arm, tuple(self.loaders))
+        if self.baseline is not None:
+            one_of("baseline", self.baseline, tuple(self.arms))
+        if self.cpus is not None and not 1 <= self.cpus <= available_cpus():
+            raise ConfigError(f"cpus is {self.cpus}; this process may use 1 to {available_cpus()}")

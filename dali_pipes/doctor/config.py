@@ -1,0 +1,33 @@
+"""What scripts/doctor.py is told."""
+
+from dataclasses import dataclass, field
+
+from dali_pipes.config import DataConfig, at_least, one_of
+
+
+@dataclass(kw_only=True, slots=True)
+class DoctorConfig:
+    """scripts/doctor.py.
+
+    Attributes:
+        data: images whose storage is looked at; none: storage is not.
+        split: "train" or "val".
+        num_workers: worker processes that memory and limits must suffice for; None: the cores that this process may use.
+        batch_size: of one GPU.
+        images_per_s: what the storage must give.
+        limit_s: a check in a process of its own that takes longer hangs.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    split: str = "train"
+    num_workers: int | None = None
+    batch_size: int = 256
+    images_per_s: float = 1000.0
+    limit_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        one_of("split", self.split, ("train", "val"))
+        at_least("num_workers", self.num_workers, 0)
+        at_least("batch_size", self.batch_size, 1)
+        at_least("images_per_s", self.images_per_s, 0)
+        at_least("limit_s", self.limit_s, 1)
