@@ -53,6 +53,8 @@ class PreviewConfig:
 
     Attributes:
         split: "train" or "val".
+        batch_size: images per batch.
+        seed: of the order of the samples and everything drawn.
         batches: how many; None: a whole epoch.
         out: folder for the picture of the first images.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from _help import explained
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import OverrideParseException
 from hydra.types import RunMode
@@ -40,6 +41,7 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
             stop(f"{error.filename}: {(error.strerror or str(error)).lower()}")
 
     register()
+    OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(_root_), replace=True)
     with contextlib.suppress(ImportError):  # SLURM's launcher sends the job to processes that do not find this file
         import cloudpickle
 
@@ -87,7 +89,7 @@ def _explain(error: BaseException) -> str:
         for line in text.splitlines()
         if line.strip() and not line.strip().startswith(("object_type", "reference_type"))
     ]
-    return f"{' '.join(lines)}; --cfg job prints every option"
+    return f"{' '.join(lines)}; --help explains every option"
 
 
 def stop(message: str, status: int = 2) -> None:

@@ -32,7 +32,7 @@ JOBS = {
     "gpu_check": GpuCheckConfig,
 }
 NEEDED = {"prepare": ["out=made", "resize=64"]}
-GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
+GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
 

@@ -24,6 +24,8 @@ class BenchmarkConfig:
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         corun: jobs at once on this machine, each on a GPU of its own as far as there are any.
         cpus: cores for each arm; None: all that this process may use.
+        batch_size: images per batch and job.
+        seed: of the order of the samples, of everything drawn, and of the order of the blocks.
         pairs: blocks of every arm; a ratio is taken within each round of blocks. Fewer than 5 give no interval and no claim.
         minutes: from the start of the program; no round is begun that would end later, if there is one already. None: all `pairs`
             are run.

@@ -27,6 +27,10 @@ class OptimizerConfig:
     """SGD or AdamW, in PyTorch's words.
 
     Attributes:
+        name: "sgd" or "adamw".
+        weight_decay: SGD adds it to the gradient, AdamW takes it off the weights.
+        momentum, nesterov: of SGD.
+        beta1, beta2: of AdamW.
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
         lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr` holds for any.
         decay_norm_and_bias: whether biases and normalizations are decayed as well, as PyTorch's optimizers do by default.
@@ -78,15 +82,24 @@ class TrainConfig:
     """scripts/train.py.
 
     Attributes:
+        epochs: of training, the warm-up among them.
+        warmup_epochs: in which the learning rate rises linearly to `optimizer.lr`; then it falls to 0 as half a cosine.
         batch_size: images per rank and forward pass; the global batch is batch_size × accumulate × ranks.
+        eval_batch_size: images per rank when evaluating.
         accumulate: forward passes per optimizer step.
         precision: "fp32", "bf16" or "fp16" (autocast, the latter with gradient scaling).
+        label_smoothing: the share of the label's weight that all classes get alike.
         ema_decay: of an exponential average of the weights, which is then what is evaluated; None: none is kept.
+        seed: of the weights, the order of the samples and everything drawn.
+        on_bad_sample: "raise" ends at an image that cannot be decoded and names it; "substitute" takes another of its batch.
+        max_bad_fraction: with "substitute", the share of the images that may be bad before training ends.
         resume: "auto" goes on from `out`/last.pt if there is one; a path goes on from that file; None starts anew.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is one after every epoch anyway.
         heartbeat: a file that is touched at every step, and removed at the end; None: there is none.
         eval_only: evaluates `checkpoint`, and trains nothing.
+        checkpoint: a file that training wrote.
         out: folder of the run; None: a new one under runs/train.
+        overrides: what was given on the command line.
     """
 
     data: DataConfig = field(default_factory=DataConfig)

@@ -33,7 +33,9 @@ class TuneConfig:
     Attributes:
         loader: where the search starts, and what its winner is compared with: the default.
         loader_name: the option chosen by `loader=`.
+        batch_size: images per batch.
         batch_sizes: tried besides `batch_size`.
+        seed: of the order of the samples, of everything drawn, and of the order of the blocks.
         workload: "loader" takes batches as fast as they come, "train" takes a training step with each.
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         cpus: cores that may be used; None: all that this process may use.
