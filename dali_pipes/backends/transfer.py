@@ -8,6 +8,8 @@ import torch
 
 from dali_pipes.batch import Batch
 
+MOST_KEPT = 4  # of another library's batches
+
 Arrays = tuple[torch.Tensor, ...]  # images, labels, ids, and what else `finish` takes, which stays on the CPU
 
 
@@ -58,7 +60,8 @@ def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
 
     DALI may write the next batch into memory as soon as nobody refers to it any more, though kernels that read it still wait in a
     stream, and PyTorch's `record_stream` does nothing for memory that is not its own. So the originals are kept until they have
-    been copied, and to the copies PyTorch's own rules apply.
+    been copied, and to the copies PyTorch's own rules apply. A host that runs so far ahead of the GPU that `MOST_KEPT` wait to be
+    copied, as a loop of CUDA graphs may, sleeps until the first of them is, or they would fill the GPU's memory.
 
     Args:
         batches: with what owns that memory.
@@ -66,11 +69,13 @@ def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
         for owner, batch in batches:
-            while being_copied and being_copied[0][0].query():
+            while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
+                being_copied[0][0].synchronize()
                 being_copied.popleft()
             copy = Batch(batch.images.clone(), batch.labels, batch.ids.clone())
-            stream: Any = torch.cuda.current_stream(copy.images.device)
-            being_copied.append((stream.record_event(), (owner, batch)))
+            copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
+            being_copied.append((copied, (owner, batch)))
             yield copy
     finally:
         for copied, _ in being_copied:

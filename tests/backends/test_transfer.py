@@ -4,30 +4,36 @@ from types import SimpleNamespace
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.transfer import taken_over
+from dali_pipes.backends.transfer import MOST_KEPT, taken_over
 
 
-def test_what_was_taken_over_is_kept_until_it_has_been_copied(monkeypatch):
-    """No GPU: the stream's events are made up."""
-    state = SimpleNamespace(done=False, waited=0)
+def made_of(count, originals):
+    """Batches, and weak references to what they were made of."""
+    for number in range(count):
+        images = torch.full((2, 3, 4, 4), float(number)).contiguous(memory_format=torch.channels_last)
+        originals.append(weakref.ref(images))
+        ids = torch.full((2,), number, dtype=torch.int32)  # as DALI's own reader has them: the batch holds others
+        originals.append(weakref.ref(ids))
+        yield {"images": images, "ids": ids}, dp.Batch(images, torch.arange(2), ids.long())
+
+
+def events(monkeypatch, state, still_there=lambda: True):
+    """Made up, for there is no GPU; `still_there` is asked whenever one is waited for."""
 
     def wait():
         state.waited += 1
+        assert still_there()
 
-    event = SimpleNamespace(query=lambda: state.done, synchronize=wait)
-    stream = SimpleNamespace(record_event=lambda: event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    event = SimpleNamespace(query=lambda: state.done, synchronize=wait, record=lambda stream: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda blocking: event)
+
+
+def test_what_was_taken_over_is_kept_until_it_has_been_copied(monkeypatch):
+    state = SimpleNamespace(done=False, waited=0)
+    events(monkeypatch, state)
     originals = []
-
-    def made():
-        for number in range(6):
-            images = torch.full((2, 3, 4, 4), float(number)).contiguous(memory_format=torch.channels_last)
-            originals.append(weakref.ref(images))
-            ids = torch.full((2,), number, dtype=torch.int32)  # as DALI's own reader has them: the batch holds others
-            originals.append(weakref.ref(ids))
-            yield {"images": images, "ids": ids}, dp.Batch(images, torch.arange(2), ids.long())
-
-    batches = taken_over(made())
+    batches = taken_over(made_of(6, originals))
     copies = [next(batches) for _ in range(4)]
     assert all(original() is not None for original in originals)
     state.done = True
@@ -36,5 +42,17 @@ def test_what_was_taken_over_is_kept_until_it_has_been_copied(monkeypatch):
     for number, copy in enumerate(copies):
         assert (copy.images == number).all() and copy.ids.tolist() == [number] * 2
         assert copy.images.is_contiguous(memory_format=torch.channels_last)
+    waited = state.waited
     batches.close()
-    assert state.waited == 1
+    assert state.waited == waited + 1
+
+
+def test_a_host_that_runs_ahead_waits_before_they_fill_the_memory(monkeypatch):
+    state = SimpleNamespace(done=False, waited=0)
+    events(monkeypatch, state, lambda: originals[2 * (state.waited - 1)]() is not None)
+    originals = []
+    batches = taken_over(made_of(3 * MOST_KEPT, originals))
+    for _ in range(3 * MOST_KEPT):
+        next(batches)
+    alive = [original() is not None for original in originals]
+    assert state.waited == 2 * MOST_KEPT and alive == [False] * 4 * MOST_KEPT + [True] * 2 * MOST_KEPT
