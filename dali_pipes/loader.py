@@ -253,7 +253,7 @@ class Loader:
             for sample_id, why in find_bad(self.plan.manifest, rows, self._backend).items()
         ]
         if not found:
-            error.add_note(f"{where}: the batch failed, and none of its {len(rows)} files is to blame")
+            error.add_note(f"{where}: the batch failed{_not_to_blame(self.plan.manifest, rows)}")
             raise error
         self.bad_samples += found
         for _, path, why in found:
@@ -320,6 +320,13 @@ class Loader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _not_to_blame(manifest: Manifest, rows: Rows) -> str:
+    names = {manifest.name(sample_id) for sample_id in rows.ids.tolist()}
+    if len(names) > 1:
+        return f", and none of its {len(names)} files is to blame"
+    return f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
 
 
 def _without(rows: Rows, bad: np.ndarray) -> Rows:

@@ -12,6 +12,7 @@ from faults import FAULTS
 from gpu_backends import GPU_BACKENDS, needs_cuda
 
 import dali_pipes as dp
+from dali_pipes.backends.torch import TorchBackend
 
 CONFIGS = {
     "dali_region": dp.DaliConfig(device="cpu"),
@@ -54,6 +55,19 @@ def test_raise_names_the_file_and_the_reason(scanned, name, fault):
     assert [(sample, path) for sample, path, _ in caught.value.bad_samples] == [(20, str(scanned.path(20)))]
     assert str(scanned.path(20)) in str(caught.value) and "on_bad_sample='substitute'" in str(caught.value)
     assert caught.value.bad_samples[0][2]
+
+
+def test_a_batch_that_fails_for_no_file_of_its_own(scanned, monkeypatch):
+    """The error is told as it is, and what can be said of the files; the only one of a batch is named."""
+    monkeypatch.setattr(TorchBackend, "stream", lambda self, rows: iter(map(explode, rows)))
+    for batch_size, told in ((8, "none of its 8 files is to blame"), (1, f"its only file, {scanned.path(0)},")):
+        with build(scanned, "torch_pil", batch_size, shuffle=False) as loader, pytest.raises(RuntimeError) as caught:
+            next(iter(loader))
+        assert str(caught.value) == "no memory" and told in caught.value.__notes__[0]
+
+
+def explode(rows):
+    raise RuntimeError("no memory")
 
 
 @every_backend
