@@ -189,7 +189,10 @@ class EvalTransform(Transform):
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
         if self.resize < self.size:
-            raise ConfigError(f"transform.resize is {self.resize}, less than transform.size {self.size}; nothing could be cropped")
+            raise ConfigError(
+                f"resize is {self.resize}, less than the size of {self.size}, and nothing could be cropped; "
+                "make transform.resize larger, in training eval_transform.resize"
+            )
 
     @property
     def training(self) -> bool:

@@ -145,7 +145,7 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.TrainTransform(std=(0.5, 0, 0.5)), "must be positive"),
         (lambda: dp.TrainTransform(scale=(1, 0.5)), "transform.scale is"),
         (lambda: dp.TrainTransform(flip=2), "transform.flip is 2"),
-        (lambda: dp.EvalTransform(resize=200), "transform.resize is 200"),
+        (lambda: dp.EvalTransform(resize=200), "resize is 200, less than the size of 224"),
         (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=["torch", "dalli"]), "an arm is 'dalli'; choose one of torch"),
         (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=[]), "name at least one loader"),
         (lambda: TrainConfig(epochs=0), "epochs is 0; it must be at least 1"),
