@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+os.environ.setdefault("MKL_CBWR", "AUTO")  # before MKL's first use: what launch() does comes too late in a process of tests
+
 import numpy as np
 import pytest
 import torch

@@ -37,6 +37,7 @@ def start(image_folder, tmp_path):
         data = [f"data.train={images}", f"data.val={images}", f"data.cache_dir={tmp_path / 'cache'}"]
         (tmp_path / "here").mkdir(exist_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        environment.pop("MKL_CBWR", None)  # of conftest.py
         with (tmp_path / "stderr").open("w") as stderr:
             process = subprocess.Popen(
                 [*command, SCRIPT, *data, *SMALL, *options],
