@@ -42,10 +42,11 @@ def run(config_name: str, job: Callable[[Any], None]) -> None:
 
     register()
     OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(_root_), replace=True)
-    with contextlib.suppress(ImportError):  # SLURM's launcher sends the job to processes that do not find this file
+    with contextlib.suppress(ImportError):  # SLURM's launcher sends the job to processes that do not find these files
         import cloudpickle
 
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        for module in (__name__, explained.__module__):
+            cloudpickle.register_pickle_by_value(sys.modules[module])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
     try:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,11 +76,15 @@ def test_preempted_and_queued_again(slurm, submit, tmp_path):
     while not last.exists() or weights(last.parent)["loader"]["samples"] < 10:
         assert time.time() < deadline and process.poll() is None, process.stdout.read()
         time.sleep(0.05)
-    job = subprocess.run(["squeue", "-h", "-o", "%A"], env=slurm, capture_output=True, text=True, check=True).stdout.split()[0]
-    subprocess.run(["scancel", "--signal=USR2", job], env=slurm, check=True)
+    ask = partial(subprocess.check_output, env=slurm, text=True)
+    (job,) = ask(["squeue", "-h", "-o", "%A"]).split()
+    ask(["scancel", "--signal=USR2", job])
+    while "Restarts=1" not in ask(["scontrol", "show", "job", job]):
+        assert time.time() < deadline and process.poll() is None
+        time.sleep(0.5)
+    ask(["scontrol", "update", f"JobId={job}", "StartTime=now"])  # SLURM itself waits for two minutes
     preempted = finish(process, tmp_path / "preempted")
-    shown = subprocess.run(["scontrol", "show", "job", job], env=slurm, capture_output=True, text=True, check=True).stdout
-    assert "Restarts=1" in shown
+    assert "Restarts=1" in ask(["scontrol", "show", "job", job])
     log = (tmp_path / "preempted/0/train.log").read_text()
     assert "stopped by SIGUSR2 and saved" in log and "goes on at epoch" in log and "on 2 × cpu" in log
     assert all(same(never[part], preempted[part]) for part in ("model", "optimizer", "loader", "random"))
