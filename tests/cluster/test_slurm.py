@@ -79,7 +79,7 @@ def test_preempted_and_queued_again(slurm, submit, tmp_path):
     ask = partial(subprocess.check_output, env=slurm, text=True)
     (job,) = ask(["squeue", "-h", "-o", "%A"]).split()
     ask(["scancel", "--signal=USR2", job])
-    while "Restarts=1" not in ask(["scontrol", "show", "job", job]):
+    while "PENDING" not in ask(["squeue", "-h", "-o", "%T"]):
         assert time.time() < deadline and process.poll() is None
         time.sleep(0.5)
     ask(["scontrol", "update", f"JobId={job}", "StartTime=now"])  # SLURM itself waits for two minutes
