@@ -29,8 +29,8 @@ _THREAD_OPTIONS = ("num_threads", "num_workers")
 def launch(precision: str) -> Fabric:
     """Joins the other ranks, if torchrun or SLURM started several, and takes this rank's device.
 
-    On Intel's CPUs MKL adds in another order in every process, and the same run has other weights each time, unless it is told
-    before its first use to repeat itself (its Conditional Numerical Reproducibility).
+    On Intel's CPUs MKL may add in another order in every process, so that the same run has other weights each time, unless it is
+    told before its first use to repeat itself (its Conditional Numerical Reproducibility).
 
     Raises:
         ConfigError: fewer GPUs than ranks on this machine.
