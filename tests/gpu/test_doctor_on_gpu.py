@@ -55,9 +55,7 @@ def test_the_script(image_folder, tmp_path):
     command = [sys.executable, str(SCRIPT), f"data.train={image_folder}", f"data.cache_dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     told = json.loads(done.stdout)
-    failed = {each["check"] for each in told["findings"] if each["status"] == "failed"}
-    assert failed <= {"one CUDA"}, done.stderr  # of this host's packages, not of its GPU
-    assert (done.returncode == 0) == told["can_train_on_gpu"] == (not failed)
-    assert failed or done.stderr.splitlines()[-1].startswith("Training on a GPU can work here")
+    assert done.returncode == 0 and told["can_train_on_gpu"], done.stderr
     checks = [each["check"] for each in told["findings"] if each["group"] == "GPU"]
     assert checks == ["driver and GPUs", "DALI", "JPEG engines", "NVML"]
+    assert done.stderr.splitlines()[-1].startswith("Training on a GPU can work here")

@@ -6,6 +6,7 @@ The memory of the GPU is that of all its processes, so that nobody else may use 
 import ctypes
 import gc
 import shutil
+from statistics import median
 
 import psutil
 import pytest
@@ -65,9 +66,9 @@ def test_memory_is_flat_over_200_epochs_of_the_demo_set(demo, name):
 
 @pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu")])
 def test_what_a_failed_pipeline_held_comes_back(image_folder, tmp_path, name):
-    """One more bad file in each of 36 epochs of one batch; the most from the 6th to the 15th and the last ten differ by < 64 MiB.
+    """One more bad file in each of 36 epochs of one batch; memory grows by less than 64 MiB in 25 of them.
 
-    From one epoch to the next it may be more or less by as much: what is in flight differs.
+    From one epoch to the next what is in flight differs by as much, so medians of ten are compared, which lie 21 epochs apart.
     """
     shutil.copytree(image_folder, tmp_path / "set")
     manifest = dp.Manifest.scan(tmp_path / "set", progress=False)
@@ -80,6 +81,6 @@ def test_what_a_failed_pipeline_held_comes_back(image_folder, tmp_path, name):
             assert len(loader.bad_samples) == bad + 1
             assert sorted(set(batch.ids.tolist())) == list(range(bad + 1, len(manifest)))
             seen.append(used())
-    early, late = ({place: max(each[place] for each in part) for place in seen[0]} for part in (seen[5:15], seen[-10:]))
+    early, late = ({place: median(each[place] for each in part) for place in seen[0]} for part in (seen[5:15], seen[-10:]))
     grown = {place: late[place] - early[place] for place in early}
-    assert max(grown.values()) < MOST, grown
+    assert max(grown.values()) < MOST * 21 / 25, grown
