@@ -12,7 +12,7 @@ from nvidia.dali.pipeline import do_not_convert
 
 from dali_pipes.augment.operations import AFFINE, Slot, affine_matrices
 from dali_pipes.backends.dali_augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
-from dali_pipes.backends.dali_graph import PlanInputs
+from dali_pipes.backends.dali_graph import WIDTHS, PlanInputs
 from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
@@ -97,7 +97,7 @@ def _image_inputs(transform: Transform) -> dict[str, _Input]:
         return (geometry.window[:, place] / geometry.source).clip(0, 1).astype(np.float32)
 
     inputs = {
-        "source": _Input(_T.INT64, 1, lambda rows: (rows.geometry.source[:, :1] << 32) + rows.geometry.source[:, 1:]),
+        "source": _Input(_T.INT64, 1, lambda rows: rows.geometry.source[:, :1] * WIDTHS + rows.geometry.source[:, 1:]),
         "anchor": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(0, 2))),
         "shape": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(2, 4))),
         "flip": _Input(_T.INT32, 0, lambda rows: rows.geometry.flip.astype(np.int32)),

@@ -11,6 +11,7 @@ from dali_pipes.config import DaliConfig
 from dali_pipes.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
+WIDTHS = 2**30  # more than any width, and no more than DALI 2.2 keeps of an INT64 constant: the lower 32 bits
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
 
@@ -20,7 +21,7 @@ class PlanInputs:
 
     Attributes:
         encoded: the image's encoded bytes.
-        source: height × 2**32 + width of the image when it was scanned, an INT64 of shape (1,).
+        source: height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,).
         anchor, shape: the window to decode, (y, x) and (height, width) relative to the image. Relative, because a window that
             leaves the image ends the process, and the file may have been replaced by a smaller one since it was scanned.
         flip: 1 to mirror left to right.
@@ -95,7 +96,7 @@ def _check_header(encoded: DataNode, source: DataNode, transform: Transform) -> 
     the plan was made for: then the length asked for is off by one.
     """
     header = fn.peek_image_shape(encoded, adjust_orientation=transform.exif == "apply")
-    changed = header[:1] * types.Constant(2**32, dtype=types.DALIDataType.INT64) + header[1:2] != source
+    changed = header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source
     length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(changed, dtype=types.DALIDataType.INT32)
     return fn.reshape(encoded, shape=length)
 
