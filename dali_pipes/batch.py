@@ -42,7 +42,18 @@ BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
 class Backend(Protocol):
-    """One way to carry out a plan."""
+    """One way to carry out a plan.
+
+    Attributes:
+        engine_mix: what makes the pixels, where that can change their last bits from one batch size to another; None: nothing does.
+    """
+
+    @property
+    def engine_mix(self) -> str | None: ...
+
+    def explain(self) -> str:
+        """How images will be decoded and why, in one line."""
+        ...
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         """Batches of exactly these rows in this order. Ends what an earlier call began."""

@@ -51,8 +51,16 @@ class DaliConfig:
         num_threads: CPU threads; None: all that this process may use.
         prefetch_queue_depth: batches in flight.
         hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it together with num_threads.
-        decode: "region" decodes the planned window only, "whole" decodes the image and cuts the window out.
+        exact: keeps the engine out (hw_decoder_load=0), whose pixels differ slightly from those of nvJPEG's CUDA decoder: then an
+            image has the same pixels bit for bit on any number of GPUs, and after a resume.
+        decode: "region" decodes the planned window only, "whole" decodes the image and cuts the window out, "auto" takes regions
+            unless the installed libraries are known to decode them wrongly, or on the CPU, for a GPU (docs/gpu-path.md); "probe"
+            tries them on this GPU first, in a process of its own; "force_region" takes them whatever is known.
         jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
+        hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU only; less spares CPU threads.
+        preallocate_width_hint, preallocate_height_hint: pixels, for which the engine's memory is allocated beforehand, GPU only;
+            None: the 99th percentile of the images.
+        device_memory_padding: bytes on the GPU that each thread's decoder starts with; less than an image needs is reallocated.
         read_threads: threads that read images out of shards, all but idle; DALI itself reads files of one image.
     """
 
@@ -60,22 +68,43 @@ class DaliConfig:
     num_threads: int | None = None
     prefetch_queue_depth: int = 2
     hw_decoder_load: float = 0.65
-    decode: str = "region"
+    exact: bool = False
+    decode: str = "auto"
     jpeg_fancy_upsampling: bool = True
+    hybrid_huffman_threshold: int = 1_000_000
+    preallocate_width_hint: int | None = None
+    preallocate_height_hint: int | None = None
+    device_memory_padding: int = 16 * 2**20
     read_threads: int = 8
 
     def __post_init__(self) -> None:
         one_of("loader.device", self.device, ("auto", "gpu", "cpu"))
-        one_of("loader.decode", self.decode, ("region", "whole"))
+        one_of("loader.decode", self.decode, ("auto", "region", "whole", "probe", "force_region"))
         at_least("loader.num_threads", self.num_threads, 1)
         at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
         at_least("loader.read_threads", self.read_threads, 1)
+        for option in ("hybrid_huffman_threshold", "device_memory_padding"):
+            at_least(f"loader.{option}", getattr(self, option), 0)
+        for option in ("preallocate_width_hint", "preallocate_height_hint"):
+            at_least(f"loader.{option}", getattr(self, option), 1)
         within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
+
+    @property
+    def engine_load(self) -> float:
+        """The share of a batch that goes to the hardware JPEG engine."""
+        return 0.0 if self.exact else self.hw_decoder_load
 
 
 @dataclass(kw_only=True, slots=True)
 class DaliNativeConfig(DaliConfig):
-    """DALI's own readers.file and image_random_crop, outside the plan: a yardstick for what planning costs, not for training."""
+    """DALI's own readers.file and image_random_crop, outside the plan: a yardstick, not for training.
+
+    By default with what NVIDIA's own benchmarks take (internal_tools/hw_decoder_bench.py of DALI): no fancy upsampling, and regions
+    where they work. With `jpeg_fancy_upsampling` images are decoded as by DaliConfig, and the difference is what the plan costs.
+    """
+
+    decode: str = "probe"
+    jpeg_fancy_upsampling: bool = False
 
 
 @dataclass(kw_only=True, slots=True)

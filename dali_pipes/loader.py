@@ -21,6 +21,7 @@ from dali_pipes.config import (
     TorchvisionGpuConfig,
     needs_gpu,
 )
+from dali_pipes.decode_probe import try_regions
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.fingerprint import changes, fingerprint
 from dali_pipes.lookup import Lookup
@@ -110,11 +111,11 @@ def _build_backend(plan: Plan, transform: Transform, config: LoaderConfig, targe
         case DaliNativeConfig():
             from dali_pipes.backends.dali_native import DaliNativeBackend
 
-            return DaliNativeBackend(plan.manifest, transform, config, plan.batch_size, target)
+            return DaliNativeBackend(plan.manifest, transform, config, plan.batch_size, target, _try_regions(plan, config, target))
         case DaliConfig():
             from dali_pipes.backends.dali import DaliBackend
 
-            return DaliBackend(plan.manifest, transform, config, plan.batch_size, target)
+            return DaliBackend(plan.manifest, transform, config, plan.batch_size, target, _try_regions(plan, config, target))
         case TorchConfig():
             from dali_pipes.backends.torch import TorchBackend
 
@@ -137,6 +138,10 @@ def _build_backend(plan: Plan, transform: Transform, config: LoaderConfig, targe
 
             return SyntheticBackend(transform, plan.batch_size, target)
     raise ConfigError(f"{type(config).__name__} is no loader config; use DaliConfig, TorchConfig, TfDataConfig or SyntheticConfig")
+
+
+def _try_regions(plan: Plan, config: DaliConfig, target: torch.device) -> Callable[[], str]:
+    return lambda: try_regions(plan.manifest, plan.transform.exif, config, plan.batch_size, target)
 
 
 class Loader:
@@ -182,6 +187,10 @@ class Loader:
     def __len__(self) -> int:
         """Batches of one epoch on this shard."""
         return len(self.plan)
+
+    def explain(self) -> str:
+        """How images will be decoded and why, in one line."""
+        return self._backend.explain()
 
     def __iter__(self) -> Iterator[Batch]:
         if self._closed:
@@ -283,6 +292,7 @@ class Loader:
         return {
             "epoch": self._epoch,
             "samples": samples,
+            "engine_mix": self._backend.engine_mix,
             "fingerprint": fingerprint(self.plan, self._transform, self._batch_transform),
         }
 
@@ -305,6 +315,14 @@ class Loader:
         if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
             raise ConfigError(
                 f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"
+            )
+        mix = self._backend.engine_mix
+        if (before := state.get("engine_mix", mix)) != mix:
+            log.warning(
+                "the pixels after this resume may differ from those before in their last step of 255: %s before, now %s "
+                "(loader.exact=true keeps them equal bit for bit)",
+                before or "no GPU",
+                mix or "no GPU",
             )
         self._move_to(epoch, samples // block)
         self._stream = None

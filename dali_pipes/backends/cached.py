@@ -25,6 +25,13 @@ class CachedBackend:
         self._source, self._count, self._batch_size, self._device = source, batches, batch_size, device
         self._images: list[torch.Tensor] = []
 
+    @property
+    def engine_mix(self) -> str | None:
+        return self._source.engine_mix
+
+    def explain(self) -> str:
+        return f"the same {self._count} batches again and again; once, {self._source.explain()}"
+
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         if not self._images:
             first = next(rows)

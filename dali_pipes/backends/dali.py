@@ -3,15 +3,17 @@
 import gc
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
-from nvidia.dali import Pipeline, pipeline_def
+from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from dali_pipes.backends.dali_feed import plan_inputs
-from dali_pipes.backends.dali_graph import image_graph
+from dali_pipes.backends.dali_graph import decoder_options, image_graph
+from dali_pipes.backends.decoding import Decoding, choose, installed_versions
 from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.backends.transfer import taken_over, to_gpu
 from dali_pipes.batch import Batch
@@ -36,14 +38,37 @@ class DaliBackend:
 
     Args:
         device: where the batches arrive.
+        try_regions: for decode=probe: what is wrong with regions on this GPU, "" if nothing.
+
+    Attributes:
+        decoding: whether regions or whole images are decoded, and why.
+
+    Raises:
+        ConfigError: decode=region with libraries that are known to decode regions wrongly.
     """
 
-    def __init__(self, manifest: Manifest, transform: Transform, config: DaliConfig, batch_size: int, device: torch.device):
+    def __init__(
+        self,
+        manifest: Manifest,
+        transform: Transform,
+        config: DaliConfig,
+        batch_size: int,
+        device: torch.device,
+        try_regions: Callable[[], str] | None = None,
+    ):
         self._manifest, self._transform, self._config = manifest, transform, config
         self._batch_size, self._device = batch_size, device
         self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
+        self.decoding = choose(config, transform, self.device_id is not None, try_regions)
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
+
+    def explain(self) -> str:
+        return explain(self._config, self.decoding, self.device_id)
+
+    @property
+    def engine_mix(self) -> str | None:
+        return engine_mix(self._config, self._batch_size) if self.device_id is not None else None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
@@ -62,7 +87,9 @@ class DaliBackend:
         }
         if not self._manifest.whole_files:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
-        return _planned_pipeline(self._manifest, self._transform, self._config, rows, self._read_ahead, **settings)
+        device = "cpu" if self.device_id is None else "gpu"
+        decoder = decoder_options(self._config, self._transform, self._manifest.sizes, device)
+        return _planned_pipeline(self._manifest, self._transform, decoder, self.decoding.region, rows, self._read_ahead, **settings)
 
     def close(self) -> None:
         if self._pipeline:
@@ -70,6 +97,20 @@ class DaliBackend:
         if self._read_ahead:
             self._read_ahead.close()
         self._pipeline = self._read_ahead = None
+
+
+def explain(config: DaliConfig, decoding: Decoding, device_id: int | None) -> str:
+    """How images are decoded, in one line."""
+    if device_id is None:
+        return f"DALI {__version__} on the CPU decodes {decoding}"
+    engine = f"up to {config.engine_load:.0%} of a batch by the JPEG engine" if config.engine_load else "none by the JPEG engine"
+    return f"DALI {__version__} on GPU {device_id} decodes {decoding}; {engine}"
+
+
+def engine_mix(config: DaliConfig, batch_size: int) -> str:
+    """What makes the pixels on a GPU. The engine takes a share of each batch, so that which images it gets depends on the batch."""
+    nvjpeg = f"nvJPEG {'.'.join(map(str, installed_versions().nvjpeg))}"
+    return f"{nvjpeg}, hw_decoder_load={config.engine_load:g} of {batch_size}" if config.engine_load else f"{nvjpeg}, exact"
 
 
 def shut_down(pipeline: Pipeline) -> None:
@@ -100,8 +141,13 @@ def _to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, tra
 
 @pipeline_def
 def _planned_pipeline(
-    manifest: Manifest, transform: Transform, config: DaliConfig, rows: Iterator[Rows], read_ahead: ReadAhead | None
+    manifest: Manifest,
+    transform: Transform,
+    decoder: dict[str, Any],
+    region: bool,
+    rows: Iterator[Rows],
+    read_ahead: ReadAhead | None,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
     inputs, ids = plan_inputs(manifest, transform, rows, read_ahead)
-    return image_graph(inputs, transform, config, device), ids if device == "cpu" else ids.gpu()
+    return image_graph(inputs, transform, decoder, region, device), ids if device == "cpu" else ids.gpu()

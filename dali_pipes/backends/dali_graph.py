@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
@@ -12,6 +14,7 @@ from dali_pipes.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
 WIDTHS = 2**30  # more than any width, and no more than DALI 2.2 keeps of an INT64 constant: the lower 32 bits
+_LOOKED_AT = 100_000  # sizes of images, at most
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
 
@@ -43,10 +46,15 @@ class PlanInputs:
     erased_shape: DataNode | None = None
 
 
-def image_graph(inputs: PlanInputs, transform: Transform, config: DaliConfig, device: str) -> DataNode:
-    """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU does nothing but check headers."""
+def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str) -> DataNode:
+    """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU does nothing but check headers.
+
+    Args:
+        decoder: the decoder's options, as from `decoder_options`.
+        region: decode the planned window only, not the whole image.
+    """
     encoded = _check_header(inputs.encoded, inputs.source, transform)
-    image = _decode(encoded, inputs, decoder_options(config, transform, device), config.decode)
+    image = _decode(encoded, inputs, decoder, region)
     output = (transform.size, transform.size)
     image = fn.resize(image, size=output if inputs.resize is None else inputs.resize, antialias=True)
     if inputs.crop is not None:
@@ -58,13 +66,32 @@ def image_graph(inputs: PlanInputs, transform: Transform, config: DaliConfig, de
     return _erase(normalize(image, 0, transform, device), inputs)
 
 
-def decoder_options(config: DaliConfig, transform: Transform, device: str) -> dict[str, Any]:
-    """Options of every decoder."""
+def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
+    """Options of every decoder.
+
+    Args:
+        sizes: (N, 2), heights and widths of the images.
+    """
     options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": transform.exif == "apply"}
     if device == "cpu":
         return options | {"device": "cpu"}
-    tuned = {"hw_decoder_load": config.hw_decoder_load, "jpeg_fancy_upsampling": config.jpeg_fancy_upsampling}
-    return options | {"device": "mixed"} | tuned
+    height, width = preallocation(config, sizes)
+    return options | {
+        "device": "mixed",
+        "hw_decoder_load": config.engine_load,
+        "jpeg_fancy_upsampling": config.jpeg_fancy_upsampling,
+        "hybrid_huffman_threshold": config.hybrid_huffman_threshold,
+        "preallocate_height_hint": height,
+        "preallocate_width_hint": width,
+        "device_memory_padding": config.device_memory_padding,
+    }
+
+
+def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
+    """Height and width, in pixels, of the images that the JPEG engine's memory is allocated for."""
+    some = sizes[:: -(-len(sizes) // _LOOKED_AT)]
+    height, width = np.percentile(some, 99, axis=0).astype(int).tolist() if len(some) else (1, 1)
+    return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 
 
 def normalize(image: DataNode, flip: DataNode | int, transform: Transform, device: str) -> DataNode:
@@ -101,7 +128,7 @@ def _check_header(encoded: DataNode, source: DataNode, transform: Transform) -> 
     return fn.reshape(encoded, shape=length)
 
 
-def _decode(encoded: DataNode, inputs: PlanInputs, options: dict[str, Any], decode: str) -> DataNode:
-    if decode == "region":
+def _decode(encoded: DataNode, inputs: PlanInputs, options: dict[str, Any], region: bool) -> DataNode:
+    if region:
         return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **options)
     return fn.slice(fn.decoders.image(encoded, **options), inputs.anchor, inputs.shape, **_WINDOW)

@@ -13,11 +13,16 @@ from dali_pipes.transforms import Transform
 class SyntheticBackend:
     """Carries out a plan without reading a file: noise of the right shape, dtype and memory format, the same for every batch."""
 
+    engine_mix = None
+
     def __init__(self, transform: Transform, batch_size: int, device: torch.device):
         shape = (batch_size, 3, transform.size, transform.size)
         noise = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
         images = noise if transform.dtype == "uint8" else noise.to(DTYPES[transform.dtype]) / 128 - 1
         self._images = images.to(device, memory_format=MEMORY_FORMATS[transform.memory_format])
+
+    def explain(self) -> str:
+        return "constant images; nothing is decoded"
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         for row in rows:

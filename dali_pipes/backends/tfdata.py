@@ -63,6 +63,8 @@ class TfDataBackend:
         device: where the batches arrive.
     """
 
+    engine_mix = None
+
     def __init__(self, manifest: Manifest, transform: Transform, config: TfDataConfig, batch_size: int, device: torch.device):
         if transform.augmenter.policies:
             raise ConfigError("loader=tfdata knows no transform.augment; use loader=dali or loader=torch")
@@ -74,6 +76,9 @@ class TfDataBackend:
         self._reader = Reader()
         self._iterator: list[Any] = []
         self._close = weakref.finalize(self, self._iterator.clear)  # at the interpreter's end too: see _next
+
+    def explain(self) -> str:
+        return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._threads} threads"
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         if not self._close.alive:

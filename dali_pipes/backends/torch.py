@@ -27,11 +27,13 @@ class TorchBackend:
         device: where the batches arrive.
     """
 
+    engine_mix = None
+
     def __init__(self, manifest: Manifest, transform: Transform, config: TorchConfig, device: torch.device):
-        self._device = device
+        self._device, self._decoder = device, "Pillow" if config.decoder == "pil" else "torchvision"
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
         self._finish = (lambda images, erased: images) if in_worker else Normalizer(transform)
-        workers = available_cpus() if config.num_workers is None else config.num_workers
+        workers = self._workers = available_cpus() if config.num_workers is None else config.num_workers
         manifest.extent(0)  # lays the paths out in memory before the workers are forked, so that they share them
         self._images, self._rows = _Images(manifest, transform, config.decoder, in_worker), _RowSampler()
         self._iterator: Any = None
@@ -53,6 +55,10 @@ class TorchBackend:
             generator=torch.Generator(),  # its own: the model's random numbers do not depend on the loader
             **options,
         )
+
+    def explain(self) -> str:
+        workers = f"in {self._workers} processes" if self._workers else "in this process"
+        return f"PyTorch's DataLoader with {self._decoder} decodes whole images on the CPU, {workers}"
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         if self._loader is None:

@@ -29,6 +29,8 @@ class TorchvisionGpuBackend:
         device: where the images are decoded and the batches arrive.
     """
 
+    engine_mix = "nvJPEG of torchvision"
+
     def __init__(self, manifest: Manifest, transform: Transform, config: TorchvisionGpuConfig, device: torch.device):
         if transform.exif == "apply":
             raise ConfigError("loader=torchvision_gpu takes pixels as stored; transform.exif=apply needs loader=dali or torch")
@@ -36,6 +38,9 @@ class TorchvisionGpuBackend:
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
         self._read_ahead = ReadAhead(manifest, config.num_threads or available_cpus(), config.prefetch)
+
+    def explain(self) -> str:
+        return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         return self._read_ahead.explained(self._make(row, encoded) for row, encoded in self._read_ahead(rows))

@@ -34,13 +34,14 @@ def baseline(config: BenchmarkConfig, arms: Arms) -> str:
     return config.baseline if config.baseline in arms else [*makers, *arms][0]
 
 
-def planning(arms: Arms) -> tuple[str, str] | None:
-    """DALI without the plan and with it, on the same device: their ratio is what planning costs."""
-    for native, one in arms.items():
-        for planned, other in arms.items():
-            if isinstance(one, DaliNativeConfig) and type(other) is DaliConfig and _place(one) == _place(other):
-                return native, planned
-    return None
+def planning(arms: Arms) -> list[tuple[str, str]]:
+    """DALI without the plan and with it, on the same device and decoding alike: their ratio is what planning costs."""
+    return [
+        (native, planned)
+        for native, one in arms.items()
+        for planned, other in arms.items()
+        if isinstance(one, DaliNativeConfig) and type(other) is DaliConfig and _decoding(one) == _decoding(other)
+    ]
 
 
 def on_cpu_for_want_of_gpu(arms: Arms) -> list[str]:
@@ -49,6 +50,12 @@ def on_cpu_for_want_of_gpu(arms: Arms) -> list[str]:
         for arm, config in arms.items()
         if isinstance(config, DaliConfig) and config.device == "auto" and _place(config) == "cpu"
     ]
+
+
+def _decoding(config: DaliConfig) -> tuple[str, bool]:
+    """On the CPU chroma upsampling is always the fancy one."""
+    place = _place(config)
+    return place, place == "cpu" or config.jpeg_fancy_upsampling
 
 
 def _place(config: DaliConfig) -> str:

@@ -136,6 +136,7 @@ def window(
         "waits_s": [round(wait, 6) for wait in waits],
         "epoch_starts": epoch_starts,
         "device": device,
+        "decodes": loader.explain(),
         "pinned_mib": _pinned_mib(),
     }
 

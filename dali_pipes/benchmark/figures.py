@@ -89,7 +89,7 @@ def arm_figures(blocks: Sequence[Block]) -> Figures:
     first = [job["waits_s"][at] * 1e3 for block in blocks for job in block["jobs"] for at in job["epoch_starts"]]
     figures["wait_ms"] = {f"p{share}": float(np.percentile(waits, share)) for share in (50, 95, 99)}
     figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
-    return figures | {"device": blocks[0]["jobs"][0]["device"], "blocks": len(blocks)}
+    return figures | {name: blocks[0]["jobs"][0][name] for name in ("device", "decodes")} | {"blocks": len(blocks)}
 
 
 def _over_blocks(name: str, values: Sequence[Any]) -> Any:
@@ -119,16 +119,18 @@ def _plain(ratio: Ratio, claimed: str) -> dict[str, Any]:
     return {"estimate": ratio.estimate, "low": ratio.low, "high": ratio.high, "claim": claimed}
 
 
-def result_figures(blocks: Sequence[Block], arms: Sequence[str], baseline: str, planning: tuple[str, str] | None) -> Figures:
+def result_figures(
+    blocks: Sequence[Block], arms: Sequence[str], baseline: str, planning: Sequence[tuple[str, str]] = ()
+) -> Figures:
     """Of all blocks: arms; control, the baseline's block of phase "control" against its other one of each round; and planning.
 
-    planning: of two arms, the second, which follows the plan, against the first, which does not.
+    planning: pairs of arms, of which the second follows the plan and the first does not.
     """
     of = {arm: [block for block in blocks if (block["phase"], block["arm"]) == ("round", arm)] for arm in arms}
     control_blocks = [block for block in blocks if block["phase"] == "control"]
     control = {name: by_rounds(of[baseline], control_blocks, name) for name in COMPARED} if control_blocks else None
     measured = [arm for arm in arms if of[arm]]
-    found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": None}
+    found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": []}
     if control:
         holds = all(ratio.holds_one() for ratio in control.values())
         found["control"] = {"holds": holds, **{name: _plain(ratio, "") for name, ratio in control.items()}}
@@ -136,9 +138,11 @@ def result_figures(blocks: Sequence[Block], arms: Sequence[str], baseline: str, 
         found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control) if baseline in measured else None
         ceiling = CEILING in measured and arm != CEILING
         found["arms"][arm]["share_of_ceiling"] = by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
-    if planning and set(planning) <= set(measured):
-        native, planned = planning
-        found["planning"] = {"native": native, "planned": planned, **compared(of[native], of[planned], control)}
+    found["planning"] = [
+        {"native": native, "planned": planned, **compared(of[native], of[planned], control)}
+        for native, planned in planning
+        if {native, planned} <= set(measured)
+    ]
     return found
 
 

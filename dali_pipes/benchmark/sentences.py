@@ -91,9 +91,10 @@ def notes(result: Result) -> list[str]:
     """What a reader must know before believing the figures."""
     lines = [f"{name} FAILED and has no figures: {arm['failed']}" for name, arm in result["arms"].items() if arm["failed"]]
     lines += [f"{name} was left out: it {arm['skipped']}." for name, arm in result["arms"].items() if arm["skipped"]]
-    if planning := result["planning"]:
-        told = f"CPU time {interval(planning['cpu_s_per_1000_images'])} ×, images/s {interval(planning['images_per_s'])} ×"
-        lines.append(f"What the plan costs, {planning['planned']} against {planning['native']}: {told}.")
+    lines += [f"{name}: {arm['decodes']}." for name, arm in result["arms"].items() if "decodes" in arm]
+    for cost in result["planning"]:
+        ratios = f"CPU time {interval(cost['cpu_s_per_1000_images'])} ×, images/s {interval(cost['images_per_s'])} ×"
+        lines.append(f"What the plan costs, {cost['planned']} against {cost['native']}, which decode alike: {ratios}.")
     for name, arm in result["arms"].items():
         if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
             lines.append(

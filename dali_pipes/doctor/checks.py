@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from dali_pipes.child import ChildError, explain, in_child
 from dali_pipes.cpus import available_cpus
 from dali_pipes.doctor import cpu, limits, memory, software, storage
-from dali_pipes.doctor.child import ChildError, explain, in_child
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.doctor.finding import FAILED, WARNING, Finding
 from dali_pipes.doctor.software import SETUP
@@ -36,7 +36,7 @@ class Check:
     def run(self, limit_s: float) -> Finding:
         """The finding; it takes at most about `limit_s` seconds if it is done in a process of its own."""
         try:
-            return in_child(self.look, limit_s) if isinstance(self.look, str) else self.look()
+            return Finding(**in_child(self.look, limit_s).value) if isinstance(self.look, str) else self.look()
         except ChildError as error:
             return Finding(self.broken, str(error), self.remedy)
         except Exception as error:

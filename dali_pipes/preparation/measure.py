@@ -55,7 +55,7 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
     result = {
         "schema": SCHEMA,
         "baseline": BEFORE,
-        **result_figures(done, [BEFORE, AFTER], BEFORE, None),
+        **result_figures(done, [BEFORE, AFTER], BEFORE),
         "work": _work(options, config, folder / BEFORE).plain() | {"loader": plain(config.loader)},
         "protocol": {name: getattr(config, name) for name in _TIMING} | {"cpus": len(blocks[BEFORE].cpus)},
         "provenance": {name: provenance(manifest, config.overrides) for name, manifest in images.items()},

@@ -126,7 +126,7 @@ def _tell_start(config: TrainConfig, fabric: Any, trainer: Trainer, images: Load
         f"{config.model.name} on {fabric.world_size} × {device}, {config.precision}: {config.epochs} epochs of {len(images):,} "
         f"steps of {plan.global_batch_size}; {len(plan.manifest):,} images of {len(plan.manifest.classes):,} classes"
     )
-    log.say(f"images by {config.loader}")
+    log.say(images.explain())
     log.say(f"{cpus}. Everything is kept in {folder}")
     if trainer.step:
         log.say(f"goes on at epoch {images.epoch + 1}, step {trainer.step:,} of the run")

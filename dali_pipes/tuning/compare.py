@@ -30,4 +30,4 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
             if arm == "default" or not ran_out_of_memory(error):
                 raise
             return {"arms": {}, "control": None, "failed": "ran out of memory"}
-    return result_figures(done, list(arms), "default", None) | {"failed": None}
+    return result_figures(done, list(arms), "default") | {"failed": None}

@@ -1,11 +1,15 @@
 """Promise 2, seen in the graph: with a GPU the CPU reads files, looks at headers, and does nothing else. Needs no GPU."""
 
+import numpy as np
 import pytest
 import torch
 from make_shards import tar_shards
 
 import dali_pipes as dp
+from dali_pipes.backends import decoding
 from dali_pipes.backends.dali import DaliBackend
+from dali_pipes.backends.dali_native import DaliNativeBackend
+from dali_pipes.config import DaliNativeConfig
 
 SOURCES = ["ExternalSource"] * 5
 GUARD = ["PeekImageShape", "Reshape", "_Shape", *["Cast"] * 2, *["_ArithmeticGenericOp"] * 4, *["_TensorSubscript"] * 2]
@@ -30,6 +34,12 @@ def gpu_pipeline(manifest, transform, **options):
     pipeline = backend.pipeline(plan.walk())
     pipeline._build_graph()
     return pipeline
+
+
+@pytest.fixture(autouse=True)
+def sound_libraries(monkeypatch):
+    """Those that regions are decoded with on a GPU, whichever are installed."""
+    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions((0, 8, 0), (12, 4, 0)))
 
 
 def upstream(operator) -> list:
@@ -106,8 +116,41 @@ def test_the_decoder_waits_for_the_header(manifest):
     assert kind(bytes_in) == "Reshape"
 
 
-def test_decoder_options_reach_the_decoder(manifest):
-    pipeline = gpu_pipeline(manifest, dp.TrainTransform(), hw_decoder_load=0.25, jpeg_fancy_upsampling=False)
-    decoder = next(operator for operator in pipeline._ops if kind(operator).startswith("decoders"))
-    spec = str(decoder.spec)
-    assert "hw_decoder_load: 0.25" in spec and "jpeg_fancy_upsampling: False" in spec and "adjust_orientation: False" in spec
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("hw_decoder_load", 0.25, "hw_decoder_load: 0.25"),
+        ("exact", True, "hw_decoder_load: 0.0"),
+        ("jpeg_fancy_upsampling", False, "jpeg_fancy_upsampling: False"),
+        ("hybrid_huffman_threshold", 1234, "hybrid_huffman_threshold: 1234"),
+        ("preallocate_width_hint", 6000, "preallocate_width_hint: 6000"),
+        ("preallocate_height_hint", 5000, "preallocate_height_hint: 5000"),
+        ("device_memory_padding", 12345, "device_memory_padding: 12345"),
+    ],
+)
+@pytest.mark.parametrize("decode", ["region", "whole"])
+def test_decoder_options_reach_the_decoder(manifest, option, value, expected, decode):
+    spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), decode=decode, **{option: value}))
+    assert expected in spec and "adjust_orientation: False" in spec
+    assert expected not in decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), decode=decode))
+
+
+def decoder_spec(pipeline):
+    return str(next(operator for operator in pipeline._ops if kind(operator).startswith("decoders")).spec)
+
+
+def test_memory_is_allocated_for_almost_all_images(manifest):
+    height, width = np.percentile(manifest.sizes, 99, axis=0).astype(int)
+    spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform()))
+    assert f"preallocate_height_hint: {height}" in spec and f"preallocate_width_hint: {width}" in spec
+
+
+@pytest.mark.parametrize(("nvimgcodec", "decoder"), [((0, 8, 0), "ImageRandomCrop"), ((0, 9, 0), "Image")])
+def test_the_yardstick_avoids_regions_that_crash(manifest, monkeypatch, nvimgcodec, decoder):
+    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, (12, 4, 0)))
+    backend = DaliNativeBackend(manifest, dp.TrainTransform(), DaliNativeConfig(device="gpu"), 8, torch.device("cuda", 0))
+    pipeline = backend.pipeline()
+    pipeline._build_graph()
+    (found,) = (operator for operator in pipeline._ops if kind(operator).startswith("decoders"))
+    assert kind(found) == f"decoders__{decoder}" and device(found) == "mixed"
+    assert "jpeg_fancy_upsampling: False" in str(found.spec)

@@ -27,6 +27,7 @@ def block(arm, number=1, phase="round", rate=1000.0, cpu=2.0, jobs=1, gpus=None,
         "waits_s": [seconds / 10] * 10,
         "epoch_starts": [0, 5],
         "device": "cpu",
+        "decodes": f"{arm} decodes on the CPU",
         "pinned_mib": None,
     } | other
     samples = [

@@ -11,7 +11,7 @@ from dali_pipes.benchmark.figures import result_figures
 
 def made_result(rate=1000.0, **work):
     blocks = [*(block("torch", number) for number in range(1, 6)), *(block("dali", number, rate=rate) for number in range(1, 6))]
-    found = result_figures(blocks, ["torch", "dali"], "torch", None)
+    found = result_figures(blocks, ["torch", "dali"], "torch")
     arms = {arm: {"failed": None, "skipped": None} | figures for arm, figures in found["arms"].items()}
     work = {
         "batch_size": 64,

@@ -81,7 +81,7 @@ def test_rounds_with_a_control_then_ratios(made_up, run, tmp_path):
     assert result["baseline"] == "torch" and result["control"]["holds"]
     ratio = result["arms"]["dali_cpu"]["ratio"]["images_per_s"]
     assert ratio["claim"] == "more" and ratio["low"] < 2 < ratio["high"] and ratio["high"] - ratio["low"] < 0.02
-    assert result["planning"]["images_per_s"]["estimate"] == pytest.approx(1 / 1.01, abs=0.01)
+    assert result["planning"][0]["images_per_s"]["estimate"] == pytest.approx(1 / 1.01, abs=0.01)
     assert result["arms"]["torch"]["share_of_ceiling"] == pytest.approx(500 / 9000, rel=0.01)
     assert "dali_cpu is faster than torch: 2.00" in told
     (folder,) = (tmp_path / "runs").iterdir()
@@ -118,7 +118,7 @@ def test_an_arm_that_raises_is_a_failure_and_never_a_rate(made_up, run, when):
     assert told.count("dali_cpu FAILED and has no figures: arm dali_cpu: the file is broken") == 1
     assert made_up.ran[-1][1] == 6 and ("round", 6, "dali_cpu") not in made_up.ran
     assert result["arms"]["dali_native"]["ratio"]["images_per_s"]["claim"] == "more"
-    assert result["planning"] is None
+    assert result["planning"] == []
 
 
 def test_a_failing_baseline_leaves_no_ratio(made_up, run):

@@ -1,4 +1,4 @@
-"""A check in a process of its own: a driver or a library that crashes or hangs there ends that process only."""
+"""A function called in a process of its own: a driver or a library that crashes or hangs there ends that process only."""
 
 import contextlib
 import importlib
@@ -9,35 +9,44 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
-
-from dali_pipes.doctor.finding import Finding
+from typing import Any, NamedTuple
 
 _KILLED_AFTER_S = 5  # a process that hangs in the driver cannot even be killed
 
 
 class ChildError(Exception):
-    """The check gave no finding; the text says what became of it."""
+    """The function gave no answer; the text says what became of it."""
 
 
-def in_child(check: str, limit_s: float) -> Finding:
-    """What a check, "module:function", finds in a process that may take `limit_s` seconds; the module is imported there only.
+class Answer(NamedTuple):
+    """What the function returned, as JSON has it, and what the process wrote to stderr and stdout."""
+
+    value: Any
+    output: str
+
+
+def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
+    """Calls "module:function" in a process that may take `limit_s` seconds; the module is imported there only.
+
+    Args:
+        arguments: that JSON can hold.
 
     Raises:
         ChildError: it raised, crashed, or had not ended by then.
     """
-    command = [sys.executable, "-P", "-m", __name__, check]
-    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+", errors="replace") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=errors)
+    command = [sys.executable, "-P", "-m", __name__, function, json.dumps(arguments)]
+    with tempfile.TemporaryFile("w+") as answers, tempfile.TemporaryFile("w+", errors="replace") as errors:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answers, stderr=errors)
         status = _wait(process, limit_s)
-        told.seek(0)
+        answers.seek(0)
         errors.seek(0)
-        answer, last_words = told.read(), errors.read().strip().splitlines()[-1:]
+        answer, output = answers.read(), errors.read()
     if not answer:
-        raise ChildError("; ".join([f"crashed: its process ended with {status}", *last_words]))
+        raise ChildError("; ".join([f"crashed: its process ended with {status}", *output.strip().splitlines()[-1:]]))
     found = json.loads(answer)
     if "error" in found:
         raise ChildError(found["error"])
-    return Finding(**found)
+    return Answer(found["value"], output)
 
 
 def _wait(process: subprocess.Popen, limit_s: float) -> str:
@@ -59,16 +68,16 @@ def explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
-def main(check: str) -> None:
-    module, name = check.split(":")
+def main(function: str, arguments: str) -> None:
+    module, name = function.split(":")
     with open(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # what libraries print does not belong to the answer
         try:
-            found = asdict(getattr(importlib.import_module(module), name)())
+            found = {"value": getattr(importlib.import_module(module), name)(*json.loads(arguments))}
         except Exception as error:
             found = {"error": explain(error)}
-        json.dump(found, answer)
+        json.dump(found, answer, default=asdict)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,0 +1,166 @@
+"""How DALI decodes: only the planned region of each image, or whole images that are cropped afterwards; one table of known faults.
+
+The versions that decide are read from the libraries that DALI loads, which needs no GPU. docs/gpu-path.md has the sources.
+"""
+
+import ctypes
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from dali_pipes.config import DaliConfig
+from dali_pipes.errors import ConfigError
+from dali_pipes.transforms import Transform
+
+log = logging.getLogger(__name__)
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Of what decodes for DALI; (0, 0, 0): unknown, and taken for one that has every fault."""
+
+    nvimgcodec: Version
+    nvjpeg: Version
+
+    def __str__(self) -> str:
+        named = {"nvImageCodec": self.nvimgcodec, "nvJPEG": self.nvjpeg}
+        return ", ".join(f"{name} {'.'.join(map(str, version)) if any(version) else '?'}" for name, version in named.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong when regions are decoded on a GPU.
+
+    Attributes:
+        what: with its source.
+        applies: to these versions with these options.
+        way_out: an option that avoids it; "": there is none.
+    """
+
+    what: str
+    applies: Callable[[Versions, DaliConfig, Transform], bool]
+    way_out: str = ""
+
+
+FAULTS = (
+    Fault(
+        "regions fail or end the process (nvImageCodec issue 55)",
+        lambda versions, config, transform: versions.nvimgcodec == (0, 9, 0) or not any(versions.nvimgcodec),
+    ),
+    Fault(
+        "regions of chroma-subsampled JPEGs are decoded on the CPU while jpeg_fancy_upsampling is on and nvJPEG older than 13.2 "
+        "(nvImageCodec 0.9, extensions/nvjpeg: ROI decode with fancy upsampling)",
+        lambda versions, config, transform: (
+            config.jpeg_fancy_upsampling and versions.nvimgcodec >= (0, 9, 0) and versions.nvjpeg < (13, 2, 0)
+        ),
+        "loader.jpeg_fancy_upsampling=false, with other pixels",
+    ),
+    Fault(
+        "regions of images that EXIF turns are refused (DALI pull request 6344)",
+        lambda versions, config, transform: transform.exif == "apply" and versions.nvimgcodec < (0, 9, 0),
+        "transform.exif=ignore",
+    ),
+)
+EDGE = "the outermost pixel of an image's edge may be wrong while nvJPEG is older than 13.2"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """
+    Attributes:
+        region: decode the planned window only; else the whole image, out of which the window is cut.
+        why: one line.
+    """
+
+    region: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"{'planned regions only' if self.region else 'whole images, then cropped'}: {self.why}"
+
+
+def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None) -> Decoding:
+    """What `config.decode` comes to with the libraries that are installed.
+
+    Args:
+        probe: tries regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
+
+    Raises:
+        ConfigError: decode=region where a fault of the table applies.
+    """
+    if not on_gpu:
+        return Decoding(config.decode != "whole", "on the CPU either gives the same pixels")
+    if config.decode == "whole":
+        return Decoding(False, "decode=whole")
+    versions = installed_versions()
+    faults = [fault for fault in FAULTS if fault.applies(versions, config, transform)]
+    known = "; ".join(fault.what for fault in faults)
+    match config.decode:
+        case "force_region":
+            if faults:
+                log.warning("decode=force_region with %s, where %s", versions, known)
+            return Decoding(True, f"decode=force_region, {versions}{f', though {known}' if faults else ''}")
+        case "probe" if probe:
+            wrong = probe()
+            return Decoding(not wrong, f"{versions}; regions tried on this GPU: {wrong or 'equal to whole images'}")
+        case "region" if faults:
+            ways = [fault.way_out for fault in faults if fault.way_out] if all(fault.way_out for fault in faults) else []
+            raise ConfigError(
+                f"loader.decode=region with {versions}: {known}. Leave it at auto, or take loader.decode=whole"
+                f"{''.join(f', or {way}' for way in ways)}; loader.decode=force_region tries it all the same"
+            )
+    if faults:
+        return Decoding(False, f"{versions}: {known}")
+    edge = config.jpeg_fancy_upsampling and versions.nvjpeg < (13, 2, 0)
+    return Decoding(True, f"{versions} decode regions on the GPU{f', where {EDGE}' if edge else ''}")
+
+
+@lru_cache
+def installed_versions() -> Versions:
+    """As the libraries themselves say."""
+    return Versions(_nvimgcodec_version(), _nvjpeg_version())
+
+
+class _Properties(ctypes.Structure):
+    """nvimgcodecProperties_t of nvimgcodec.h; its type has the number 1."""
+
+    _fields_ = (
+        ("struct_type", ctypes.c_int),
+        ("struct_size", ctypes.c_size_t),
+        ("struct_next", ctypes.c_void_p),
+        ("version", ctypes.c_uint32),
+        ("cudart_version", ctypes.c_uint32),
+    )
+
+
+def _nvimgcodec_version() -> Version:
+    for library in _libraries("nvimgcodec/libnvimgcodec.so*"):
+        found = _Properties(struct_type=1, struct_size=ctypes.sizeof(_Properties))
+        if library.nvimgcodecGetProperties(ctypes.byref(found)) == 0:
+            return found.version // 1000, found.version % 1000 // 100, found.version % 100
+    return 0, 0, 0
+
+
+def _nvjpeg_version() -> Version:
+    for library in _libraries("nvjpeg/lib/libnvjpeg.so*", "cu*/lib/libnvjpeg.so*"):
+        numbers = [ctypes.c_int() for _ in range(3)]
+        if not any(library.nvjpegGetProperty(place, ctypes.byref(number)) for place, number in enumerate(numbers)):
+            major, minor, patch = (number.value for number in numbers)
+            return major, minor, patch
+    return 0, 0, 0
+
+
+def _libraries(*patterns: str) -> Iterator[ctypes.CDLL]:
+    """Of NVIDIA's wheels, which all lie in the package `nvidia`."""
+    spec = find_spec("nvidia")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in sorted(path for pattern in patterns for path in Path(folder).glob(pattern)):
+            try:
+                yield ctypes.CDLL(str(path))
+            except OSError as error:
+                log.debug("%s: %s", path, error)

@@ -1,0 +1,112 @@
+"""DALI's decoding, tried before it is trusted: with a loader's own options, against the CPU's pixels, in a process of its own."""
+
+import re
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from dali_pipes.child import ChildError, in_child
+from dali_pipes.config import DaliConfig
+from dali_pipes.manifest import Manifest
+
+IMAGES = 500  # at most
+LIMIT_S = 120.0
+# mean |difference| of an image, of 255
+CLOSE = 1.0  # rounding
+FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
+
+_MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
+_LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it declines goes to the CPU
+_HARMLESS = "Fancy upsampling enabled"
+
+
+class Message(NamedTuple):
+    """What nvImageCodec said of a sample: how grave it is, which decoder, and the text."""
+
+    severity: str
+    decoder: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What decoding `images` came to.
+
+    Attributes:
+        mean: |difference| from the CPU's pixels, of 255, over all images.
+        far: names of images that differ by more than the bound, with their mean |difference|.
+        refused: names of images that only the CPU decodes.
+        accepted: names of images that the CPU refuses and this does not.
+        cpu_ms, cpu_ms_on_cpu: CPU time of an image, with these options and with those of a loader on the CPU.
+        nvjpg, sm: highest use of the JPEG engines and of the multiprocessors, 0 to 1; None: unknown.
+        fallbacks: what nvImageCodec said of images that it decoded on the CPU, and how often.
+    """
+
+    images: int
+    mean: float
+    far: dict[str, float]
+    refused: list[str]
+    accepted: list[str]
+    cpu_ms: float
+    cpu_ms_on_cpu: float
+    nvjpg: float | None
+    sm: float | None
+    fallbacks: dict[str, int]
+
+    def faults(self) -> list[str]:
+        """Each in a few words; none: everything is as on the CPU, only elsewhere."""
+        found = []
+        if self.fallbacks:
+            text, count = max(self.fallbacks.items(), key=lambda one: one[1])
+            found.append(f"decoded on the CPU, {count} × nvImageCodec: {text}")
+        if self.far:
+            name, mean = max(self.far.items(), key=lambda one: one[1])
+            found.append(f"{len(self.far)} of {self.images} images have other pixels than on the CPU, {name} by {mean:.1f} of 255")
+        if self.refused:
+            found.append(f"{len(self.refused)} images are refused that the CPU decodes, such as {self.refused[0]}")
+        if self.accepted:
+            found.append(f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as {self.accepted[0]}")
+        return found
+
+
+def try_regions(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: torch.device) -> str:
+    """What is wrong with decoding regions of these images on this GPU, in one line; "": nothing."""
+    try:
+        return "; ".join(probe(manifest, exif, replace(config, decode="force_region"), batch_size, device).faults())
+    except ChildError as error:
+        return str(error)
+
+
+def probe(
+    manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: torch.device, limit_s: float = LIMIT_S
+) -> Probed:
+    """Decodes random windows of at most `IMAGES` images from all over the manifest, twice, and compares them image by image.
+
+    Args:
+        exif: as in a transform.
+
+    Raises:
+        ChildError: the process crashed, hung, or raised; the text says which.
+    """
+    ids = np.unique(np.linspace(0, len(manifest) - 1, IMAGES).astype(np.int64))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "images.parquet")
+        manifest.subset(ids).save(file)
+        job = str(file), exif, asdict(config), batch_size, str(device)
+        found, output = in_child("dali_pipes.decode_compare:compare", limit_s, *job)
+    return Probed(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
+
+
+def messages(output: str) -> list[Message]:
+    """What nvImageCodec wrote to stderr (src/default_debug_messenger.h): severity, decoder, text; colors are left out."""
+    return [Message(*found) for found in _MESSAGE.findall(output)]
+
+
+def cpu_fallbacks(found: list[Message]) -> list[str]:
+    """The reasons for which images were not decoded on the GPU."""
+    return [each.text for each in found if each.decoder == _LAST_ON_GPU and not each.text.startswith(_HARMLESS)]

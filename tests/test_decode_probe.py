@@ -1,0 +1,108 @@
+"""The probe of decoding, on the CPU; and what nvImageCodec says, in its own words."""
+
+import io
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import dali_pipes as dp
+from dali_pipes.decode_probe import Message, Probed, cpu_fallbacks, messages, probe, try_regions
+
+CPU = torch.device("cpu")
+GATED = (
+    "ROI decode with fancy upsampling may produce wrong results on image edge (1 pixel wide) with nvJPEG < 13.2 "
+    "(available in CTK 13.3). To enable anyway, set enable_roi_fancy_upsampling=1"
+)  # nvImageCodec 0.9.0, extensions/libnvjpeg_ext.so
+LINE = "\x1b[33m[WARNING] \x1b[0m[{decoder}] {text}\n"  # src/default_debug_messenger.h
+FINE = {"images": 9, "mean": 0.1, "far": {}, "refused": [], "accepted": [], "cpu_ms": 1.0, "cpu_ms_on_cpu": 2.0}
+FINE |= {"nvjpg": None, "sm": None, "fallbacks": {}}
+
+
+def test_a_real_warning_of_nvimagecodec_is_read(tmp_path):
+    """Its decoder for the CPU, asked for a region outside of the image, warns as the others do."""
+    file = io.BytesIO()
+    Image.new("RGB", (64, 48)).save(file, "JPEG")
+    (tmp_path / "a.jpg").write_bytes(file.getvalue())
+    code = """
+import sys
+from nvidia import nvimgcodec
+stream = nvimgcodec.CodeStream(sys.argv[1]).get_sub_code_stream(region=nvimgcodec.Region(0, 0, 400, 400))
+nvimgcodec.Decoder(device_id=-99999, backends=[nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]).decode(stream)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.jpg")], capture_output=True, text=True, check=False)
+    found = messages(done.stderr)
+    assert found and {each.severity for each in found} <= {"WARNING", "ERROR"}, done.stderr
+    assert len(found) == done.stderr.count("[WARNING]") + done.stderr.count("[ERROR]")
+    assert all(each.decoder and each.text and "\x1b" not in each.text for each in found)
+
+
+def test_what_goes_to_the_cpu_is_what_the_last_decoder_on_the_gpu_declines():
+    output = "something else\n" + "".join(
+        LINE.format(decoder=decoder, text=text)
+        for decoder, text in [
+            ("nvjpeg_hw_decoder", GATED),
+            ("nvjpeg_cuda_decoder", GATED),
+            ("nvjpeg_cuda_decoder", GATED),
+            ("nvjpeg_cuda_decoder", "Fancy upsampling enabled; performance may be worse compared to simple upsampling"),
+        ]
+    )
+    assert messages(output)[0] == Message("WARNING", "nvjpeg_hw_decoder", GATED)
+    assert cpu_fallbacks(messages(output)) == [GATED, GATED]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({}, None),
+        ({"fallbacks": {GATED: 7}}, f"decoded on the CPU, 7 × nvImageCodec: {GATED}"),
+        ({"far": {"a.jpg": 2.0, "b.jpg": 30.0}}, "2 of 9 images have other pixels than on the CPU, b.jpg by 30.0 of 255"),
+        ({"refused": ["a.jpg"]}, "1 images are refused that the CPU decodes, such as a.jpg"),
+        ({"accepted": ["a.jpg", "b.jpg"]}, "2 damaged images are delivered that the CPU refuses, such as a.jpg"),
+    ],
+)
+def test_each_fault_is_named(change, fault):
+    assert Probed(**FINE | change).faults() == ([fault] if fault else [])
+
+
+def test_the_cpu_against_itself(image_folder, tmp_path):
+    """In a process of its own, with a damaged file among them, which both refuse."""
+    shutil.copytree(image_folder, tmp_path / "images")
+    damaged = next((tmp_path / "images").rglob("003.jpg"))
+    damaged.write_bytes(damaged.read_bytes()[:-900])
+    manifest = dp.Manifest.scan(tmp_path / "images", progress=False)
+    found = probe(manifest, "ignore", dp.DaliConfig(device="cpu"), 16, CPU)
+    assert found.images == len(manifest) - 1 and found.mean == 0 and found.faults() == []
+    assert found.cpu_ms > 0 and found.cpu_ms_on_cpu > 0 and found.nvjpg is None
+
+
+def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
+    from dali_pipes import decode_compare
+
+    real = decode_compare._decoded
+
+    def swapped(manifest, exif, config, batch_size, device, use=None):
+        pixels, cpu_ms, bad = real(manifest, exif, config, batch_size, device, use)
+        if config.num_threads == 1:
+            pixels[3] = np.roll(pixels[3], 9, axis=1)
+            bad = {"lost.jpg"}
+        return pixels, cpu_ms, bad
+
+    monkeypatch.setattr(decode_compare, "_decoded", swapped)
+    job = {"device": "cpu", "num_threads": 1}
+    file = str(manifest.root) + "/../probed.parquet"
+    manifest.save(file)
+    found = decode_compare.compare(file, "ignore", job, 8, "cpu")
+    assert list(found["far"]) == [manifest.name(3)] and found["refused"] == ["lost.jpg"]
+
+
+def test_a_probe_that_fails_is_an_answer(manifest):
+    """On a machine without a GPU the child fails as it would where the driver is broken."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    wrong = try_regions(manifest, "ignore", dp.DaliConfig(device="gpu"), 8, torch.device("cuda", 0))
+    assert wrong.startswith("RuntimeError: Found no NVIDIA driver")
