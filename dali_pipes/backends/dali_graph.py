@@ -59,11 +59,10 @@ def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any
     image = fn.resize(image, size=output if inputs.resize is None else inputs.resize, antialias=True)
     if inputs.crop is not None:
         image = fn.slice(image, start=inputs.crop, shape=output, axes=[0, 1], out_of_bounds_policy="pad")
-    if not inputs.slots:
-        return _erase(normalize(image, inputs.flip, transform, device), inputs)
-    image = fn.flip(image, horizontal=inputs.flip)
-    image = augment(image, inputs.slots, transform.size, device)
-    return _erase(normalize(image, 0, transform, device), inputs)
+    flip: DataNode | int = inputs.flip
+    if inputs.slots:
+        image, flip = augment(fn.flip(image, horizontal=flip), inputs.slots, transform.size, device), 0
+    return erase(normalize(image, flip, transform, device), inputs, output_type(transform, device))
 
 
 def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
@@ -94,14 +93,18 @@ def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, in
     return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 
 
+def output_type(transform: Transform, device: str) -> types.DALIDataType:
+    """What the graph puts out."""
+    # fp16 from DALI's CPU operator takes 2.7 times as long as fp32; the batch is cast afterwards
+    return _DTYPES["fp32" if device == "cpu" and transform.dtype == "fp16" else transform.dtype]
+
+
 def normalize(image: DataNode, flip: DataNode | int, transform: Transform, device: str) -> DataNode:
     """Flip, normalization, cast and layout in one operator."""
-    # fp16 from DALI's CPU operator takes 2.7 times as long as fp32; the batch is cast afterwards
-    dtype = "fp32" if device == "cpu" and transform.dtype == "fp16" else transform.dtype
     raw = transform.dtype == "uint8"
     return fn.crop_mirror_normalize(
         image,
-        dtype=_DTYPES[dtype],
+        dtype=output_type(transform, device),
         output_layout="HWC" if transform.memory_format == "channels_last" else "CHW",
         mean=[0.0] * 3 if raw else [255 * value for value in transform.mean],
         std=[1.0] * 3 if raw else [255 * value for value in transform.std],
@@ -109,10 +112,18 @@ def normalize(image: DataNode, flip: DataNode | int, transform: Transform, devic
     )
 
 
-def _erase(image: DataNode, inputs: PlanInputs) -> DataNode:
+def erase(image: DataNode, inputs: PlanInputs, dtype: types.DALIDataType) -> DataNode:
+    """Zeros in the region; `dtype` is that of the image.
+
+    DALI's GPU operator has no float16, though the CPU's has: ERASE_SUPPORTED_TYPES in its dali/operators/generic/erase/erase.cu and
+    erase.cc. Zero bits are 0 in float16 and in int16, and reinterpreting copies nothing (`Reshape::SetupImpl`, generic/reshape.cc).
+    """
     if inputs.erased is None:
         return image
-    return fn.erase(image, anchor=inputs.erased, shape=inputs.erased_shape, axis_names="HW", fill_value=0)
+    half = dtype == types.DALIDataType.FLOAT16
+    bits = fn.reinterpret(image, dtype=types.DALIDataType.INT16) if half else image
+    bits = fn.erase(bits, anchor=inputs.erased, shape=inputs.erased_shape, axis_names="HW", fill_value=0)
+    return fn.reinterpret(bits, dtype=dtype) if half else bits
 
 
 def _check_header(encoded: DataNode, source: DataNode, transform: Transform) -> DataNode:

@@ -99,6 +99,16 @@ def test_augmentation_happens_on_the_gpu(manifest, policy):
     assert {"Flip", "Erase", "CropMirrorNormalize", "Resize"} <= on_gpu
 
 
+def test_float16_is_erased_on_the_gpu_and_nothing_is_added_on_the_cpu(manifest):
+    """DALI's GPU operator erases no float16, so the graph erases int16: test_dali_kernels.py."""
+    found = {}
+    for dtype in ("fp32", "fp16"):
+        images = gpu_pipeline(manifest, dp.TrainTransform(dtype=dtype, augment=["RandomErasing"]))._graph_outputs[0]
+        assert images.device == "gpu"
+        found[dtype] = [(device(operator), kind(operator)) for operator in [images.source, *upstream(images.source)]]
+    assert sorted(found["fp16"]) == sorted([*found["fp32"], *[("gpu", "Reinterpret")] * 2])
+
+
 def test_out_of_shards_the_bytes_come_in_with_the_plan(manifest, tmp_path):
     shards = dp.Manifest.open(tar_shards(manifest, tmp_path), progress=False)
     pipeline = gpu_pipeline(shards, dp.TrainTransform())
