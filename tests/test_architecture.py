@@ -67,9 +67,13 @@ ALLOWED = {
         "plan",
         "storage",
     },
+    "child": set(),
+    "decode_probe": {"child", "config", "manifest"},
+    "decode_compare": {"config", "decode_probe", "loader", "manifest", "nvml", "transforms"},
     "doctor": {
         *{
             "benchmark",
+            "child",
             "config",
             "cpus",
             "demo",
@@ -98,6 +102,7 @@ ALLOWED = {
         "batch",
         "blame",
         "config",
+        "decode_probe",
         "errors",
         "lookup",
         "manifest",

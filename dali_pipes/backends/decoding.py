@@ -32,6 +32,11 @@ class Versions:
         return ", ".join(f"{name} {'.'.join(map(str, version)) if any(version) else '?'}" for name, version in named.items())
 
 
+# nvImageCodec refuses regions of chroma-subsampled JPEGs on the GPU with fancy upsampling, from this version of it on until that of
+# nvJPEG (setDecodeParams in its extensions/nvjpeg/hw_decoder.cpp; 0.8.0 has nothing of it).
+GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that goes wrong when regions are decoded on a GPU.
@@ -54,9 +59,9 @@ FAULTS = (
     ),
     Fault(
         "regions of chroma-subsampled JPEGs are decoded on the CPU while jpeg_fancy_upsampling is on and nvJPEG older than 13.2 "
-        "(nvImageCodec 0.9, extensions/nvjpeg: ROI decode with fancy upsampling)",
+        "(nvImageCodec since 0.9, extensions/nvjpeg)",
         lambda versions, config, transform: (
-            config.jpeg_fancy_upsampling and versions.nvimgcodec >= (0, 9, 0) and versions.nvjpeg < (13, 2, 0)
+            config.jpeg_fancy_upsampling and versions.nvimgcodec >= GATED_SINCE and versions.nvjpeg < GATED_UNTIL_NVJPEG
         ),
         "loader.jpeg_fancy_upsampling=false, with other pixels",
     ),
@@ -116,7 +121,7 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
             )
     if faults:
         return Decoding(False, f"{versions}: {known}")
-    edge = config.jpeg_fancy_upsampling and versions.nvjpeg < (13, 2, 0)
+    edge = config.jpeg_fancy_upsampling and versions.nvjpeg < GATED_UNTIL_NVJPEG
     return Decoding(True, f"{versions} decode regions on the GPU{f', where {EDGE}' if edge else ''}")
 
 

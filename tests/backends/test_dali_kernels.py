@@ -13,9 +13,10 @@ from nvidia.dali import fn, pipeline_def, types
 
 import dali_pipes as dp
 from dali_pipes.augment.augmenter import POLICIES
-from dali_pipes.backends import dali_graph, dali_native
+from dali_pipes.backends import dali_graph
 from dali_pipes.backends.dali import DaliBackend
 from dali_pipes.backends.dali_graph import PlanInputs, erase
+from dali_pipes.backends.dali_native import DaliNativeBackend
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.doctor import decode as doctor
 
@@ -51,7 +52,7 @@ def nothing_is_lacking(found: set[Use]):
 def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
     shards = dp.Manifest.open(tar_shards(manifest, tmp_path), progress=False)
     found = set()
-    for images, decode, form in product((manifest, shards), ("whole", "region"), FORMS):
+    for images, decode, form in product((manifest, shards), ("whole", "force_region"), FORMS):
         found |= used(images, dp.EvalTransform(**form), decode)
         for kind, augment in product((dp.TrainTransform, dp.PaddedCropTransform), AFTER):
             found |= used(images, kind(**form, augment=augment), decode)
@@ -77,10 +78,12 @@ def graph(definition, *args):
 
 def test_dalis_own_graph_has_its_kernels(manifest):
     found = set()
-    for form in FORMS:
-        pipeline = graph(dali_native._native_pipeline, manifest, dp.TrainTransform(**form), DaliNativeConfig(device="gpu"))
+    for form, decode in product(FORMS, ("whole", "force_region")):
+        config, device = DaliNativeConfig(device="gpu", decode=decode), torch.device("cuda", 0)
+        pipeline = DaliNativeBackend(manifest, dp.TrainTransform(**form), config, 8, device).pipeline()
+        pipeline._build_graph()
         found |= uses(pipeline)
-    assert "decoders__ImageRandomCrop" in {use.operator for use in found}
+    assert {"decoders__ImageRandomCrop", "decoders__Image", "RandomResizedCrop"} <= {use.operator for use in found}
     nothing_is_lacking(found)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from nvidia import nvimgcodec
 
-# By version: the nvJPEG from which on the GPU decodes regions of chroma-subsampled JPEGs with fancy upsampling; None: any.
-NVJPEG_FOR_FANCY_REGIONS = {"0.8.0": None, "0.9.0": "13.2"}
+from dali_pipes.backends.decoding import GATED_SINCE, GATED_UNTIL_NVJPEG, installed_versions
+
+READ = {(0, 8, 0), (0, 9, 0)}  # versions whose sources were read for the table of known faults
 
 GATE = re.compile(rb"ROI decode with fancy upsampling[^\0]* with nvJPEG < ([0-9.]+[0-9])")
 OPTION = b"enable_roi_fancy_upsampling"
@@ -22,12 +23,13 @@ def rule_of(library: bytes) -> str | None:
 
 def test_regions_are_gated_as_this_package_believes():
     (library,) = (Path(nvimgcodec.__file__).parent / "extensions").glob("libnvjpeg_ext.so.*")
-    rule = rule_of(library.read_bytes())
-    assert nvimgcodec.__version__ in NVJPEG_FOR_FANCY_REGIONS, (
-        f"nvImageCodec {nvimgcodec.__version__} is new here, and its gate on regions with fancy upsampling asks for nvJPEG {rule}: "
-        "read again where its extensions/nvjpeg/hw_decoder.cpp and cuda_decoder.cpp set ROI_UNSUPPORTED, then extend the table"
+    rule, version = rule_of(library.read_bytes()), installed_versions().nvimgcodec
+    assert version in READ, (
+        f"nvImageCodec {version} is new here, and its gate on regions with fancy upsampling asks for nvJPEG {rule}: read again "
+        "where its extensions/nvjpeg/hw_decoder.cpp and cuda_decoder.cpp set ROI_UNSUPPORTED, then look at decoding.FAULTS"
     )
-    assert rule == NVJPEG_FOR_FANCY_REGIONS[nvimgcodec.__version__]
+    major, minor, _ = GATED_UNTIL_NVJPEG
+    assert rule == (f"{major}.{minor}" if version >= GATED_SINCE else None)
 
 
 def test_the_rule_is_read_out_of_the_library():
