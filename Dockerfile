@@ -5,9 +5,12 @@
 # BASE_IMAGE is any Debian with Python 3.11 to 3.13 as python3, venv and ca-certificates. A tag moves: to build the same image again, pin
 # the digest that `docker buildx imagetools inspect python:3.12-slim-bookworm` prints, --build-arg BASE_IMAGE=python:3.12-slim-bookworm@sha256:…
 ARG BASE_IMAGE=python:3.12-slim-bookworm
+# The packages, requirements/LOCK.txt: CUDA 12, or CUDA 13 with --build-arg LOCK=train-cu13.
+ARG LOCK=train
 
 # What the packages are installed with; nothing of it ends in the image but tini.
 FROM ${BASE_IMAGE} AS kit
+ARG LOCK
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
@@ -22,7 +25,8 @@ RUN --mount=type=secret,id=index --mount=type=secret,id=ca,target=/etc/ssl/certs
     python3 -m venv /venv; \
     /venv/bin/pip install --no-cache-dir --require-hashes --requirement /kit/uv.txt; \
     cp /venv/bin/uv /usr/bin/tini-static /kit/
-COPY requirements/build.txt requirements/train.txt scripts/container/slim.py /kit/
+COPY requirements/build.txt scripts/container/slim.py /kit/
+COPY requirements/${LOCK}.txt /kit/lock.txt
 
 # The code, laid out as in a checkout.
 FROM kit AS code
@@ -53,7 +57,7 @@ RUN --mount=type=bind,from=kit,source=/kit,target=/mnt \
     export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt UV_CACHE_DIR=/srv UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never; \
     if [ -f /run/lock/index ]; then source /run/lock/index; fi; \
     /mnt/uv venv --python python3 /opt/venv; \
-    /mnt/uv pip install --python /opt/venv --require-hashes --build-constraints /mnt/build.txt --requirement /mnt/train.txt; \
+    /mnt/uv pip install --python /opt/venv --require-hashes --build-constraints /mnt/build.txt --requirement /mnt/lock.txt; \
     rm /opt/venv/.lock; \
     python3 /mnt/slim.py /opt/venv; \
     python3 -m compileall -q -j 0 /opt/venv/lib

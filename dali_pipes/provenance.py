@@ -15,7 +15,8 @@ import torch
 from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
 
-PACKAGES = ["dali_pipes", "nvidia-dali-cuda120", "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
+DALI = ["nvidia-dali-cuda120", "nvidia-dali-cuda130"]
+PACKAGES = ["dali_pipes", *DALI, "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
 
 
 def provenance(manifest: Manifest, overrides: list[str]) -> dict[str, Any]:

@@ -7,11 +7,21 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:$PWD/.venv/bin
 
-lock() {
+compile() {
   local out=requirements/$1.txt
   shift
   uv pip compile "$@" --output-file "$out" --universal --python-version 3.11 --generate-hashes \
-    --upgrade --quiet --no-emit-index-url --custom-compile-command "bash scripts/lock.sh"
+    --quiet --no-emit-index-url --custom-compile-command "bash scripts/lock.sh"
+}
+
+lock() { compile "$@" --upgrade; }
+
+# NAME-VARIANT.txt is NAME.txt but for what requirements/VARIANT.in replaces, and what follows from that.
+lock_variant() {
+  local name=$1 variant=$2
+  shift 2
+  cp "requirements/$name.txt" "requirements/$name-$variant.txt"
+  compile "$name-$variant" pyproject.toml "requirements/$variant.in" --overrides "requirements/$variant.in" "$@"
 }
 
 lock uv - <<<uv
@@ -21,3 +31,7 @@ lock base pyproject.toml --constraints requirements/constraints.in
 for extra in dev train tf s3 cluster; do
   lock "$extra" pyproject.toml --extra "$extra" --constraints requirements/base.txt
 done
+
+lock_variant base cu13
+lock_variant train cu13 --extra train
+lock_variant dev cu13 --extra dev

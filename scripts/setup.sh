@@ -1,4 +1,6 @@
 # Sourced by the other scripts: makes .venv with the hash-locked packages of requirements/$1.txt, if it is not there yet.
+#   bash scripts/setup.sh train             # CUDA 12, into .venv; base without a name
+#   bash scripts/setup.sh train-cu13        # CUDA 13, into .venv-cu13: a lock NAME-VARIANT goes into .venv-VARIANT
 # Needs Python 3.11 or newer and nothing else. PYTHON names the interpreter to use.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,19 +17,32 @@ find_python() {
   return 2
 }
 
+# The folder of a lock's packages: .venv of dev, .venv-cu13 of dev-cu13.
+environment() {
+  case $1 in
+    *-*) echo ".venv-${1#*-}" ;;
+    *) echo .venv ;;
+  esac
+}
+
 setup() {
-  local lock=requirements/$1.txt stamp=.venv/.installed-$1
+  local lock=requirements/$1.txt venv stamp python
+  if [ ! -f "$lock" ]; then
+    echo "error: there is no $lock; take the name of a lock in requirements/: base, train, train-cu13, …" >&2
+    exit 2
+  fi
+  venv=$(environment "$1")
+  stamp=$venv/.installed-$1
   if [ -f "$stamp" ] && cmp -s <(cat "$lock" pyproject.toml) "$stamp"; then
     return
   fi
-  local python
   python=$(find_python) || exit 2
-  echo "Setting up .venv with $("$python" --version) (about 9 GB, most of it CUDA libraries; once)" >&2
-  [ -x .venv/bin/python ] || "$python" -m venv .venv
-  .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
-  export VIRTUAL_ENV=$PWD/.venv
-  .venv/bin/uv pip install --quiet --require-hashes --build-constraints requirements/build.txt --requirement "$lock"
-  .venv/bin/uv pip install --quiet --no-deps --build-constraints requirements/build.txt --editable .
+  echo "Setting up $venv with $("$python" --version) (about 9 GB, most of it CUDA libraries; once)" >&2
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
+  export VIRTUAL_ENV=$PWD/$venv
+  "$venv/bin/uv" pip install --quiet --require-hashes --build-constraints requirements/build.txt --requirement "$lock"
+  "$venv/bin/uv" pip install --quiet --no-deps --build-constraints requirements/build.txt --editable .
   cat "$lock" pyproject.toml >"$stamp"
 }
 

@@ -1,11 +1,31 @@
 #!/usr/bin/env bash
 # Everything that must hold before a change goes in: lint, format, types, tests. Further arguments go to pytest.
 #   bash scripts/test.sh -k plan
+#   bash scripts/test.sh cu13       # instead: the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
 # Tests that measure what the machine does run alone at the end, if no arguments are given: pytest -n 0 -m alone
 # Without a GPU the GPU tests are skipped; with FAIL_WITHOUT_CUDA=1 they fail instead.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-setup dev
-export PATH=$PWD/.venv/bin:$PATH
+
+# What other versions of DALI, nvImageCodec, PyTorch and CuPy could break.
+CONTRACTS=(
+  tests/backends/test_contract.py tests/backends/test_dali.py tests/backends/test_dali_graph.py tests/test_mixing_kernels.py
+  tests/test_provenance.py tests/doctor/test_doctor_software.py -k "not tfdata"
+)
+
+use() {
+  setup "$1"
+  PATH=$PWD/$(environment "$1")/bin:$PATH
+}
+
+case ${1:-} in
+  cu13)
+    use "dev-$1"
+    pytest "${CONTRACTS[@]}" "${@:2}"
+    exit
+    ;;
+esac
+
+use dev
 ruff check .
 ruff format --check .
 mypy

@@ -1,4 +1,4 @@
-"""The hash-locked requirements hold all that pyproject.toml asks for."""
+"""The hash-locked requirements hold all that pyproject.toml asks for, and one CUDA."""
 
 import re
 import tomllib
@@ -9,14 +9,46 @@ import pytest
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+CU13 = {"nvidia-dali-cuda120": "nvidia-dali-cuda130", "cupy-cuda12x": "cupy-cuda13x"}
 
 
 def package(requirement):
     return re.match(r"[\w-]+", requirement)[0].lower().replace("_", "-")
 
 
+def wanted(extra):
+    return {package(each) for each in PROJECT["dependencies"] + EXTRAS.get(extra, [])} - {"dali-pipes"}
+
+
+def locked(name):
+    """Package, version and marker of each line."""
+    return set(re.findall(r"^([\w.-]+)(==\S+.*)", (REPO / f"requirements/{name}.txt").read_text(), re.MULTILINE))
+
+
+def names(name):
+    return {package for package, _ in locked(name)}
+
+
 @pytest.mark.parametrize("extra", ["base", *EXTRAS])
 def test_a_lock_holds_every_direct_dependency(extra):
-    wanted = {package(each) for each in PROJECT["dependencies"] + EXTRAS.get(extra, [])} - {"dali-pipes"}
-    locked = set(re.findall(r"^([\w.-]+)==", (REPO / f"requirements/{extra}.txt").read_text(), re.MULTILINE))
-    assert wanted <= locked
+    assert wanted(extra) <= names(extra)
+
+
+@pytest.mark.parametrize("extra", ["base", "train", "dev"])
+def test_a_lock_for_cuda_13_holds_every_direct_dependency(extra):
+    assert {CU13.get(each, each) for each in wanted(extra)} <= names(f"{extra}-cu13")
+
+
+@pytest.mark.parametrize(("major", "suffix"), [(12, ""), (13, "-cu13")])
+@pytest.mark.parametrize("extra", ["base", "train", "dev"])
+def test_a_lock_holds_one_cuda(extra, major, suffix):
+    """DALI, nvImageCodec and CuPy say theirs in their names, and PyTorch by the toolkit that its wheel asks for."""
+    found = {package: re.search(r"-cu(?:da)?(\d\d)0?x?$", package) for package in names(extra + suffix)}
+    assert {int(match[1]) for match in found.values() if match} == {major}
+    (toolkit,) = [version for package, version in locked(extra + suffix) if package == "cuda-toolkit"]
+    assert toolkit.startswith(f"=={major}.")
+
+
+@pytest.mark.parametrize("extra", ["train", "dev"])
+def test_what_is_tested_on_cuda_13_is_what_is_installed(extra):
+    assert locked("base-cu13") <= locked(f"{extra}-cu13")

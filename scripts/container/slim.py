@@ -10,15 +10,17 @@ import shutil
 import sys
 from pathlib import Path
 
+# CUDA 12's wheels have a folder for each library, nvidia/cublas, and CUDA 13's one for all of them, nvidia/cu13.
 UNUSED = {
     "Triton, which torch.compile runs; it needs a C compiler, and the image has none": ["triton", "triton-*.dist-info"],
-    "cuSOLVER for several GPUs: nothing here is linked against it": ["nvidia/cusolver/lib/libcusolverMg.so.*"],
-    "a second build of NVRTC, which nothing here opens": ["nvidia/cuda_nvrtc/lib/*.alt.so.*"],
-    "C++ that cuda-bindings was generated into and has been compiled from": ["cuda/**/*.cpp", "cuda/**/*.pyx", "cuda/**/*.pxd"],
+    "cuSOLVER for several GPUs: nothing here is linked against it": ["nvidia/*/lib/libcusolverMg.so.*"],
+    "a second build of NVRTC, which nothing here opens": ["nvidia/*/lib/*.alt.so.*"],
+    # cpp, pyx and pxd; CUDA 13's has only the last
+    "C++ that cuda-bindings was generated into and has been compiled from": ["cuda/**/*.[cp][pyx][pxd]"],
     "headers for building extensions of PyTorch, DALI and Arrow": ["torch/include", "nvidia/dali/include", "pyarrow/include"],
     "headers of CUDA libraries; those of its runtime and of cuRAND stay for CuPy": [
-        *(f"nvidia/{library}/include" for library in ("cublas", "cudnn", "cufft", "cufile", "cusolver", "cusparse", "cusparselt")),
-        *(f"nvidia/{library}/include" for library in ("cuda_cupti", "nccl", "nvshmem", "nvimgcodec", "libnvcomp")),
+        *(f"nvidia/*/include/{library}*" for library in ("cublas", "cufft", "cufile", "cusolver", "cusparse", "cupti")),
+        *(f"nvidia/{library}/include" for library in ("cudnn", "cusparselt", "nccl", "nvshmem", "nvimgcodec", "libnvcomp")),
     ],
     "programs": ["torch/bin/protoc*", "nvidia/libnvcomp/bin"],
     "what code on the GPU would be linked with": ["nvidia/nvshmem/lib/*.a", "nvidia/nvshmem/lib/*.bc", "numpy/**/*.a"],

@@ -149,7 +149,7 @@ SETTINGS = [
         dp.DaliConfig(device="cpu", num_threads=1, prefetch_queue_depth=1),
         dp.DaliConfig(device="cpu", num_threads=3, prefetch_queue_depth=4),
     ),
-    (dp.TfDataConfig(num_threads=1), dp.TfDataConfig(num_threads=4)),
+    pytest.param(dp.TfDataConfig(num_threads=1), dp.TfDataConfig(num_threads=4), id="tfdata"),
     pytest.param(
         dp.DaliConfig(device="gpu", num_threads=1, prefetch_queue_depth=1),
         dp.DaliConfig(device="gpu", num_threads=3, prefetch_queue_depth=4),

@@ -42,7 +42,7 @@ def test_the_sbom_lists_what_the_lock_names_and_nothing_else(engine, image):
     assert {"libc6", "libstdc++6"} <= debian and not {"gcc", "g++", "build-essential"} & debian
 
 
-@pytest.mark.parametrize("name", ["train", "uv", "build", "container"])
+@pytest.mark.parametrize("name", ["train", "train-cu13", "uv", "build", "container"])
 def test_everything_that_the_build_installs_has_a_hash(name):
     assert len(locked(name)) > 0
 
