@@ -35,3 +35,4 @@ done
 lock_variant base cu13
 lock_variant train cu13 --extra train
 lock_variant dev cu13 --extra dev
+lock_variant dev dali24 --extra dev

@@ -194,6 +194,10 @@ def _equalize(source: str, output: str) -> list[str]:
     return [f"LutKernelGpu::{view}", f"LookupKernelGpu::{view}", "HistogramKernelGpu::Run("]
 
 
+def _resize(source: str, output: str) -> list[str]:
+    return [f"BatchedSeparableResampleKernel<2, float, {source}>", f"BatchedSeparableResampleKernel<2, {output}, float>"]
+
+
 # What each operator has to have been built for, by the C++ types of its first input and of its output. Images have 3 dimensions.
 _KERNELS: dict[str, Callable[[str, str], list[str]]] = {
     "Cast": lambda source, output: [f"BinSearchCastKernel<{output}, {source}>"],
@@ -208,10 +212,8 @@ _KERNELS: dict[str, Callable[[str, str], list[str]]] = {
     "GaussianBlur": lambda source, output: [f"GetGaussianBlurGpuImpl<{output}, {source}>"],
     "Reinterpret": _registered("Reshape"),
     "Reshape": _registered("Reshape"),
-    "Resize": lambda source, output: [
-        f"BatchedSeparableResampleKernel<2, float, {source}>",
-        f"BatchedSeparableResampleKernel<2, {output}, float>",
-    ],
+    "RandomResizedCrop": _resize,
+    "Resize": _resize,
     "Slice": lambda source, output: [f"SliceKernel<{output}, {source}, 3, {pad}>" for pad in ("false", "true")],
     "WarpAffine": lambda source, output: [
         f"BatchWarp{sizes}Size<dali::kernels::AffineMapping<2>, 2, {output}, {source}, {output}>"
@@ -230,7 +232,8 @@ _KERNELS: dict[str, Callable[[str, str], list[str]]] = {
     "reductions__Min": lambda source, output: [f"MinGPU<{output}, {source}>::Run"],
 }
 _OUTPUT_IS_AS_INPUT = {
-    *("Cat", "Equalize", "Erase", "Filter", "Flip", "GaussianBlur", "Reshape", "Resize", "Slice", "WarpAffine"),
+    *("Cat", "Equalize", "Erase", "Filter", "Flip", "GaussianBlur", "RandomResizedCrop", "Reshape", "Resize"),
+    *("Slice", "WarpAffine"),
     *("_TensorSubscript", "_conditional__Merge", "_conditional__Split", "reductions__Max", "reductions__Min"),
 }
 
