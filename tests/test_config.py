@@ -90,7 +90,9 @@ def test_the_toggle():
         "cached": dp.CachedConfig(),
         "dali": dp.DaliConfig(),
         "dali_cpu": dp.DaliConfig(device="cpu"),
+        "dali_fastest": dp.DaliConfig(decode="probe", jpeg_fancy_upsampling=False),
         "dali_native": DaliNativeConfig(),
+        "dali_native_fancy": DaliNativeConfig(decode="auto", jpeg_fancy_upsampling=True),
         "synthetic": dp.SyntheticConfig(),
         "tfdata": dp.TfDataConfig(),
         "torch": dp.TorchConfig(),
@@ -102,6 +104,10 @@ def test_the_toggle():
 def test_experiments_set_what_they_say():
     config = composed("preview", "experiment=imagenet_gpu")
     assert (config.batch_size, config.transform.dtype, config.transform.memory_format) == (256, "fp16", "channels_last")
+    fastest = composed("train", "experiment=imagenet_gpu_fastest", "data.root=x")
+    assert (fastest.batch_size, fastest.transform.dtype) == (256, "fp16")
+    assert fastest.loader == composed("preview", "loader=dali_fastest").loader
+    assert composed("preview", "experiment=imagenet_gpu_fastest", "loader=torch").loader == dp.TorchConfig()
     assert composed("benchmark", "experiment=quick").transform.size == 96
 
 

@@ -1,7 +1,7 @@
 """Made result.json in this folder: python docs/benchmarks/chroma_upsampling_cpu_2026-11-22/measure.py IMAGES
 
-What loader.jpeg_fancy_upsampling=false does to the pixels: libjpeg-turbo's plain upsampling, which repeats each chroma sample as nvJPEG
-does by default, against its fancy one. TensorFlow gives access to both; all else is equal.
+What loader.jpeg_fancy_upsampling=false does to the pixels: libjpeg-turbo's plain upsampling, which repeats each chroma sample as
+nvJPEG does by default, against its fancy one. TensorFlow gives access to both; all else is equal.
 """
 
 import functools
