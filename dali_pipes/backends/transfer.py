@@ -33,26 +33,28 @@ def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Calla
             )
             return Batch(finish(images, *batch[3:]), labels, ids)
 
-    def hand_over(batch: Batch) -> Batch:
-        current = torch.cuda.current_stream(device)
-        current.wait_stream(copies)
-        for tensor in (batch.images, batch.labels, batch.ids):
-            tensor.record_stream(current)
-        return batch
-
     def fetch() -> Batch | None:
         batch = next(batches, None)
         return start(batch) if batch else None
 
     ahead = fetch()
     while ahead:
-        ready = hand_over(ahead)
+        ready = hand_over(ahead, copies)
         try:
             ahead = fetch()
         except Exception:
             yield ready
             raise
         yield ready
+
+
+def hand_over(batch: Batch, made_on: torch.cuda.Stream) -> Batch:
+    """The batch, ready on the current stream; its memory is not given away before that stream has read it."""
+    current = torch.cuda.current_stream(batch.images.device)
+    current.wait_stream(made_on)
+    for tensor in (batch.images, batch.labels, batch.ids):
+        tensor.record_stream(current)
+    return batch
 
 
 def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
