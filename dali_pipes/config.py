@@ -53,6 +53,7 @@ class DaliConfig:
         hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it together with num_threads.
         decode: "region" decodes the planned window only, "whole" decodes the image and cuts the window out.
         jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
+        device_memory_padding: bytes of the GPU that each decoder thread keeps from the beginning, GPU only.
         read_threads: threads that read images out of shards, all but idle; DALI itself reads files of one image.
     """
 
@@ -62,6 +63,7 @@ class DaliConfig:
     hw_decoder_load: float = 0.65
     decode: str = "region"
     jpeg_fancy_upsampling: bool = True
+    device_memory_padding: int = 16 * 2**20
     read_threads: int = 8
 
     def __post_init__(self) -> None:
@@ -69,6 +71,7 @@ class DaliConfig:
         one_of("loader.decode", self.decode, ("region", "whole"))
         at_least("loader.num_threads", self.num_threads, 1)
         at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
+        at_least("loader.device_memory_padding", self.device_memory_padding, 0)
         at_least("loader.read_threads", self.read_threads, 1)
         within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
 
