@@ -4,6 +4,7 @@ import gc
 import os
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from nvidia.dali import Pipeline, pipeline_def
@@ -13,7 +14,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 from dali_pipes.backends.dali_feed import plan_inputs
 from dali_pipes.backends.dali_graph import image_graph
 from dali_pipes.backends.read_ahead import ReadAhead
-from dali_pipes.backends.transfer import taken_over, to_gpu
+from dali_pipes.backends.transfer import copy_to_torch_memory, to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig
 from dali_pipes.cpus import available_cpus
@@ -51,8 +52,8 @@ class DaliBackend:
         batches = batches_of(self._pipeline, self._manifest, self._transform, self._device)
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
-    def pipeline(self, rows: Iterator[Rows]) -> Pipeline:
-        """A pipeline over these rows, not yet built."""
+    def pipeline(self, rows: Iterator[Rows], **options: Any) -> Pipeline:
+        """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
         settings = {
             "batch_size": self._batch_size,
             "num_threads": self._config.num_threads or available_cpus(),
@@ -62,7 +63,7 @@ class DaliBackend:
         }
         if not self._manifest.whole_files:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
-        return _planned_pipeline(self._manifest, self._transform, self._config, rows, self._read_ahead, **settings)
+        return _planned_pipeline(self._manifest, self._transform, self._config, rows, self._read_ahead, **settings, **options)
 
     def close(self) -> None:
         if self._pipeline:
@@ -84,7 +85,7 @@ def batches_of(pipeline: Pipeline, manifest: Manifest, transform: Transform, dev
     labels = torch.from_numpy(manifest.labels).to(device if on_gpu else "cpu")
     made = ((output, _to_batch(output["images"], output["ids"].flatten().long(), labels, transform)) for (output,) in outputs)
     if on_gpu:
-        return taken_over(made)
+        return copy_to_torch_memory(made)
     batches = (batch for _, batch in made)
     return to_gpu(batches, device) if device.type == "cuda" else batches
 
