@@ -19,7 +19,7 @@ VALUE = 77
 def test_memory_that_was_just_freed_is_not_decoded_into(manifest, own_stream):
     """Tensors of the very sizes of the images to come are freed while a late kernel has yet to read them.
 
-    The allocator gives that memory to whoever asks for it on this stream next, and a decoder on the same pool would be that one.
+    What is taken on this stream next lies in that memory, and would be what the decoder writes into, were its pool the same.
     """
     with (
         dp.build_loader(manifest, GPU_BACKENDS["torchvision_on_gpu"], transform=dp.EvalTransform(size=96), batch_size=8) as loader,
