@@ -60,7 +60,8 @@ class DaliConfig:
         hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU only; less spares CPU threads.
         preallocate_width_hint, preallocate_height_hint: pixels, for which the engine's memory is allocated beforehand, GPU only;
             None: the 99th percentile of the images.
-        device_memory_padding: bytes on the GPU that each thread's decoder starts with; less than an image needs is reallocated.
+        device_memory_padding: bytes on the GPU that each thread's decoder starts with, GPU only; an image that needs more waits for
+            more to be allocated.
         read_threads: threads that read images out of shards, all but idle; DALI itself reads files of one image.
     """
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
+from dali_pipes.backends.decoding import choose, preallocation
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.cpus import available_cpus, cgroup_folders
 from dali_pipes.errors import ConfigError
@@ -22,6 +23,7 @@ from dali_pipes.transforms import Transform
 GIB = 2**30
 SHM = "/dev/shm"
 DTYPE_BYTES = {"fp32": 4, "fp16": 2, "uint8": 1}
+HOST_MEMORY_PADDING = 8 * 2**20  # DALI's default, which these graphs leave as it is
 # controller of /proc/self/cgroup, files for limit and use, and in memory.stat the page cache and what of it cannot be dropped
 _CGROUP_VERSIONS = [
     ("", "memory.max", "memory.current", "file", "shmem"),
@@ -119,9 +121,29 @@ def loader_needs(loader: LoaderConfig, transform: Transform, batch_size: int, si
             where = "gpu" if on_gpu and loader.device != "cpu" else "host"
             depth = loader.prefetch_queue_depth
             yield Need(f"{depth} batches {told} of DALI", where, depth * batch, "batch_size or prefetch_queue_depth")
-            if where == "gpu" and loader.decode == "whole":
-                decoded = int(batch_size * sizes.prod(axis=1).mean() * 3)
-                yield Need(f"{batch_size} decoded images", where, decoded, "batch_size (or decode=region)")
+            if where == "gpu":
+                if not choose(loader, transform, on_gpu).region:
+                    decoded = int(batch_size * sizes.prod(axis=1).mean() * 3)
+                    yield Need(f"{batch_size} decoded images", where, decoded, "batch_size")
+                yield from _decoder_needs(loader, batch_size, sizes)
+
+
+def _decoder_needs(loader: DaliConfig, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
+    """What DALI's mixed decoder takes when it is made, before the first image.
+
+    For each of its threads, `num_threads` of a pool of its own (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in
+    2.2.0) and the caller's: one buffer of `device_memory_padding` and two page-locked ones of `host_memory_padding` (nvImageCodec
+    0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). For the JPEG engines, where the GPU has some: buffers for their share of a
+    batch, each of the hinted width and height in 4:4:4 (hw_decoder.cpp:529-568), which is taken for three bytes a pixel; what
+    nvjpegDecodeBatchedPreAllocate makes of it is not public.
+    """
+    threads = (loader.num_threads or available_cpus()) + 1
+    per_thread = f"buffers of {threads} decoder threads"
+    yield Need(per_thread, "gpu", threads * loader.device_memory_padding, "num_threads or device_memory_padding")
+    yield Need(f"page-locked {per_thread}", "host", threads * 2 * HOST_MEMORY_PADDING, "num_threads")
+    images, (height, width) = round(loader.engine_load * batch_size), preallocation(loader, sizes)
+    what = f"buffers of the JPEG engines for {images} images of {height} × {width} pixels"
+    yield Need(what, "gpu", images * height * width * 3, "batch_size, hw_decoder_load or the preallocation hints")
 
 
 def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int) -> Iterator[Need]:

@@ -200,8 +200,17 @@ def cupy_stream(device: torch.device) -> Iterator[None]:
 
     with torch.cuda.device(device):
         current = torch.cuda.current_stream()
-        with cupy.cuda.Device(device.index), cupy.cuda.ExternalStream(current.cuda_stream, device.index):
+        with cupy.cuda.Device(device.index), _as_cupy(current):
             yield
+
+
+def _as_cupy(stream: torch.cuda.Stream) -> Any:
+    """The same stream for CuPy. From 14 on it asks for `__cuda_stream__`, which PyTorch's streams have from 2.10 on."""
+    import cupy
+
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(stream)
+    return cupy.cuda.ExternalStream(stream.cuda_stream, stream.device_index)
 
 
 def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:

@@ -1,23 +1,24 @@
 """What a GPU says of itself, through NVML."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
 MIB = 2**20
 FIGURES = ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib", "energy_j")
 _NVJPG_ENGINES = 8
+Answer = TypeVar("Answer")
 
 
 class Gpu:
-    """One GPU. A figure that it cannot give is None, and `missing` says why.
+    """One GPU. A figure that it cannot give is None, and `missing` says why; nothing that goes wrong in NVML ends what is measured.
 
     Args:
         uuid: as NVML writes it, "GPU-…".
 
     Attributes:
-        missing: the reason for each figure that is not there.
+        missing: the reason for each figure that was not there.
 
     Raises:
         NoGpu: there is no NVML, or no such GPU.
@@ -25,11 +26,8 @@ class Gpu:
 
     def __init__(self, uuid: str):
         self.missing: dict[str, str] = {}
-        try:
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        except pynvml.NVMLError as error:
-            raise NoGpu(f"NVML: {error}") from None
+        self._given_up: set[str] = set()
+        self._handle = _ask(lambda: _handle(uuid))
         self._gpm = self._read("sm_utilization", lambda: _Gpm(self._handle))
 
     def sample(self) -> dict[str, float | None]:
@@ -45,15 +43,25 @@ class Gpu:
             "memory_mib": self._read("memory_mib", lambda: pynvml.nvmlDeviceGetMemoryInfo(self._handle).used / MIB),
             "energy_j": self._read("energy_j", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3),
             "sm_utilization": None,
-        } | (self._gpm.sample() if self._gpm else {})
+        } | self._by_gpm()
+
+    def _by_gpm(self) -> dict[str, float]:
+        found: dict[str, float] | None = self._read("sm_utilization", self._gpm.sample) if self._gpm else None
+        if found is None:
+            return {}
+        if "sm_utilization" not in found:
+            self.missing["sm_utilization"] = "NVML: this GPU's performance monitoring (GPM) gave no value"
+        return found
 
     def _read(self, figure: str, read: Callable[[], Any]) -> Any:
-        if figure in self.missing:
+        """What `read` gives; None from the first time on that it fails."""
+        if figure in self._given_up:
             return None
         try:
-            return read()
-        except (pynvml.NVMLError, NoGpu) as error:
-            self.missing[figure] = f"NVML: {error}"
+            return _ask(read)
+        except NoGpu as error:
+            self.missing[figure] = str(error)
+            self._given_up.add(figure)
             return None
 
 
@@ -67,14 +75,32 @@ def driver() -> tuple[str, tuple[int, int]]:
     Raises:
         NoGpu: there is no driver, or it knows no GPU.
     """
+    return _ask(_driver)
+
+
+def _driver() -> tuple[str, tuple[int, int]]:
+    pynvml.nvmlInit()
+    if not pynvml.nvmlDeviceGetCount():
+        raise NoGpu("NVML: the driver knows no GPU")
+    cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+    return str(pynvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
+
+
+def _handle(uuid: str) -> Any:
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+
+def _ask(read: Callable[[], Answer]) -> Answer:
+    """What NVML answers; NoGpu for whatever goes wrong: also a pynvml or a driver that lacks a function, or ctypes."""
     try:
-        pynvml.nvmlInit()
-        if not pynvml.nvmlDeviceGetCount():
-            raise NoGpu("NVML: the driver knows no GPU")
-        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-        return str(pynvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
+        return read()
+    except NoGpu:
+        raise
     except pynvml.NVMLError as error:
         raise NoGpu(f"NVML: {error}") from None
+    except Exception as error:
+        raise NoGpu(f"NVML: {type(error).__name__}: {error}") from None
 
 
 class _Gpm:

@@ -48,7 +48,7 @@ ALLOWED = {
         *{"benchmark", "config", "diagnosis", "doctor", "gpu_check", "headers", "preparation", "training", "transforms", "tuning"},
     },
     "readback": set(),
-    "memory": {"transforms", "config", "cpus", "errors"},
+    "memory": {"backends", "transforms", "config", "cpus", "errors"},
     "provenance": {"cpus", "manifest"},
     "batch": {"philox", "plan"},
     "lookup": {"batch", "manifest"},

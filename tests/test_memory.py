@@ -9,6 +9,7 @@ import dali_pipes as dp
 from dali_pipes.errors import ConfigError
 from dali_pipes.memory import (
     GIB,
+    HOST_MEMORY_PADDING,
     Need,
     check_fits,
     free_memory,
@@ -66,11 +67,38 @@ def test_a_network_that_needs_its_numbers_is_not_refused():
 
 def test_on_a_gpu_batches_lie_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    batches, decoded = loader_needs(dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES)
+    batches, decoded, *_ = loader_needs(dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES)
     assert (batches.where, batches.bytes) == ("gpu", 2 * BATCH)
     assert (decoded.where, decoded.bytes) == ("gpu", 8 * 500 * 500 * 3)
     ahead, _ = loader_needs(dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES)
     assert ahead.bytes == 2 * BATCH // 4  # uint8, normalized on the GPU
+
+
+def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
+    """One on the GPU and two page-locked ones for each thread and the caller; for the engines what their share of a batch takes."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = dp.DaliConfig(num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="region")
+    _, device, host, engines = loader_needs(config, TRANSFORM, 8, np.array([[400, 500]] * 999 + [[9000, 9000]]))
+    assert (device.where, device.bytes) == ("gpu", 8 * 5 * 2**20) and "8 decoder threads" in device.what
+    assert (host.where, host.bytes) == ("host", 8 * 2 * 8 * 2**20)
+    assert (engines.where, engines.bytes) == ("gpu", 6 * 400 * 500 * 3)
+    with pytest.raises(ConfigError, match="make num_threads smaller"):
+        check_fits([host], {"host": 100 * 2**20})
+    (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES)
+    assert alone.where == "host"
+    monkeypatch.setattr("dali_pipes.memory.available_cpus", lambda: 15)
+    _, device, *_ = loader_needs(dp.DaliConfig(), TRANSFORM, 8, SIZES)
+    assert device.bytes == 16 * 16 * 2**20
+
+
+def test_the_paddings_are_those_of_dali():
+    """Nothing but the schema of its decoders says so."""
+    from nvidia.dali import backend
+
+    for decoder in ("decoders__Image", "decoders__ImageSlice"):
+        schema = backend.GetSchema(decoder)
+        assert int(schema.GetArgumentDefaultValueString("host_memory_padding")) == HOST_MEMORY_PADDING
+        assert int(schema.GetArgumentDefaultValueString("device_memory_padding")) == dp.DaliConfig().device_memory_padding
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers():

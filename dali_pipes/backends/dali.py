@@ -15,7 +15,7 @@ from dali_pipes.backends.dali_feed import plan_inputs
 from dali_pipes.backends.dali_graph import decoder_options, image_graph
 from dali_pipes.backends.decoding import Decoding, choose, installed_versions
 from dali_pipes.backends.read_ahead import ReadAhead
-from dali_pipes.backends.transfer import taken_over, to_gpu
+from dali_pipes.backends.transfer import copy_to_torch_memory, to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig
 from dali_pipes.cpus import available_cpus
@@ -76,8 +76,8 @@ class DaliBackend:
         batches = batches_of(self._pipeline, self._manifest, self._transform, self._device)
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
-    def pipeline(self, rows: Iterator[Rows]) -> Pipeline:
-        """A pipeline over these rows, not yet built."""
+    def pipeline(self, rows: Iterator[Rows], **options: Any) -> Pipeline:
+        """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
         settings = {
             "batch_size": self._batch_size,
             "num_threads": self._config.num_threads or available_cpus(),
@@ -89,7 +89,9 @@ class DaliBackend:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
         device = "cpu" if self.device_id is None else "gpu"
         decoder = decoder_options(self._config, self._transform, self._manifest.sizes, device)
-        return _planned_pipeline(self._manifest, self._transform, decoder, self.decoding.region, rows, self._read_ahead, **settings)
+        return _planned_pipeline(
+            self._manifest, self._transform, decoder, self.decoding.region, rows, self._read_ahead, **settings, **options
+        )
 
     def close(self) -> None:
         if self._pipeline:
@@ -125,7 +127,7 @@ def batches_of(pipeline: Pipeline, manifest: Manifest, transform: Transform, dev
     labels = torch.from_numpy(manifest.labels).to(device if on_gpu else "cpu")
     made = ((output, _to_batch(output["images"], output["ids"].flatten().long(), labels, transform)) for (output,) in outputs)
     if on_gpu:
-        return taken_over(made)
+        return copy_to_torch_memory(made)
     batches = (batch for _, batch in made)
     return to_gpu(batches, device) if device.type == "cuda" else batches
 

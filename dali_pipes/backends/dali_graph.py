@@ -9,12 +9,12 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.dali_augment import SlotInputs, augment
+from dali_pipes.backends.decoding import preallocation
 from dali_pipes.config import DaliConfig
 from dali_pipes.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
 WIDTHS = 2**30  # more than any width, and no more than DALI 2.2 keeps of an INT64 constant: the lower 32 bits
-_LOOKED_AT = 100_000  # sizes of images, at most
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
 
@@ -84,13 +84,6 @@ def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.
         "preallocate_width_hint": width,
         "device_memory_padding": config.device_memory_padding,
     }
-
-
-def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Height and width, in pixels, of the images that the JPEG engine's memory is allocated for."""
-    some = sizes[:: -(-len(sizes) // _LOOKED_AT)]
-    height, width = np.percentile(some, 99, axis=0).astype(int).tolist() if len(some) else (1, 1)
-    return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 
 
 def output_type(transform: Transform, device: str) -> types.DALIDataType:

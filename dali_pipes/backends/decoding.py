@@ -11,9 +11,14 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dali_pipes.config import DaliConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.transforms import Transform
+
+_LOOKED_AT = 100_000  # sizes of images, at most
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +128,17 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
         return Decoding(False, f"{versions}: {known}")
     edge = config.jpeg_fancy_upsampling and versions.nvjpeg < GATED_UNTIL_NVJPEG
     return Decoding(True, f"{versions} decode regions on the GPU{f', where {EDGE}' if edge else ''}")
+
+
+def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
+    """Height and width, in pixels, of the images that the JPEG engine's memory is allocated for.
+
+    Args:
+        sizes: (N, 2), heights and widths of the images.
+    """
+    some = sizes[:: -(-len(sizes) // _LOOKED_AT)]
+    height, width = np.percentile(some, 99, axis=0).astype(int).tolist() if len(some) else (1, 1)
+    return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 
 
 @lru_cache

@@ -13,6 +13,7 @@ from dali_pipes.backends import read_pil
 from dali_pipes.backends.pixels import Normalizer
 from dali_pipes.backends.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.synthetic import on_device
+from dali_pipes.backends.transfer import hand_over
 from dali_pipes.batch import Batch
 from dali_pipes.config import TorchvisionGpuConfig
 from dali_pipes.cpus import available_cpus
@@ -24,6 +25,16 @@ from dali_pipes.transforms import Transform
 
 class TorchvisionGpuBackend:
     """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs without CUDA, for tests.
+
+    Batches are made on a stream of this loader's own, because of how that decoder treats memory (torchvision 0.25,
+    torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp): `CUDAJpegDecoder::prepare_buffers` takes the images' memory from the
+    pool of the stream that is current, and `decode_images` writes into it on a stream of the decoder's own, which it synchronizes
+    before and after, while nothing makes it wait for the current one. PyTorch's allocator hands memory that was freed on a stream
+    to that stream again at once, since what comes later on it comes after the kernels that still read it; the decoder does not.
+    On the stream of a training step it would write into tensors that waiting kernels have yet to read: a batch that was dropped,
+    an activation, the images that the resizes of the batch before are for. The loader's own stream has a pool of its own, into
+    which nobody else's memory comes before all of its readers are done (`record_stream`), and it is synchronized before each
+    decode, so that nothing waits on it to read what the decoder overwrites. This holds up the host, but no other stream.
 
     Args:
         device: where the images are decoded and the batches arrive.
@@ -38,17 +49,27 @@ class TorchvisionGpuBackend:
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
         self._read_ahead = ReadAhead(manifest, config.num_threads or available_cpus(), config.prefetch)
+        self._own_stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._own_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def explain(self) -> str:
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
-        return self._read_ahead.explained(self._make(row, encoded) for row, encoded in self._read_ahead(rows))
+        return self._read_ahead.explained(self._ready(row, encoded) for row, encoded in self._read_ahead(rows))
+
+    def _ready(self, rows: Rows, files: Encoded) -> Batch:
+        with torch.cuda.stream(self._own_stream):
+            batch = self._make(rows, files)
+        return hand_over(batch, self._own_stream) if self._own_stream else batch
 
     def _make(self, rows: Rows, files: Encoded) -> Batch:
         images = torch.empty((len(rows), 3, self._size, self._size), dtype=torch.uint8, device=self._device)
         is_jpeg = [encoded[:3].tobytes() == b"\xff\xd8\xff" for encoded in files]
         jpegs = [torch.from_numpy(encoded) for encoded, jpeg in zip(files, is_jpeg, strict=True) if jpeg]
+        if self._own_stream:
+            self._own_stream.synchronize()
         decoded = iter(decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else [])
         for at, jpeg in enumerate(is_jpeg):
             image = self._resized(rows, at, next(decoded)) if jpeg else self._with_pillow(rows, at, files[at])

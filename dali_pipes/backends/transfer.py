@@ -33,20 +33,13 @@ def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Calla
             )
             return Batch(finish(images, *batch[3:]), labels, ids)
 
-    def hand_over(batch: Batch) -> Batch:
-        current = torch.cuda.current_stream(device)
-        current.wait_stream(copies)
-        for tensor in (batch.images, batch.labels, batch.ids):
-            tensor.record_stream(current)
-        return batch
-
     def fetch() -> Batch | None:
         batch = next(batches, None)
         return start(batch) if batch else None
 
     ahead = fetch()
     while ahead:
-        ready = hand_over(ahead)
+        ready = hand_over(ahead, copies)
         try:
             ahead = fetch()
         except Exception:
@@ -55,13 +48,33 @@ def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Calla
         yield ready
 
 
-def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
+def hand_over(batch: Batch, made_on: torch.cuda.Stream) -> Batch:
+    """The batch, ready on the current stream; its memory is not given away before that stream has read it."""
+    current = torch.cuda.current_stream(batch.images.device)
+    current.wait_stream(made_on)
+    for tensor in (batch.images, batch.labels, batch.ids):
+        tensor.record_stream(current)
+    return batch
+
+
+def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
     """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
 
-    DALI may write the next batch into memory as soon as nobody refers to it any more, though kernels that read it still wait in a
-    stream, and PyTorch's `record_stream` does nothing for memory that is not its own. So the originals are kept until they have
-    been copied, and to the copies PyTorch's own rules apply. A host that runs so far ahead of the GPU that `MOST_KEPT` wait to be
-    copied, as a loop of CUDA graphs may, sleeps until the first of them is, or they would fill the GPU's memory.
+    What DALI does with its memory, by its sources (2.2.0 and 2.4.0). Its dynamic executor, the default, makes each batch in memory
+    of its own, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in 2.4.0, :240 in 2.2.0). The
+    exported tensor is one more owner (dali/pipeline/data/dltensor.h:283-296). When it is dropped, its deleter does not free
+    anything, but hands the memory to a thread (:170-180) that first calls cudaDeviceSynchronize (dltensor.cc, class
+    DLTensorGraveyard, whose comment says why). So DALI never writes into memory that a kernel has yet to read, on whatever stream
+    that waits; the batches could be handed out as they are.
+
+    They are copied, because such memory is held until all that was queued on the whole device by the time it was dropped is done,
+    on any stream. As it is DALI's, `record_stream` does nothing for it and PyTorch's allocator cannot reuse it, and a host that
+    runs ahead of the GPU, as a loop of CUDA graphs may, would fill the GPU with one batch more for each step. An original is wanted
+    only until it has been copied. At most `MOST_KEPT` wait for that: then the host sleeps until the first of them is copied. To the
+    copies PyTorch's own rules apply. That each original is kept until its copy is made asks nothing of the library that owns it.
+
+    docs/gpu-check.md compares this with not copying, and with the two ways to copy that give nothing to that thread; its part
+    `copies` measures them.
 
     Args:
         batches: with what owns that memory.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from dali_pipes.config import DataConfig, at_least, one_of
 from dali_pipes.errors import ConfigError
 
-GPU_CHECK_PARTS = ("doctor", "grid", "loader", "resnet50", "profile", "corun", "suite", "diagnose", "resnet18")
+GPU_CHECK_PARTS = ("doctor", "grid", "loader", "resnet50", "profile", "copies", "corun", "suite", "diagnose", "resnet18")
 
 
 @dataclass(kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 What is found here chooses the settings of the A/B, and is no comparison itself: one short window each, in a fixed order.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -19,7 +20,7 @@ from dali_pipes.benchmark.consume import Touch
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess, Leader, led
 from dali_pipes.benchmark.work import Work, from_plain, plain
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
-from dali_pipes.nvml import Gpu
+from dali_pipes.nvml import Gpu, NoGpu
 
 WINDOW, WARM_UP = 0.7, 0.3  # seconds of each
 TUNED = ("num_threads", "hw_decoder_load", "decode")
@@ -99,13 +100,21 @@ def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
 def _child(leader: Leader) -> None:
     end = time.monotonic() + leader.job["seconds"] - WINDOW - WARM_UP
     work, found = Work.from_plain(leader.job["work"]), list[Cell]()
-    gpu = Gpu(uuid) if (uuid := gpu_uuid()) else None
+    gpu = _gpu()
     for cell in itertools.chain(leader.job["cells"], _around_the_best(found)):
         if time.monotonic() > end or leader.stop.is_set():
             break
         found.append(cell | _figures(replace(work, batch_size=cell["batch_size"]), from_plain(cell["loader"]), gpu, leader))
         leader.tell({"cell": found[-1]})
     leader.tell({"cell": None})
+
+
+def _gpu() -> Gpu | None:
+    """None where nothing can be asked of it: then cells have no such figures."""
+    uuid = gpu_uuid()
+    with contextlib.suppress(NoGpu):
+        return Gpu(uuid) if uuid else None
+    return None
 
 
 def _around_the_best(found: list[Cell]) -> Iterator[Cell]:

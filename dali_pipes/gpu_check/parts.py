@@ -39,6 +39,12 @@ def _training(model: str, arms: Sequence[str], min_seconds: float) -> Part:
     return compare
 
 
+def _copies(bench: Bench, before: Found, limit: float) -> Found:
+    options = [*bench.form("copies"), "loader=dali", *_under("loader", best_dali(before))]
+    brief = ["batches=4"] if bench.config.dry_run else []
+    return bench.script("copies", "copies_into_torch.py", [*options, *brief], limit)
+
+
 def _corun(bench: Bench, before: Found, limit: float) -> Found:
     """Two jobs at once, each with as many threads as half of the cores."""
     dali = best_dali(before) | {"num_threads": max(1, bench.cpus // 2)}
@@ -92,11 +98,12 @@ def _under(group: str, settings: dict[str, Any]) -> list[str]:
 PARTS: dict[str, tuple[float, Part]] = {
     "doctor": (30, _doctor),
     "grid": (50, _grid),
-    "loader": (110, _loader),
-    "resnet50": (95, _training("resnet50", ARMS, 1.0)),
+    "loader": (100, _loader),
+    "resnet50": (80, _training("resnet50", ARMS, 1.0)),
     "profile": (15, _profile),
+    "copies": (30, _copies),
     "corun": (50, _corun),
-    "suite": (60, _suite),
+    "suite": (55, _suite),
     "diagnose": (25, _diagnose),
     "resnet18": (45, _training("resnet18", ("synthetic", "dali"), 0.7)),
 }

@@ -1,10 +1,16 @@
+"""Batches of another library's memory: how long the originals live. tests/gpu/test_transfer_on_gpu.py tries it on a GPU.
+
+DALI itself would keep them long enough, and longer than is wanted: `copy_to_torch_memory` says so, with its sources. These tests
+hold for an owner that gives memory back at once, and for how many originals there are at a time.
+"""
+
 import weakref
 from types import SimpleNamespace
 
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.transfer import MOST_KEPT, taken_over
+from dali_pipes.backends.transfer import MOST_KEPT, copy_to_torch_memory
 
 
 def made_of(count, originals):
@@ -29,11 +35,11 @@ def events(monkeypatch, state, still_there=lambda: True):
     monkeypatch.setattr(torch.cuda, "Event", lambda blocking: event)
 
 
-def test_what_was_taken_over_is_kept_until_it_has_been_copied(monkeypatch):
+def test_what_is_copied_is_kept_until_it_has_been_copied(monkeypatch):
     state = SimpleNamespace(done=False, waited=0)
     events(monkeypatch, state)
     originals = []
-    batches = taken_over(made_of(6, originals))
+    batches = copy_to_torch_memory(made_of(6, originals))
     copies = [next(batches) for _ in range(4)]
     assert all(original() is not None for original in originals)
     state.done = True
@@ -51,7 +57,7 @@ def test_a_host_that_runs_ahead_waits_before_they_fill_the_memory(monkeypatch):
     state = SimpleNamespace(done=False, waited=0)
     events(monkeypatch, state, lambda: originals[2 * (state.waited - 1)]() is not None)
     originals = []
-    batches = taken_over(made_of(3 * MOST_KEPT, originals))
+    batches = copy_to_torch_memory(made_of(3 * MOST_KEPT, originals))
     for _ in range(3 * MOST_KEPT):
         next(batches)
     alive = [original() is not None for original in originals]

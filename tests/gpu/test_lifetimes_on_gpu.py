@@ -1,4 +1,9 @@
-"""What a loader has handed out belongs to whoever holds it: for many steps, after the loader's end, and beside another loader."""
+"""What a loader has handed out belongs to its holder: for many steps, after the loader's end, and beside another loader.
+
+On a GPU all that is handed out lies in PyTorch's memory, a copy of what DALI made (`copy_to_torch_memory`). On the CPU it is
+DALI's own memory: the dynamic executor makes every batch in new memory, and a tensor exported by DLPack is one of its owners
+(dali/pipeline/data/dltensor.h:283-296 in DALI 2.2.0 and 2.4.0): neither the next batch nor the pipeline's end takes it away.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

@@ -2,13 +2,16 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.transfer import taken_over
+from dali_pipes.backends.transfer import copy_to_torch_memory
 
 pytestmark = pytest.mark.needs_cuda
 
 
 def test_memory_of_another_library_is_not_given_back_before_it_is_copied():
-    """CuPy's memory here, as DALI's in a loader: given back, it is handed out again at once, to a stream that waits for nobody."""
+    """CuPy's memory here: given back, it is handed out again at once, to a stream that waits for nobody.
+
+    DALI's would wait in a thread for the whole device; that the copies are right must not rest on it.
+    """
     import cupy
 
     def made():
@@ -22,7 +25,7 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied():
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(400_000_000)
         slept = torch.cuda.current_stream().record_event()
-        batches = taken_over(made())
+        batches = copy_to_torch_memory(made())
         copies = [next(batches) for _ in range(3)]
         assert not slept.query(), "the copies were not late; nothing can be said"
         overwritten = [cupy.full((16, 3, 224, 224), cupy.nan, cupy.float32) for _ in range(6)]

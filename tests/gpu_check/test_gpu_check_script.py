@@ -20,8 +20,8 @@ def run(*arguments, python=sys.executable, cwd=None):
 
 @pytest.mark.timeout(900)
 def test_a_dry_run(image_folder, tmp_path):
-    """Two jobs at once, the profile and the tests."""
-    options = ["dry_run=true", "batch_size=8", f"data.cache_dir={tmp_path}", "parts=[corun,profile,suite]", "minutes=8"]
+    """Two jobs at once, the profile, the copies and the tests."""
+    options = ["dry_run=true", "batch_size=8", f"data.cache_dir={tmp_path}", "parts=[corun,profile,copies,suite]", "minutes=8"]
     done = run(tmp_path / "out", f"data.train={image_folder}", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "out/gpu_check.md").read_text() == done.stdout.removesuffix("\n")
@@ -32,6 +32,8 @@ def test_a_dry_run(image_folder, tmp_path):
     threads = found["profile"]["cpu_s_per_1000_images"]
     assert {"all", "main"} < set(threads) and any("DALI" in name for name in threads)
     assert sum(seconds for name, seconds in threads.items() if name != "all") == pytest.approx(threads["all"])
+    assert found["copies"]["rounds"] == 1 and len(found["copies"]["agreement"]) == 3
+    assert all(each["same_ids"] and each["max_difference"] == 0 for each in found["copies"]["agreement"].values())
     if not torch.cuda.is_available():
         assert list(found["suite"]["counts"]) == ["skipped"] and not found["suite"]["failed"]
 

@@ -6,6 +6,7 @@ import dali_pipes as dp
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.gpu_check import grid
 from dali_pipes.gpu_check.grid import best_dali, best_torch, cells, search
+from dali_pipes.nvml import NoGpu
 
 
 @pytest.fixture
@@ -63,6 +64,17 @@ def test_a_setting_that_fails_costs_no_other(work, tmp_path, monkeypatch):
     assert "no GPU" in failed["error"] and "images_per_s" not in failed
     assert [cell["batch_size"] for cell in around[:4]] == [2, 4, 16, 32]
     assert {cell["loader"]["jpeg_fancy_upsampling"] for cell in around[4:]} == {True, False}
+
+
+def test_a_gpu_that_cannot_be_asked_costs_no_cell(monkeypatch):
+    def unknown(uuid):
+        raise NoGpu("NVML: Not Found")
+
+    monkeypatch.setattr(grid, "gpu_uuid", lambda: "GPU-1")
+    monkeypatch.setattr(grid, "Gpu", unknown)
+    assert grid._gpu() is None
+    monkeypatch.setattr(grid, "Gpu", lambda uuid: uuid)
+    assert grid._gpu() == "GPU-1"
 
 
 def test_it_ends_in_time(work, tmp_path):

@@ -1,0 +1,204 @@
+"""What scripts/copies_into_torch.py measures. `exported` is how the package does it; the others are tried here and nowhere else."""
+
+import contextlib
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from nvidia.dali import Pipeline, backend
+from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray, to_torch_type
+
+from dali_pipes.backends.dali import DaliBackend, _to_batch, shut_down
+from dali_pipes.batch import Batch
+from dali_pipes.benchmark.consume import Touch
+from dali_pipes.errors import ConfigError
+from dali_pipes.images import open_images
+from dali_pipes.jobs import PreviewConfig
+from dali_pipes.plan import Plan, Rows
+from dali_pipes.telemetry import MIB, cpu_seconds
+from dali_pipes.transforms import Transform
+
+SECONDS, WARM_UP = 0.5, 4  # of a window, and batches before it
+ALL_SECONDS = 14.0  # of as many rounds as fit, at least one
+AGREED = 2  # batches that are compared
+LATE_CYCLES = 60_000_000  # 30 ms at 2 GHz
+Found = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The plan that all ways carry out, from its beginning."""
+
+    plan: Plan
+    transform: Transform
+    backend: DaliBackend
+    device: torch.device
+
+    @property
+    def labels(self) -> torch.Tensor:
+        return torch.from_numpy(self.plan.manifest.labels).to(self.device)
+
+    def rows(self) -> Iterator[Rows]:
+        return self.plan.walk()
+
+
+def exported(work: Work) -> Iterator[Batch]:
+    """Dynamic executor, DLPack, then `copy_to_torch_memory`: what the loader does."""
+    return work.backend.stream(work.rows())
+
+
+def copied_by_the_iterator(work: Work) -> Iterator[Batch]:
+    """`exec_dynamic=False`, of which DALI's iterator makes copies itself, in the current stream's order."""
+    labels = work.labels
+    with _running(work.backend.pipeline(work.rows(), exec_dynamic=False)) as pipeline:
+        for (output,) in DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL):
+            yield _to_batch(output["images"], output["ids"].flatten().long(), labels, work.transform)
+
+
+def copied_by_hand(work: Work) -> Iterator[Batch]:
+    """Dynamic executor, but nothing is exported: `share_outputs` on the current stream, `feed_ndarray` on it, `release_outputs`."""
+    labels = work.labels
+    with _running(work.backend.pipeline(work.rows())) as pipeline:
+        pipeline.schedule_run()
+        while True:
+            stream = torch.cuda.current_stream(work.device) if work.device.type == "cuda" else None
+            outputs = pipeline.share_outputs(cuda_stream=stream)
+            images, ids = (_copied(output.as_tensor(), work.device, stream) for output in outputs)
+            pipeline.release_outputs()
+            pipeline.schedule_run()
+            yield _to_batch(images, ids.flatten().long(), labels, work.transform)
+
+
+WAYS: dict[str, Callable[[Work], Iterator[Batch]]] = {
+    "exported by DLPack, then copied": exported,
+    "copied by the iterator": copied_by_the_iterator,
+    "copied by feed_ndarray": copied_by_hand,
+}
+CONSUMERS = {"reads": 0, "reads, 30 ms late": LATE_CYCLES}  # the latter only on a GPU: the host runs ahead of it
+
+
+def copies(config: PreviewConfig) -> Found:
+    """
+    Returns:
+        rounds; agreement: for each way, against the first, same_ids and max_difference of the pixels of some batches; and
+        consumers: by consumer and way images_per_s (median), _low, _high, cpu_s_per_1000_images (median), and device_mib, by which
+        the use of the GPU grew at most, None without one.
+    """
+    work = _work(config)
+    agreement = _agreement(work)
+    consumers = CONSUMERS if work.device.type == "cuda" else {"reads": 0}
+    tasks = [(consumer, way) for consumer in consumers for way in WAYS]
+    windows: list[Found] = []
+    start, rounds, choice = time.monotonic(), 0, random.Random(0)
+    while rounds == 0 or (config.batches is None and (time.monotonic() - start) * (rounds + 1) / rounds < ALL_SECONDS):
+        for consumer, way in choice.sample(tasks, len(tasks)):
+            figures = _window(work, WAYS[way], consumers[consumer], config.batches)
+            windows.append({"consumer": consumer, "way": way, **figures})
+        rounds += 1
+    by_consumer = {each: {way: _over_rounds(windows, each, way) for way in WAYS} for each in consumers}
+    return {"rounds": rounds, "agreement": agreement, "consumers": by_consumer}
+
+
+def _work(config: PreviewConfig) -> Work:
+    if type(config.loader).__name__ != "DaliConfig":
+        raise ConfigError("these are ways out of DALI's pipeline; use loader=dali or loader=dali_cpu")
+    on_gpu = torch.cuda.is_available() and config.loader.device != "cpu"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    manifest = open_images(config.data, config.split)
+    plan = Plan(manifest, config.transform, config.batch_size, seed=config.seed, last_batch="pad")
+    return Work(plan, config.transform, DaliBackend(manifest, config.transform, config.loader, config.batch_size, device), device)
+
+
+@contextlib.contextmanager
+def _running(pipeline: Pipeline) -> Iterator[Pipeline]:
+    try:
+        yield pipeline
+    finally:
+        shut_down(pipeline)
+
+
+def _copied(tensor: Any, device: torch.device, stream: Any) -> torch.Tensor:
+    return feed_ndarray(tensor, torch.empty(tensor.shape(), dtype=to_torch_type[tensor.dtype], device=device), cuda_stream=stream)
+
+
+@contextlib.contextmanager
+def _batches(work: Work, way: Callable[[Work], Iterator[Batch]]) -> Iterator[Iterator[Batch]]:
+    """From the plan's beginning; at the end nothing is left of them."""
+    batches = way(work)
+    try:
+        yield batches
+    finally:
+        batches.close()  # type: ignore[attr-defined]
+        work.backend.close()
+
+
+def _agreement(work: Work) -> Found:
+    """Of the first batches; the run of each way is also what makes the first window no slower than the others."""
+    found: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    for name, way in WAYS.items():
+        with _batches(work, way) as batches:
+            found[name] = [(batch.images.float().cpu(), batch.ids.cpu()) for batch in (next(batches) for _ in range(AGREED))]
+    first = next(iter(found.values()))
+    return {
+        name: {
+            "same_ids": all(torch.equal(one[1], other[1]) for one, other in zip(first, each, strict=True)),
+            "max_difference": max(float((one[0] - other[0]).abs().max()) for one, other in zip(first, each, strict=True)),
+        }
+        for name, each in found.items()
+    }
+
+
+def _window(work: Work, way: Callable[[Work], Iterator[Batch]], late: int, batches_wanted: int | None) -> Found:
+    before, touch, images = _device_bytes(work.device, emptied=True), Touch(), 0
+    with _batches(work, way) as batches:
+
+        def step() -> int:
+            batch = next(batches)
+            touch(batch)
+            if late:
+                torch.cuda._sleep(late)  # type: ignore[no-untyped-call]
+            return len(batch)
+
+        for _ in range(WARM_UP):
+            step()
+        touch.finish()
+        cpu, start, steps = cpu_seconds(), time.monotonic(), 0
+        while steps < batches_wanted if batches_wanted else time.monotonic() - start < SECONDS:
+            images, steps = images + step(), steps + 1
+        used = _device_bytes(work.device)  # before anything is given back; the pools keep what they once took
+        touch.finish()
+        seconds = time.monotonic() - start
+        return {
+            "images_per_s": images / seconds,
+            "cpu_s_per_1000_images": (cpu_seconds() - cpu) / images * 1e3,
+            "device_mib": None if used is None or before is None else (used - before) / MIB,
+        }
+
+
+def _device_bytes(device: torch.device, emptied: bool = False) -> int | None:
+    """What is in use on the GPU, by all processes; `emptied`: after PyTorch and DALI have given back what they merely keep."""
+    if device.type == "cpu":
+        return None
+    if emptied:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        backend.ReleaseUnusedMemory()  # type: ignore[attr-defined]
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def _over_rounds(windows: list[Found], consumer: str, way: str) -> Found:
+    mine = [each for each in windows if (each["consumer"], each["way"]) == (consumer, way)]
+    rates, used = [each["images_per_s"] for each in mine], [each["device_mib"] for each in mine if each["device_mib"] is not None]
+    return {
+        "images_per_s": statistics.median(rates),
+        "images_per_s_low": min(rates),
+        "images_per_s_high": max(rates),
+        "cpu_s_per_1000_images": statistics.median(each["cpu_s_per_1000_images"] for each in mine),
+        "device_mib": max(used, default=None),
+    }

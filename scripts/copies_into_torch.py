@@ -1,0 +1,20 @@
+"""Three ways for DALI's batches into PyTorch's memory: images/s, CPU time and GPU memory of each, in rounds of random order.
+
+python scripts/copies_into_torch.py data.train=/my/images batch_size=256 transform.dtype=fp16 transform.memory_format=channels_last
+python scripts/copies_into_torch.py data.train=/my/images batches=4     # one short round, to see whether all of them run
+"""
+
+import json
+
+from _copies import copies
+from _hydra import run
+
+from dali_pipes.jobs import PreviewConfig
+
+
+def job(config: PreviewConfig) -> None:
+    print(json.dumps(copies(config)))
+
+
+if __name__ == "__main__":
+    run("preview", job)
