@@ -55,8 +55,10 @@ def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Calla
         yield ready
 
 
-def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
+def taken_over(batches: Iterator[tuple[Any, Batch]], dtype: torch.dtype) -> Iterator[Batch]:
     """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
+
+    The copy casts the images: one pass over memory, whatever their dtype was.
 
     DALI may write the next batch into memory as soon as nobody refers to it any more, though kernels that read it still wait in a
     stream, and PyTorch's `record_stream` does nothing for memory that is not its own. So the originals are kept until they have
@@ -65,6 +67,7 @@ def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
 
     Args:
         batches: with what owns that memory.
+        dtype: of the copied images.
     """
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
@@ -72,7 +75,7 @@ def taken_over(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
             while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
                 being_copied[0][0].synchronize()
                 being_copied.popleft()
-            copy = Batch(batch.images.clone(), batch.labels, batch.ids.clone())
+            copy = Batch(batch.images.to(dtype, copy=True), batch.labels, batch.ids.clone())
             copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
             being_copied.append((copied, (owner, batch)))
