@@ -1,8 +1,8 @@
 """Made result.json here: python docs/benchmarks/dtypes_cpu_2026-11-22/measure.py IMAGES [ROUNDS]
 
-What a dtype costs on the CPU: in every round each loader makes the same number of batches with each dtype, in random order; a ratio is
-taken within the round, against fp32 from the same loader. CPU time is read when nothing is left to make, before and after, so that
-other work on the machine and batches made ahead do not count. And what bf16 does to the pixels.
+What a dtype costs on the CPU: in every round each loader makes the same number of batches with each dtype, in random order; a
+ratio is taken within the round, against fp32 from the same loader. CPU time is read when nothing is left to make, before and after,
+so that batches made ahead do not count. And what fp16 and bf16 do to the pixels.
 """
 
 import itertools
