@@ -15,7 +15,7 @@ class Batch:
     """N images on one device, ready to use on the current stream.
 
     Attributes:
-        images: (N, 3, H, W), float32, float16 or uint8, contiguous or channels_last.
+        images: (N, 3, H, W), float32, float16, bfloat16 or uint8, contiguous or channels_last.
         labels: (N,) int64 class numbers; (N, C) float32 for several classes each, or mixed ones; (N,) or (N, K) float32 numbers.
         ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
         columns: `manifest.columns` of these samples, (N,) or (N, K).

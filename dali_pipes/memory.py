@@ -18,11 +18,11 @@ from dali_pipes.backends.decoding import choose, preallocation
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.cpus import available_cpus, cgroup_folders
 from dali_pipes.errors import ConfigError
-from dali_pipes.transforms import Transform
+from dali_pipes.transforms import DTYPES, Transform
 
 GIB = 2**30
 SHM = "/dev/shm"
-DTYPE_BYTES = {"fp32": 4, "fp16": 2, "uint8": 1}
+DTYPE_BYTES = {name: getattr(torch, dtype).itemsize for name, dtype in DTYPES.items()}
 HOST_MEMORY_PADDING = 8 * 2**20  # DALI's default, which these graphs leave as it is
 # controller of /proc/self/cgroup, files for limit and use, and in memory.stat the page cache and what of it cannot be dropped
 _CGROUP_VERSIONS = [

@@ -2,6 +2,7 @@
 // image's values while it goes from image to image. Images lie one after the other, `size` values each, in any memory format;
 // a thread reads and writes V values at once.
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 constexpr int IMAGES = 8;  // of one thread; of every IMAGES + 1 images read one is read twice
@@ -13,10 +14,12 @@ struct alignas(sizeof(T) * V) Pack {
 
 __device__ inline float widen(float value) { return value; }
 __device__ inline float widen(__half value) { return __half2float(value); }
+__device__ inline float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
 __device__ inline float widen(unsigned char value) { return value; }
 
 __device__ inline void narrow(float value, float& to) { to = value; }
 __device__ inline void narrow(float value, __half& to) { to = __float2half_rn(value); }
+__device__ inline void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
 __device__ inline void narrow(float value, unsigned char& to) { to = static_cast<unsigned char>(rintf(value)); }
 
 // Where in each image this thread's values begin.

@@ -25,7 +25,7 @@ MIX_DRAW = 0  # λ from the first two numbers, the box's centre from the others
 CHOICE_DRAW = 1  # whether to mix at all, and which of several
 
 KERNELS = Path(__file__).with_suffix(".cu")
-_C_TYPES = {torch.float32: "float", torch.float16: "__half", torch.uint8: "unsigned char"}
+_C_TYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16", torch.uint8: "unsigned char"}
 _THREADS, _IMAGES = 256, 8  # of a block, and of a thread: IMAGES in the source
 
 
@@ -78,8 +78,8 @@ class _Mix(ABC):
 class MixUp(_Mix):
     """λ × each image + (1 - λ) × the one before it: Zhang et al., mixup: Beyond Empirical Risk Minimization (2018).
 
-    In float32 the arithmetic is that of torchvision's v2.MixUp; float16 and uint8 images are computed in float32 and rounded once,
-    to nearest (halves to even).
+    In float32 the arithmetic is that of torchvision's v2.MixUp; float16, bfloat16 and uint8 images are computed in float32 and
+    rounded once, to nearest (halves to even).
     """
 
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
@@ -214,9 +214,11 @@ def _as_cupy(stream: torch.cuda.Stream) -> Any:
 
 
 def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
-    """The kernel's result in a new tensor, on the current stream. Both tensors are handed to CuPy by DLPack, without a copy."""
-    import cupy
+    """The kernel's result in a new tensor, on the current stream.
 
+    CuPy is given addresses, not arrays: its `from_dlpack` crashes on bfloat16 (13.3: cupy issue 8801), refuses it (13.6), or needs
+    the package ml_dtypes for it (14.2: cupy/_core/dlpack.pyx, line 480).
+    """
     if not (images.is_contiguous() or images.is_contiguous(memory_format=torch.channels_last)):
         images = images.contiguous()
     mixed = torch.empty_like(images)
@@ -227,7 +229,7 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
     with cupy_stream(images.device):
         function = _compiled(f"{kernel}<{_C_TYPES[images.dtype]}, {at_once}>", images.device.index)
         blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
-        pointers = cupy.from_dlpack(images), cupy.from_dlpack(mixed)
+        pointers = np.uintp(images.data_ptr()), np.uintp(mixed.data_ptr())
         function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
         images.record_stream(torch.cuda.current_stream())  # its memory is not given away before the kernel has read it
     return mixed

@@ -16,6 +16,7 @@ from dali_pipes.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # what PyTorch and TensorFlow call them
 
 
 @dataclass(kw_only=True, slots=True)
@@ -25,7 +26,7 @@ class Transform(ABC):
     Attributes:
         size: height and width of the images, in pixels.
         mean, std: per channel, of values in [0, 1]; not applied to uint8.
-        dtype: "fp32", "fp16", or "uint8" (0 … 255, not normalized).
+        dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not normalized).
         memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, size, size) in both.
         exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
     """
@@ -39,7 +40,7 @@ class Transform(ABC):
 
     def __post_init__(self) -> None:
         whole("transform.size", self.size, 1)
-        one_of("transform.dtype", self.dtype, ("fp32", "fp16", "uint8"))
+        one_of("transform.dtype", self.dtype, tuple(DTYPES))
         one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
         one_of("transform.exif", self.exif, ("ignore", "apply"))
         for option, value in (("mean", self.mean), ("std", self.std)):

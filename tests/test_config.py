@@ -145,7 +145,7 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.TorchvisionGpuConfig(prefetch=0), "loader.prefetch is 0; it must be at least 1"),
         (lambda: dp.CachedConfig(batches=0), "loader.batches is 0; it must be at least 1"),
         (lambda: dp.TrainTransform(size=0), "transform.size is 0"),
-        (lambda: dp.TrainTransform(dtype="bf16"), "transform.dtype is 'bf16'"),
+        (lambda: dp.TrainTransform(dtype="fp8"), "transform.dtype is 'fp8'; choose one of fp32, fp16, bf16, uint8"),
         (lambda: dp.TrainTransform(memory_format="NHWC"), "transform.memory_format is 'NHWC'"),
         (lambda: dp.TrainTransform(mean=(0.5,)), "transform.mean is"),
         (lambda: dp.TrainTransform(std=(0.5, 0, 0.5)), "must be positive"),

@@ -16,7 +16,7 @@ from scipy.stats import beta, kstest
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.backends.pixels import DTYPES, MEMORY_FORMATS
+from dali_pipes.backends.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.mixing import cut_box, symmetric_beta
 
 DOCS = Path(__file__).parents[1] / "docs/mixing.md"
@@ -62,7 +62,7 @@ def test_float32_is_torchvisions_bit_for_bit(kind, memory_format, count, monkeyp
 
 
 @mixes
-@pytest.mark.parametrize("dtype", [torch.float16, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8])
 @pytest.mark.parametrize("memory_format", MEMORY_FORMATS.values(), ids=str)
 def test_other_dtypes_are_rounded_to_nearest(kind, dtype, memory_format, monkeypatch):
     batch = batch_of(5, dtype, memory_format)
@@ -79,7 +79,7 @@ def test_other_dtypes_are_rounded_to_nearest(kind, dtype, memory_format, monkeyp
         elif dtype == torch.uint8:
             assert distance.max() <= 0.5 + 1e-4
         else:
-            assert (distance <= exact.abs() * 2**-11 + 1e-6).all()
+            assert (distance <= exact.abs() * torch.finfo(dtype).eps / 2 + 1e-6).all()
 
 
 @mixes
@@ -195,7 +195,7 @@ def both(manifest):
     [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=1), dp.CachedConfig(), dp.SyntheticConfig()],
     ids=lambda config: type(config).__name__,
 )
-@pytest.mark.parametrize(("dtype", "memory_format"), [*itertools.product(DTYPES, MEMORY_FORMATS)])
+@pytest.mark.parametrize(("dtype", "memory_format"), [*itertools.product(TORCH_DTYPES, MEMORY_FORMATS)])
 def test_every_loader_mixes_alike_and_nothing_that_it_keeps_is_written_to(manifest, config, dtype, memory_format):
     transform = dp.TrainTransform(size=16, dtype=dtype, memory_format=memory_format)
     options = {"config": config, "transform": transform, "last_batch": "partial", "seed": 3}

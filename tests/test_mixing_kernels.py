@@ -6,9 +6,7 @@ import itertools
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ import torch
 from dali_pipes import mixing
 from dali_pipes.backends.pixels import MEMORY_FORMATS
 
-TYPES = {torch.float32: "float", torch.float16: "__half", torch.uint8: "unsigned char"}
+TYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16", torch.uint8: "unsigned char"}
 INSTANCES = [
     f"{kernel}<{name}, {at_once}>"
     for kernel in ("mixup", "cutmix")
@@ -28,6 +26,22 @@ HALF = """
 using __half = _Float16;
 static inline float __half2float(__half value) { return value; }
 static inline __half __float2half_rn(float value) { return static_cast<__half>(value); }
+"""
+BFLOAT = """
+#include <cstdint>
+#include <cstring>
+struct __nv_bfloat16 { uint16_t bits; };
+static inline float __bfloat162float(__nv_bfloat16 value) {
+    const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
+    float wide;
+    std::memcpy(&wide, &bits, 4);
+    return wide;
+}
+static inline __nv_bfloat16 __float2bfloat16_rn(float value) {  // finite ones only
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
 """
 # what CUDA provides, one thread after the other; `run` is a launch
 HOST = """
@@ -69,7 +83,7 @@ def headers():
     """CUDA's, of the wheel that PyTorch and CuPy depend on."""
     found = importlib.util.find_spec("nvidia.cuda_runtime") if importlib.util.find_spec("nvidia") else None
     folders = [Path(each, "include") for each in found.submodule_search_locations] if found else []
-    if not any((folder / "cuda_fp16.h").exists() for folder in folders):
+    if not any((folder / "cuda_bf16.h").exists() for folder in folders):
         pytest.skip("CUDA's headers are not in the wheel nvidia-cuda-runtime here")
     return str(folders[0])
 
@@ -98,6 +112,7 @@ def compiled(tmp_path_factory):
         pytest.skip("no g++ here")
     folder = tmp_path_factory.mktemp("kernels")
     (folder / "cuda_fp16.h").write_text(HALF)
+    (folder / "cuda_bf16.h").write_text(BFLOAT)
     wrappers = [
         (MIXUP if name.startswith("mixup") else CUTMIX).format(symbol=symbol(name), name=name, t=re.search("<(.*),", name)[1])
         for name in INSTANCES
@@ -121,12 +136,11 @@ def on_the_cpu(compiled, monkeypatch):
         def launch(blocks, threads, arguments):
             ran.append(name)
             numbers = [c_types[np.dtype(type(each))](each.item()) for each in arguments[2:]]
-            getattr(compiled, symbol(name))(*blocks, *threads, *map(ctypes.c_void_p, arguments[:2]), *numbers)
+            getattr(compiled, symbol(name))(*blocks, *threads, *map(ctypes.c_void_p, map(int, arguments[:2])), *numbers)
 
         return launch
 
     monkeypatch.setattr(mixing, "_compiled", instance)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(from_dlpack=torch.Tensor.data_ptr))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     return ran

@@ -4,6 +4,7 @@ import gc
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 from dali_pipes.backends.dali_feed import plan_inputs
 from dali_pipes.backends.dali_graph import decoder_options, image_graph
 from dali_pipes.backends.decoding import Decoding, choose, installed_versions
+from dali_pipes.backends.pixels import TORCH_DTYPES
 from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.backends.transfer import copy_to_torch_memory, to_gpu
 from dali_pipes.batch import Batch
@@ -123,21 +125,19 @@ def shut_down(pipeline: Pipeline) -> None:
 def batches_of(pipeline: Pipeline, manifest: Manifest, transform: Transform, device: torch.device) -> Iterator[Batch]:
     """What a pipeline of images and ids puts out, on `device`, whose memory is PyTorch's own if that is a GPU."""
     outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-    on_gpu = pipeline.device_id is not None
+    on_gpu, dtype = pipeline.device_id is not None, TORCH_DTYPES[transform.dtype]
     labels = torch.from_numpy(manifest.labels).to(device if on_gpu else "cpu")
     made = ((output, _to_batch(output["images"], output["ids"].flatten().long(), labels, transform)) for (output,) in outputs)
     if on_gpu:
-        return copy_to_torch_memory(made)
-    batches = (batch for _, batch in made)
+        return copy_to_torch_memory(made, dtype)
+    batches = (replace(batch, images=batch.images.to(dtype)) for _, batch in made)
     return to_gpu(batches, device) if device.type == "cuda" else batches
 
 
 def _to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, transform: Transform) -> Batch:
-    """DALI's tensors as a Batch, without a copy, but for the cast that `normalize` leaves over; `labels` are those of all ids."""
+    """DALI's tensors as a Batch, without a copy and not yet cast; `labels` are those of all ids."""
     if transform.memory_format == "channels_last":
         images = images.permute(0, 3, 1, 2)
-    if transform.dtype == "fp16" and images.dtype != torch.float16:
-        images = images.half()
     return Batch(images, labels[ids], ids)
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from dali_pipes.transforms import Transform
+from dali_pipes.transforms import DTYPES, Transform
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "uint8": torch.uint8}
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -13,7 +13,7 @@ class Normalizer:
     """Turns (N, 3, H, W) uint8 images into finished ones, on whatever device they are."""
 
     def __init__(self, transform: Transform):
-        self._dtype, self._memory_format = DTYPES[transform.dtype], MEMORY_FORMATS[transform.memory_format]
+        self._dtype, self._memory_format = TORCH_DTYPES[transform.dtype], MEMORY_FORMATS[transform.memory_format]
         mean, std = (torch.tensor(each).mul(255).reshape(3, 1, 1) for each in (transform.mean, transform.std))
         self._constants = {torch.device("cpu"): (mean, std.reciprocal())}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from dali_pipes.backends.pixels import DTYPES, MEMORY_FORMATS
+from dali_pipes.backends.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.batch import Batch
 from dali_pipes.plan import Rows
 from dali_pipes.transforms import Transform
@@ -18,7 +18,7 @@ class SyntheticBackend:
     def __init__(self, transform: Transform, batch_size: int, device: torch.device):
         shape = (batch_size, 3, transform.size, transform.size)
         noise = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-        images = noise if transform.dtype == "uint8" else noise.to(DTYPES[transform.dtype]) / 128 - 1
+        images = noise if transform.dtype == "uint8" else noise.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
         self._images = images.to(device, memory_format=MEMORY_FORMATS[transform.memory_format])
 
     def explain(self) -> str:

@@ -12,7 +12,6 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from dali_pipes.backends import read_pil
-from dali_pipes.backends.pixels import DTYPES
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import TfDataConfig
@@ -21,7 +20,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
 from dali_pipes.storage.reader import Reader
-from dali_pipes.transforms import PaddedCropTransform, Transform
+from dali_pipes.transforms import DTYPES, PaddedCropTransform, Transform
 
 
 @contextlib.contextmanager
@@ -184,7 +183,7 @@ class TfDataBackend:
         else:
             whole = (transform.size, transform.size, 3)  # TensorFlow is slow at broadcasting three numbers to an image
             mean, std = (255 * np.broadcast_to(np.array(each, np.float32), whole) for each in (transform.mean, transform.std))
-            image = tf.cast((image - mean) * (1 / std), tf.as_dtype(str(DTYPES[transform.dtype]).removeprefix("torch.")))
+            image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
         return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
 
     def _to_batch(self, arrays: tuple[Any, Any]) -> Batch:

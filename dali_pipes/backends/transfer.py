@@ -57,8 +57,10 @@ def hand_over(batch: Batch, made_on: torch.cuda.Stream) -> Batch:
     return batch
 
 
-def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch]:
+def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]], dtype: torch.dtype) -> Iterator[Batch]:
     """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
+
+    The copy casts the images: one pass over memory, whatever their dtype was.
 
     What DALI does with its memory, by its sources (2.2.0 and 2.4.0). Its dynamic executor, the default, makes each batch in memory
     of its own, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in 2.4.0, :240 in 2.2.0). The
@@ -78,6 +80,7 @@ def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch
 
     Args:
         batches: with what owns that memory.
+        dtype: of the copied images.
     """
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
@@ -85,7 +88,7 @@ def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]]) -> Iterator[Batch
             while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
                 being_copied[0][0].synchronize()
                 being_copied.popleft()
-            copy = Batch(batch.images.clone(), batch.labels, batch.ids.clone())
+            copy = Batch(batch.images.to(dtype, copy=True), batch.labels, batch.ids.clone())
             copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
             being_copied.append((copied, (owner, batch)))

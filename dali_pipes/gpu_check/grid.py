@@ -25,7 +25,7 @@ from dali_pipes.nvml import Gpu, NoGpu
 WINDOW, WARM_UP = 0.7, 0.3  # seconds of each
 TUNED = ("num_threads", "hw_decoder_load", "decode")
 _AS_GIVEN = {name: getattr(DaliConfig(), name) for name in ("prefetch_queue_depth", "jpeg_fancy_upsampling")}
-Cell = dict[str, Any]  # loader (plain), batch_size; measured: images_per_s …, or error
+Cell = dict[str, Any]  # loader (plain), batch_size, dtype if it is not that of the work; measured: images_per_s …, or error
 
 
 def search(work: Work, cores: int, seconds: float, log: Path) -> list[Cell]:
@@ -78,6 +78,7 @@ def _best(parts: dict[str, Any], kind: str) -> Cell | None:
         for row in rows
         if row["loader"]["kind"] == kind
         and row["batch_size"] == rows[0]["batch_size"]
+        and "dtype" not in row
         and "error" not in row
         and (kind != "DaliConfig" or row["loader"] == row["loader"] | _AS_GIVEN)
     ]
@@ -104,7 +105,7 @@ def _child(leader: Leader) -> None:
     for cell in itertools.chain(leader.job["cells"], _around_the_best(found)):
         if time.monotonic() > end or leader.stop.is_set():
             break
-        found.append(cell | _figures(replace(work, batch_size=cell["batch_size"]), from_plain(cell["loader"]), gpu, leader))
+        found.append(cell | _figures(work_of(cell, work), from_plain(cell["loader"]), gpu, leader))
         leader.tell({"cell": found[-1]})
     leader.tell({"cell": None})
 
@@ -117,8 +118,13 @@ def _gpu() -> Gpu | None:
     return None
 
 
+def work_of(cell: Cell, work: Work) -> Work:
+    transform = replace(work.transform, dtype=cell.get("dtype", work.transform.dtype))
+    return replace(work, batch_size=cell["batch_size"], transform=transform)
+
+
 def _around_the_best(found: list[Cell]) -> Iterator[Cell]:
-    """Other batch sizes, a longer queue, no fancy upsampling; asked for only when all else has been measured."""
+    """Other batch sizes, a longer queue, no fancy upsampling, other dtypes; asked for only when all else has been measured."""
     best = _best({"grid": {"result": found}}, "DaliConfig")
     if best is None:
         return
@@ -126,6 +132,8 @@ def _around_the_best(found: list[Cell]) -> Iterator[Cell]:
         yield {"loader": best["loader"], "batch_size": max(1, int(factor * best["batch_size"]))}
     for other in ({"prefetch_queue_depth": 4}, {"jpeg_fancy_upsampling": False}):
         yield {"loader": best["loader"] | other, "batch_size": best["batch_size"]}
+    for dtype in ("bf16", "fp32"):
+        yield {"loader": best["loader"], "batch_size": best["batch_size"], "dtype": dtype}
 
 
 def _figures(work: Work, config: LoaderConfig, gpu: Gpu | None, leader: Leader) -> Cell:

@@ -138,6 +138,8 @@ class TrainConfig:
             within("ema_decay", self.ema_decay, 0, 1)
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
-                raise ConfigError("transform.dtype=uint8 is not normalized, and nothing can be learned from it; use fp32 or fp16")
+                raise ConfigError(
+                    "transform.dtype=uint8 is not normalized, and nothing can be learned from it; use fp32, fp16 or bf16"
+                )
         if self.eval_only != (self.checkpoint is not None):
             raise ConfigError("eval_only=true and checkpoint=FILE go together; to go on with training use resume=FILE")

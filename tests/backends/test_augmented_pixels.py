@@ -138,7 +138,7 @@ def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "uint8"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "uint8"])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 def test_erased_regions_are_zero_and_the_rest_is_untouched(manifest, name, dtype, memory_format):
     form = {"dtype": dtype, "memory_format": memory_format, "size": 48}

@@ -25,6 +25,7 @@ BACKENDS = {
     "cached": dp.CachedConfig(),
 }
 ON_GPU = ("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu", "torch_to_gpu")
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
 TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform(), "padded": dp.PaddedCropTransform(size=96, padding=12)}
 
 everywhere = pytest.mark.parametrize("name", [*BACKENDS, *needs_cuda(*ON_GPU, "cached_on_gpu", "synthetic_on_gpu")])
@@ -84,7 +85,7 @@ def test_delivers_other_labels_and_columns(manifest, tmp_path, name, label):
 
 
 @everywhere
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "uint8"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform, dp.PaddedCropTransform])
 def test_form_of_the_images(manifest, name, dtype, memory_format, kind):
@@ -92,7 +93,7 @@ def test_form_of_the_images(manifest, name, dtype, memory_format, kind):
     with loader(manifest, name, transform, last_batch="partial") as each:
         for batch in each:
             assert batch.images.shape == (len(batch), 3, 24, 24)
-            assert batch.images.dtype == {"fp32": torch.float32, "fp16": torch.float16, "uint8": torch.uint8}[dtype]
+            assert batch.images.dtype == DTYPES[dtype]
             expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
             assert batch.images.is_contiguous(memory_format=expected)
 
@@ -130,6 +131,19 @@ def test_dtypes_hold_the_same_pixels(manifest, name, dtype):
     exact, other = dp.TrainTransform(size=64), dp.TrainTransform(size=64, dtype=dtype)
     with loader(manifest, name, exact) as one, loader(manifest, name, other) as two:
         assert np.abs(pixels(one, exact) - pixels(two, other)).max() < 0.25
+
+
+@with_pixels
+def test_bf16_is_fp32_rounded_once(manifest, name):
+    """It has 8 bits: the largest normalized values lie between 2 and 4, where two neighbours are 2**-6 apart."""
+    form = {"size": 64, "memory_format": "channels_last"}
+    exact, rounded = dp.TrainTransform(**form), dp.TrainTransform(**form, dtype="bf16")
+    furthest = 2**-7 * 255 * max(exact.std)  # 0.46
+    with loader(manifest, name, exact) as one, loader(manifest, name, rounded) as two:
+        for a, b in zip(one, two, strict=True):
+            assert torch.equal(a.images.bfloat16(), b.images) and a.images.stride() == b.images.stride()
+            difference = np.abs(pixels([a], exact) - pixels([b], rounded)).max()
+            assert difference <= furthest + 0.001  # the normalization is undone in float32
 
 
 @with_pixels

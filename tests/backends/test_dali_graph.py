@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from make_shards import tar_shards
+from nvidia.dali import types
 
 import dali_pipes as dp
 from dali_pipes.backends import decoding
@@ -124,6 +125,15 @@ def test_the_decoder_waits_for_the_header(manifest):
     assert "PeekImageShape" in [kind(operator) for operator in upstream(decoder)]
     bytes_in = decoder.inputs[0].source
     assert kind(bytes_in) == "Reshape"
+
+
+def test_dali_puts_out_what_can_be_rounded_once(manifest):
+    """It has no bfloat16; images that came as fp16 would be rounded twice."""
+    put_out = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "bf16": types.DALIDataType.FLOAT}
+    for dtype, expected in put_out.items():
+        images, _ = gpu_pipeline(manifest, dp.TrainTransform(dtype=dtype))._graph_outputs
+        assert kind(images.source) == "CropMirrorNormalize"
+        assert f"\n    dtype: {int(expected)}\n" in str(images.source.spec)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,9 @@ from dali_pipes.backends.dali_graph import PlanInputs, erase
 from dali_pipes.backends.dali_native import DaliNativeBackend
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.doctor import decode as doctor
+from dali_pipes.transforms import DTYPES
 
-FORMS = [
-    {"dtype": dtype, "memory_format": memory_format}
-    for dtype in ("fp32", "fp16", "uint8")
-    for memory_format in ("contiguous", "channels_last")
-]
+FORMS = [{"dtype": dtype, "memory_format": memory_format} for dtype in DTYPES for memory_format in ("contiguous", "channels_last")]
 AUGMENT = [
     ["TrivialAugmentWide"],
     [{"name": "RandAugment", "interpolation": "bilinear"}],

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.backends.pixels import TORCH_DTYPES
 from dali_pipes.backends.torchvision_gpu import TorchvisionGpuBackend
 from dali_pipes.plan import Plan
 
@@ -58,13 +59,13 @@ def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
     assert difference.mean() <= 0.25 and np.percentile(difference, 99) <= 2
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "uint8"])
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 def test_form_of_the_images(mixed, dtype, memory_format):
     transform = dp.TrainTransform(size=24, dtype=dtype, memory_format=memory_format)
     for batch in backend(mixed, transform).stream(iter(planned(mixed, transform))):
         assert batch.images.shape == (len(batch), 3, 24, 24)
-        assert batch.images.dtype == {"fp32": torch.float32, "fp16": torch.float16, "uint8": torch.uint8}[dtype]
+        assert batch.images.dtype == TORCH_DTYPES[dtype]
         expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         assert batch.images.is_contiguous(memory_format=expected)
 

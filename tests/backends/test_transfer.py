@@ -7,7 +7,9 @@ hold for an owner that gives memory back at once, and for how many originals the
 import weakref
 from types import SimpleNamespace
 
+import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dali_pipes as dp
 from dali_pipes.backends.transfer import MOST_KEPT, copy_to_torch_memory
@@ -39,7 +41,7 @@ def test_what_is_copied_is_kept_until_it_has_been_copied(monkeypatch):
     state = SimpleNamespace(done=False, waited=0)
     events(monkeypatch, state)
     originals = []
-    batches = copy_to_torch_memory(made_of(6, originals))
+    batches = copy_to_torch_memory(made_of(6, originals), torch.float32)
     copies = [next(batches) for _ in range(4)]
     assert all(original() is not None for original in originals)
     state.done = True
@@ -57,8 +59,32 @@ def test_a_host_that_runs_ahead_waits_before_they_fill_the_memory(monkeypatch):
     state = SimpleNamespace(done=False, waited=0)
     events(monkeypatch, state, lambda: originals[2 * (state.waited - 1)]() is not None)
     originals = []
-    batches = copy_to_torch_memory(made_of(3 * MOST_KEPT, originals))
+    batches = copy_to_torch_memory(made_of(3 * MOST_KEPT, originals), torch.float32)
     for _ in range(3 * MOST_KEPT):
         next(batches)
     alive = [original() is not None for original in originals]
     assert state.waited == 2 * MOST_KEPT and alive == [False] * 4 * MOST_KEPT + [True] * 2 * MOST_KEPT
+
+
+class Operations(TorchDispatchMode):
+    """Those that PyTorch carries out on images."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if args and getattr(args[0], "ndim", 0) == 4:
+            self.names.append(operation.overloadpacket.__name__)
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_copy_casts_in_one_pass(monkeypatch, dtype):
+    events(monkeypatch, SimpleNamespace(done=True, waited=0))
+    images = (torch.randn(2, 3, 8, 8) * 2).contiguous(memory_format=torch.channels_last)
+    with Operations() as operations:
+        (copy,) = copy_to_torch_memory(iter([(None, dp.Batch(images, torch.arange(2), torch.arange(2)))]), dtype)
+    assert operations.names == ["_to_copy"]
+    assert copy.images.dtype == dtype and torch.equal(copy.images, images.to(dtype))
+    assert copy.images.data_ptr() != images.data_ptr() and copy.images.is_contiguous(memory_format=torch.channels_last)

@@ -50,13 +50,13 @@ def test_running_out_of_memory_is_told_with_a_snapshot(image_folder, tmp_path, m
     assert (tmp_path / "out_of_memory_rank0.pickle").stat().st_size
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision):
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bf16"), ("bf16", "fp16"), ("fp16", "fp16")])
+def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision, dtype):
     """Decoded, transformed and learned from on the GPU; stopped and gone on with by resume=auto."""
     options = {
         "data": dp.config.DataConfig(train=str(image_folder), val=str(image_folder)),
-        "transform": dp.TrainTransform(size=64, dtype="fp16", memory_format="channels_last"),
-        "eval_transform": dp.EvalTransform(size=64, resize=72, dtype="fp16", memory_format="channels_last"),
+        "transform": dp.TrainTransform(size=64, dtype=dtype, memory_format="channels_last"),
+        "eval_transform": dp.EvalTransform(size=64, resize=72, dtype=dtype, memory_format="channels_last"),
         "loader": dp.DaliConfig(device="gpu"),
         "model": ModelConfig(name="resnet18"),
         "precision": precision,

@@ -7,7 +7,8 @@ from dali_pipes.backends.transfer import copy_to_torch_memory
 pytestmark = pytest.mark.needs_cuda
 
 
-def test_memory_of_another_library_is_not_given_back_before_it_is_copied():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_memory_of_another_library_is_not_given_back_before_it_is_copied(dtype):
     """CuPy's memory here: given back, it is handed out again at once, to a stream that waits for nobody.
 
     DALI's would wait in a thread for the whole device; that the copies are right must not rest on it.
@@ -25,9 +26,14 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied():
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(400_000_000)
         slept = torch.cuda.current_stream().record_event()
-        batches = copy_to_torch_memory(made())
+        batches = copy_to_torch_memory(made(), dtype)
         copies = [next(batches) for _ in range(3)]
         assert not slept.query(), "the copies were not late; nothing can be said"
         overwritten = [cupy.full((16, 3, 224, 224), cupy.nan, cupy.float32) for _ in range(6)]
         for number, copy in enumerate(copies):
-            assert (copy.images == number).all() and (copy.ids == number).all() and len(overwritten) == 6
+            assert (
+                copy.images.dtype == dtype
+                and (copy.images == number).all()
+                and (copy.ids == number).all()
+                and len(overwritten) == 6
+            )

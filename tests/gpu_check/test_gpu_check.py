@@ -103,9 +103,11 @@ def test_without_an_interval_or_a_control_that_holds_nothing_is_settled():
 
 
 def test_each_part_has_its_section_and_what_failed_its_reason():
+    fast = {"loader": plain(dp.DaliConfig(num_threads=4)), "batch_size": 256, "images_per_s": 20_000.0}
+    fast |= {"cpu_s_per_1000_images": 0.2, "sm_utilization": 0.4, "nvjpg_utilization": 0.93}
     cells = [
-        {"loader": plain(dp.DaliConfig(num_threads=4)), "batch_size": 256, "images_per_s": 20_000.0}
-        | {"cpu_s_per_1000_images": 0.2, "sm_utilization": 0.4, "nvjpg_utilization": 0.93},
+        fast,
+        fast | {"dtype": "bf16"},
         {"loader": plain(dp.TorchConfig()), "batch_size": 256, "error": "a | b\nc"},
     ]
     failed = {"test": "tests/x.py::test_y", "outcome": "failed", "seconds": 1.0, "reason": "E\nassert 1 == 2"}
@@ -132,6 +134,7 @@ def test_each_part_has_its_section_and_what_failed_its_reason():
     text = markdown(found)
     for told in (
         "| num_threads=4 | 256 | 20,000 | 0.200 | 40% | 93% |",
+        "| num_threads=4 dtype=bf16 | 256 | 20,000 | 0.200 | 40% | 93% |",
         "a \\| b c",
         "| tests/x.py::test_y | failed | assert 1 == 2 |",
         "**model-bound** (high confidence)",

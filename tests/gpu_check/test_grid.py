@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 import dali_pipes as dp
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.gpu_check import grid
-from dali_pipes.gpu_check.grid import best_dali, best_torch, cells, search
+from dali_pipes.gpu_check.grid import best_dali, best_torch, cells, search, work_of
 from dali_pipes.nvml import NoGpu
 
 
@@ -27,6 +28,7 @@ ROWS = [
     row(dp.DaliConfig(num_threads=4), 99_000.0, batch_size=1024),
     row(dp.DaliConfig(num_threads=4, jpeg_fancy_upsampling=False), 98_000.0),
     row(dp.DaliConfig(num_threads=4, prefetch_queue_depth=4), 97_000.0),
+    row(dp.DaliConfig(num_threads=4), 96_000.0, dtype="bf16"),
     {"loader": plain(dp.DaliConfig(num_threads=2)), "batch_size": 256, "error": "RuntimeError: no memory"},
 ]
 
@@ -63,7 +65,15 @@ def test_a_setting_that_fails_costs_no_other(work, tmp_path, monkeypatch):
     assert "num_workers is -1" in refused["error"]
     assert "no GPU" in failed["error"] and "images_per_s" not in failed
     assert [cell["batch_size"] for cell in around[:4]] == [2, 4, 16, 32]
-    assert {cell["loader"]["jpeg_fancy_upsampling"] for cell in around[4:]} == {True, False}
+    assert {cell["loader"]["jpeg_fancy_upsampling"] for cell in around[4:6]} == {True, False}
+    assert [cell.get("dtype") for cell in around] == [None] * 6 + ["bf16", "fp32"]
+    assert all(cell["images_per_s"] > 0 for cell in around)
+
+
+def test_a_cell_may_have_a_dtype_of_its_own(work):
+    cell = {"loader": plain(dp.DaliConfig()), "batch_size": 3}
+    assert work_of(cell, work) == replace(work, batch_size=3)
+    assert work_of(cell | {"dtype": "bf16"}, work) == replace(work, batch_size=3, transform=replace(work.transform, dtype="bf16"))
 
 
 def test_a_gpu_that_cannot_be_asked_costs_no_cell(monkeypatch):
@@ -79,4 +89,4 @@ def test_a_gpu_that_cannot_be_asked_costs_no_cell(monkeypatch):
 
 def test_it_ends_in_time(work, tmp_path):
     assert search(work, 2, 5.0, tmp_path / "grid.jsonl") == []
-    assert 1 <= len(search(work, 2, 14.0, tmp_path / "grid.jsonl")) < len(cells(8, 2)) + 6
+    assert 1 <= len(search(work, 2, 14.0, tmp_path / "grid.jsonl")) < len(cells(8, 2)) + 8

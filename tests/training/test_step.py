@@ -12,7 +12,7 @@ def step(accumulate, **options):
     """One step on eight images of a network without normalization; its weights after it, and the loss."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
-    fabric = launch("fp32")
+    fabric = launch(options.get("precision", "fp32"))
     raw = torch.optim.SGD(module.parameters(), lr=0.5)
     model, optimizer = fabric.setup(module, raw)
     images, labels = torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)), options.pop("labels", torch.arange(8) % 5)
@@ -46,6 +46,13 @@ def test_labels_are_smoothed_if_asked_for():
 
 def test_images_in_half_precision_are_taken():
     assert step(1, dtype=torch.float16)[1].item() == pytest.approx(step(1)[1].item(), abs=0.01)
+
+
+def test_bf16_images_lose_nothing_that_bf16_training_keeps():
+    """Autocast rounds fp32 images to bf16 as well, before the first product."""
+    from_bf16, from_fp32 = (step(1, precision="bf16", dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    assert torch.equal(from_bf16[0], from_fp32[0]) and torch.equal(from_bf16[1], from_fp32[1])
+    assert not torch.equal(from_bf16[1], step(1, dtype=torch.bfloat16)[1])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])

@@ -117,13 +117,15 @@ def test_more_epochs_go_on_from_the_last(config, run, tmp_path):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision(config, run, tmp_path, precision):
-    summary = run(config(epochs=1, precision=precision))
+    """Images come in the same precision."""
+    images = {"transform": dp.TrainTransform(size=32, dtype=precision), "eval_transform": dp.EvalTransform(size=32, resize=36)}
+    summary = run(config(epochs=1, precision=precision, **images))
     state = weights(tmp_path / "run")
     assert all(each.dtype != torch.float16 for each in state["model"].values())
     assert summary["loss"] > 0 and (state["scaler"] is None) == (precision == "bf16")
     if precision == "fp16":
         assert state["scaler"]["scale"] > 1
-    run(config(epochs=2, precision=precision, resume="auto"))
+    run(config(epochs=2, precision=precision, resume="auto", **images))
 
 
 def test_evaluation_alone_finds_the_same(config, run, tmp_path):
