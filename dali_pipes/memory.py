@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.decoding import choose, preallocation
+from dali_pipes.backends.decoding import choose, output_dtype, preallocation
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.cpus import available_cpus, cgroup_folders
 from dali_pipes.errors import ConfigError
@@ -120,7 +120,9 @@ def loader_needs(loader: LoaderConfig, transform: Transform, batch_size: int, si
         case DaliConfig():
             where = "gpu" if on_gpu and loader.device != "cpu" else "host"
             depth = loader.prefetch_queue_depth
-            yield Need(f"{depth} batches {told} of DALI", where, depth * batch, "batch_size or prefetch_queue_depth")
+            dtype = output_dtype(transform, "gpu" if where == "gpu" else "cpu")
+            queue = depth * batch // DTYPE_BYTES[transform.dtype] * DTYPE_BYTES[dtype]
+            yield Need(f"{depth} batches {told} of DALI", where, queue, "batch_size or prefetch_queue_depth")
             if where == "gpu":
                 if not choose(loader, transform, on_gpu).region:
                     decoded = int(batch_size * sizes.prod(axis=1).mean() * 3)

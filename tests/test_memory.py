@@ -77,7 +77,7 @@ def test_on_a_gpu_batches_lie_there(monkeypatch):
 def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
     """One on the GPU and two page-locked ones for each thread and the caller; for the engines what their share of a batch takes."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    config = dp.DaliConfig(num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="region")
+    config = dp.DaliConfig(num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="force_region")
     _, device, host, engines = loader_needs(config, TRANSFORM, 8, np.array([[400, 500]] * 999 + [[9000, 9000]]))
     assert (device.where, device.bytes) == ("gpu", 8 * 5 * 2**20) and "8 decoder threads" in device.what
     assert (host.where, host.bytes) == ("host", 8 * 2 * 8 * 2**20)
@@ -87,8 +87,18 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
     (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES)
     assert alone.where == "host"
     monkeypatch.setattr("dali_pipes.memory.available_cpus", lambda: 15)
-    _, device, *_ = loader_needs(dp.DaliConfig(), TRANSFORM, 8, SIZES)
+    _, device, *_ = loader_needs(dp.DaliConfig(decode="force_region"), TRANSFORM, 8, SIZES)
     assert device.bytes == 16 * 16 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "of_a_pixel"), [("cpu", "fp16", 4), ("gpu", "fp16", 2), ("gpu", "bf16", 4), ("cpu", "uint8", 1)]
+)
+def test_dalis_queue_holds_what_dali_puts_out(monkeypatch, device, dtype, of_a_pixel):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: device == "gpu")
+    transform = dp.TrainTransform(size=10, dtype=dtype)
+    queue, *_ = loader_needs(dp.DaliConfig(device=device, prefetch_queue_depth=3), transform, 8, SIZES)
+    assert queue.bytes == 3 * 8 * 10 * 10 * 3 * of_a_pixel
 
 
 def test_the_paddings_are_those_of_dali():

@@ -9,17 +9,11 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.dali_augment import SlotInputs, augment
-from dali_pipes.backends.decoding import preallocation
+from dali_pipes.backends.decoding import output_dtype, preallocation
 from dali_pipes.config import DaliConfig
 from dali_pipes.transforms import Transform
 
-_T = types.DALIDataType
-# What DALI puts out for each transform.dtype; the batch is cast afterwards. It has no bfloat16, and by way of fp16 pixels would be
-# rounded twice. On the CPU its operator takes 2.7 times as long for fp16 as for fp32.
-_DTYPES = {
-    "gpu": {"fp32": _T.FLOAT, "fp16": _T.FLOAT16, "bf16": _T.FLOAT, "uint8": _T.UINT8},
-    "cpu": {"fp32": _T.FLOAT, "fp16": _T.FLOAT, "bf16": _T.FLOAT, "uint8": _T.UINT8},
-}
+_DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
 WIDTHS = 2**30  # more than any width, and no more than DALI 2.2 keeps of an INT64 constant: the lower 32 bits
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
@@ -94,7 +88,7 @@ def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.
 
 def output_type(transform: Transform, device: str) -> types.DALIDataType:
     """What the graph puts out."""
-    return _DTYPES[device][transform.dtype]
+    return _DTYPES[output_dtype(transform, device)]
 
 
 def normalize(image: DataNode, flip: DataNode | int, transform: Transform, device: str) -> DataNode:

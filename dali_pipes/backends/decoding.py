@@ -141,6 +141,15 @@ def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, in
     return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 
 
+def output_dtype(transform: Transform, device: str) -> str:
+    """What DALI puts out on "cpu" or "gpu", as `transform.dtype` names it; where it is another, the batch is cast afterwards.
+
+    DALI has no bfloat16, and by way of fp16 pixels would be rounded twice. On the CPU its operator takes 2.7 times as long for fp16
+    as for fp32.
+    """
+    return "fp32" if transform.dtype == "bf16" or (device == "cpu" and transform.dtype == "fp16") else transform.dtype
+
+
 @lru_cache
 def installed_versions() -> Versions:
     """As the libraries themselves say."""

@@ -3,9 +3,9 @@
 import time
 
 import pytest
+from dali_pipes.doctor.child import ChildError, in_child
 
 from dali_pipes.doctor.checks import Check
-from dali_pipes.doctor.child import ChildError, in_child
 from dali_pipes.doctor.finding import Finding
 from dali_pipes.doctor.run import examine
 

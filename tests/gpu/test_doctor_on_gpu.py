@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from dali_pipes.doctor.child import in_child
 
 from dali_pipes.doctor import decode, gpu, kernels, nvimagecodec
-from dali_pipes.doctor.child import in_child
 from dali_pipes.nvml import Gpu
 
 pytestmark = pytest.mark.needs_cuda
