@@ -4,7 +4,7 @@
 #   bash scripts/test.sh cu13       # instead: the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
 #   bash scripts/test.sh dali24     # likewise: DALI 2.4 with nvImageCodec 0.9
 # Tests that measure what the machine does run alone at the end, if no arguments are given: pytest -n 0 -m alone
-# Without a GPU the GPU tests are skipped; with FAIL_WITHOUT_CUDA=1 they fail instead.
+# Without a GPU the GPU tests are left out; with FAIL_WITHOUT_CUDA=1 they fail instead.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 # What other versions of DALI, nvImageCodec, PyTorch and CuPy could break.

@@ -14,10 +14,33 @@ import dali_pipes as dp
 from dali_pipes.config import needs_gpu
 from dali_pipes.demo import PATTERNS, draw_image
 
+WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")  # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config, items):
+    if torch.cuda.is_available() or WITHOUT_CUDA is not None:
+        return
+    on_gpu = [item for item in items if item.get_closest_marker("needs_cuda")]
+    items[:] = [item for item in items if not item.get_closest_marker("needs_cuda")]
+    config.stash[LEFT_OUT] = len(on_gpu)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = len(on_gpu)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if count := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"{count} tests left out: no GPU here (FAIL_WITHOUT_CUDA=1 makes them fail)")
+
 
 def pytest_runtest_setup(item):
     if item.get_closest_marker("needs_cuda") and not torch.cuda.is_available():
-        end = pytest.fail if os.environ.get("FAIL_WITHOUT_CUDA") == "1" else pytest.skip
+        end = pytest.fail if WITHOUT_CUDA == "1" else pytest.skip
         end("no GPU here (FAIL_WITHOUT_CUDA=1 makes this a failure)")
 
 

@@ -47,8 +47,7 @@ def run(root: Path, images: str, folder: Path, seconds: float, cpus: int, fail_w
     folder.mkdir(exist_ok=True)
     end = time.monotonic() + seconds
     environment = {**os.environ, "DALI_PIPES_IMAGES": images, "OUT": str(folder), "OMP_NUM_THREADS": "2"}
-    if fail_without_cuda:
-        environment["FAIL_WITHOUT_CUDA"] = "1"
+    environment["FAIL_WITHOUT_CUDA"] = str(int(fail_without_cuda))
     with ThreadPoolExecutor(2) as pool:
         marks = ("needs_cuda and not alone", "needs_cuda and alone")
         (shared, done), (alone, broken) = pool.map(lambda mark: _collect(root, environment, mark, seconds), marks)
