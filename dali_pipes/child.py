@@ -11,6 +11,8 @@ import tempfile
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+# not `-m`, which would warn on stderr that the package has imported this module already
+_START = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
 _KILLED_AFTER_S = 5  # a process that hangs in the driver cannot even be killed
 
 
@@ -34,7 +36,7 @@ def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
     Raises:
         ChildError: it raised, crashed, or had not ended by then.
     """
-    command = [sys.executable, "-P", "-m", __name__, function, json.dumps(arguments)]
+    command = [sys.executable, "-P", "-c", _START, function, json.dumps(arguments)]
     with tempfile.TemporaryFile("w+") as answers, tempfile.TemporaryFile("w+", errors="replace") as errors:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answers, stderr=errors)
         status = _wait(process, limit_s)
@@ -77,7 +79,3 @@ def main(function: str, arguments: str) -> None:
         except Exception as error:
             found = {"error": explain(error)}
         json.dump(found, answer, default=asdict)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

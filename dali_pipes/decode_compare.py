@@ -1,8 +1,9 @@
 """The pixels of a loader's options against those of DALI on the CPU; called by decode_probe in a process of its own."""
 
+import hashlib
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,16 @@ from dali_pipes.manifest import Manifest
 from dali_pipes.nvml import Gpu, NoGpu
 from dali_pipes.transforms import TrainTransform
 
+SECONDS = 1.0  # that a loader runs at least while it is measured: NVML's counters are means over up to a second
+Pixels = dict[int, NDArray[np.uint8]]  # by id
+
+
+class _Run(NamedTuple):
+    pixels: Pixels
+    cpu_ms: float  # of an image
+    bad: set[str]  # names of images that could not be decoded
+    decodes: str
+
 
 def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, device: str) -> dict[str, Any]:
     """What `decode_probe.Probed` holds, but for `fallbacks`.
@@ -24,29 +35,30 @@ def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, devic
         config: of a DaliConfig.
     """
     manifest, ours = Manifest.load(file), DaliConfig(**config)
-    use = _Use(device)
-    pixels, cpu_ms, refused = _decoded(manifest, exif, ours, batch_size, device, use)
-    expected, cpu_ms_on_cpu, bad = _decoded(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
-    good = sorted(pixels.keys() & expected.keys())
-    apart = {each: float(np.abs(pixels[each].astype(np.int16) - expected[each]).mean()) for each in good}
+    use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
+    run = _run(manifest, exif, ours, batch_size, device, use)
+    reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
+    good = sorted(run.pixels.keys() & reference.pixels.keys())
+    apart = {each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean()) for each in good}
     bound = CLOSE if ours.jpeg_fancy_upsampling else FAR
     return {
         "images": len(good),
         "mean": float(np.mean(list(apart.values()))) if apart else 0.0,
         "far": {manifest.name(each): mean for each, mean in apart.items() if mean > bound},
-        "refused": sorted(refused - bad),
-        "accepted": sorted(bad - refused),
-        "cpu_ms": cpu_ms,
-        "cpu_ms_on_cpu": cpu_ms_on_cpu,
+        "refused": sorted(run.bad - reference.bad),
+        "accepted": sorted(reference.bad - run.bad),
+        "cpu_ms": run.cpu_ms,
+        "cpu_ms_on_cpu": reference.cpu_ms,
+        "engine_load": ours.engine_load if on_gpu else 0.0,
         "nvjpg": use.highest("nvjpg_utilization"),
         "sm": use.highest("sm_utilization"),
+        "digest": _digest(run.pixels),
+        "decodes": run.decodes,
     }
 
 
-def _decoded(
-    manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: str, use: "_Use | None" = None
-) -> tuple[dict[int, NDArray[np.uint8]], float, set[str]]:
-    """Pixels by id, CPU-ms an image in the second epoch, and the names of images that could not be decoded."""
+def _run(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: str, use: "_Use | None" = None) -> _Run:
+    """One epoch for its pixels, then some for the clock."""
     transform = TrainTransform(dtype="uint8", exif=exif)
     with build_loader(
         manifest,
@@ -60,17 +72,31 @@ def _decoded(
         device=device,
     ) as loader:
         pixels = dict(_by_id(loader))
-        before = time.process_time()
-        again = dict(_by_id(loader, use))
-        cpu_ms = (time.process_time() - before) / max(len(again), 1) * 1e3
-        return pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}
+        cpu_ms = _cpu_ms(loader, use)
+        return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.explain())
 
 
-def _by_id(loader: Loader, use: "_Use | None" = None) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+def _by_id(loader: Loader) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     for batch in loader:
         yield from zip(batch.ids.tolist(), batch.images.cpu().numpy(), strict=True)
-        if use:
-            use.sample()
+
+
+def _cpu_ms(loader: Loader, use: "_Use | None") -> float:
+    """Of whole epochs, whose batches are left where they are: waiting for a copy would count as CPU time."""
+    images, start, before = 0, time.monotonic(), time.process_time()
+    while time.monotonic() < start + SECONDS:
+        for batch in loader:
+            images += len(batch)
+            if use:
+                use.sample()
+    return (time.process_time() - before) / max(images, 1) * 1e3
+
+
+def _digest(pixels: Pixels) -> str:
+    found = hashlib.sha256()
+    for each in sorted(pixels):
+        found.update(pixels[each].tobytes())
+    return found.hexdigest()[:16]
 
 
 class _Use:

@@ -19,6 +19,7 @@ LIMIT_S = 120.0
 # mean |difference| of an image, of 255
 CLOSE = 1.0  # rounding
 FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
+STIR = 0.01  # use of the JPEG engines above this is no noise
 
 _MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
 _LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it declines goes to the CPU
@@ -43,7 +44,10 @@ class Probed:
         refused: names of images that only the CPU decodes.
         accepted: names of images that the CPU refuses and this does not.
         cpu_ms, cpu_ms_on_cpu: CPU time of an image, with these options and with those of a loader on the CPU.
+        engine_load: the share of a batch that is given to the JPEG engines; 0 on the CPU.
         nvjpg, sm: highest use of the JPEG engines and of the multiprocessors, 0 to 1; None: unknown.
+        digest: of all pixels; equal digests are equal bits.
+        decodes: what the loader says of its decoding, in one line.
         fallbacks: what nvImageCodec said of images that it decoded on the CPU, and how often.
     """
 
@@ -54,8 +58,11 @@ class Probed:
     accepted: list[str]
     cpu_ms: float
     cpu_ms_on_cpu: float
+    engine_load: float
     nvjpg: float | None
     sm: float | None
+    digest: str
+    decodes: str
     fallbacks: dict[str, int]
 
     def faults(self) -> list[str]:
@@ -64,14 +71,33 @@ class Probed:
         if self.fallbacks:
             text, count = max(self.fallbacks.items(), key=lambda one: one[1])
             found.append(f"decoded on the CPU, {count} × nvImageCodec: {text}")
+        elif self._costs_what_the_cpu_costs:
+            found.append(
+                f"decoded on the CPU, as it seems: it takes {self.cpu_ms:.2f} CPU-ms an image, a loader on the CPU "
+                f"{self.cpu_ms_on_cpu:.2f}, and the counter of the JPEG engines stayed at {self.nvjpg:.0%}"
+            )
         if self.far:
             name, mean = max(self.far.items(), key=lambda one: one[1])
             found.append(f"{len(self.far)} of {self.images} images have other pixels than on the CPU, {name} by {mean:.1f} of 255")
         if self.refused:
             found.append(f"{len(self.refused)} images are refused that the CPU decodes, such as {self.refused[0]}")
-        if self.accepted:
-            found.append(f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as {self.accepted[0]}")
         return found
+
+    def doubts(self) -> list[str]:
+        """What differs from the CPU without being wrong: nvJPEG may make something of an image whose end is missing."""
+        if not self.accepted:
+            return []
+        return [f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as {self.accepted[0]}"]
+
+    @property
+    def _costs_what_the_cpu_costs(self) -> bool:
+        """Whether engines that were given work stood still while the CPU did as much as for a loader that also resizes there.
+
+        Only what is beyond doubt: decoding alone is 0.5 of that for regions and 0.8 for whole images (docs/doctor.md), but Huffman
+        decoding for nvJPEG's CUDA decoder may cost as much. Where the engines' counter cannot be read, CPU time proves nothing.
+        """
+        still = self.nvjpg is not None and self.nvjpg <= STIR
+        return still and self.engine_load > 0 and self.cpu_ms >= self.cpu_ms_on_cpu
 
 
 def try_regions(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: torch.device) -> str:

@@ -72,12 +72,15 @@ ALLOWED = {
     "decode_compare": {"config", "decode_probe", "loader", "manifest", "nvml", "transforms"},
     "doctor": {
         *{
+            "backends",
             "benchmark",
             "child",
             "config",
             "cpus",
+            "decode_probe",
             "demo",
             "doctor",
+            "errors",
             "images",
             "manifest",
             "memory",
@@ -85,6 +88,7 @@ ALLOWED = {
             "progress",
             "storage",
             "telemetry",
+            "transforms",
         },
     },
     "mixing": {"batch", "config", "errors", "manifest", "philox"},

@@ -20,7 +20,11 @@ GATED = (
 )  # nvImageCodec 0.9.0, extensions/libnvjpeg_ext.so
 LINE = "\x1b[33m[WARNING] \x1b[0m[{decoder}] {text}\n"  # src/default_debug_messenger.h
 FINE = {"images": 9, "mean": 0.1, "far": {}, "refused": [], "accepted": [], "cpu_ms": 1.0, "cpu_ms_on_cpu": 2.0}
-FINE |= {"nvjpg": None, "sm": None, "fallbacks": {}}
+FINE |= {"engine_load": 0.65, "nvjpg": None, "sm": None, "digest": "ab", "decodes": "by a decoder", "fallbacks": {}}
+AS_DEAR = {"cpu_ms": 2.1, "nvjpg": 0.0}
+SEEMS = (
+    "decoded on the CPU, as it seems: it takes 2.10 CPU-ms an image, a loader on the CPU 2.00, and the counter of the JPEG engines "
+)
 
 
 def test_a_real_warning_of_nvimagecodec_is_read(tmp_path):
@@ -62,11 +66,23 @@ def test_what_goes_to_the_cpu_is_what_the_last_decoder_on_the_gpu_declines():
         ({"fallbacks": {GATED: 7}}, f"decoded on the CPU, 7 × nvImageCodec: {GATED}"),
         ({"far": {"a.jpg": 2.0, "b.jpg": 30.0}}, "2 of 9 images have other pixels than on the CPU, b.jpg by 30.0 of 255"),
         ({"refused": ["a.jpg"]}, "1 images are refused that the CPU decodes, such as a.jpg"),
-        ({"accepted": ["a.jpg", "b.jpg"]}, "2 damaged images are delivered that the CPU refuses, such as a.jpg"),
+        ({"accepted": ["a.jpg", "b.jpg"]}, None),
+        (AS_DEAR, f"{SEEMS}stayed at 0%"),
+        (AS_DEAR | {"nvjpg": 0.2}, None),  # the engines worked
+        (AS_DEAR | {"nvjpg": None}, None),  # nobody knows whether they did, or whether there are any
+        (AS_DEAR | {"cpu_ms": 1.9}, None),  # Huffman decoding for nvJPEG's CUDA decoder is CPU time as well
+        (AS_DEAR | {"engine_load": 0.0}, None),  # the CPU, or a GPU whose engines were given nothing
+        (AS_DEAR | {"fallbacks": {GATED: 7}}, f"decoded on the CPU, 7 × nvImageCodec: {GATED}"),
     ],
 )
 def test_each_fault_is_named(change, fault):
     assert Probed(**FINE | change).faults() == ([fault] if fault else [])
+
+
+def test_a_damaged_image_that_is_delivered_is_a_doubt():
+    assert Probed(**FINE).doubts() == []
+    told = "2 damaged images are delivered that the CPU refuses, such as a.jpg"
+    assert Probed(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [told]
 
 
 def test_the_cpu_against_itself(image_folder, tmp_path):
@@ -77,27 +93,37 @@ def test_the_cpu_against_itself(image_folder, tmp_path):
     manifest = dp.Manifest.scan(tmp_path / "images", progress=False)
     found = probe(manifest, "ignore", dp.DaliConfig(device="cpu"), 16, CPU)
     assert found.images == len(manifest) - 1 and found.mean == 0 and found.faults() == []
-    assert found.cpu_ms > 0 and found.cpu_ms_on_cpu > 0 and found.nvjpg is None
+    assert found.cpu_ms > 0 and found.cpu_ms_on_cpu > 0 and found.nvjpg is None and found.engine_load == 0
+    assert found.decodes.startswith("DALI") and "on the CPU decodes" in found.decodes
 
 
 def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
     from dali_pipes import decode_compare
 
-    real = decode_compare._decoded
+    real = decode_compare._run
 
     def swapped(manifest, exif, config, batch_size, device, use=None):
-        pixels, cpu_ms, bad = real(manifest, exif, config, batch_size, device, use)
-        if config.num_threads == 1:
-            pixels[3] = np.roll(pixels[3], 9, axis=1)
-            bad = {"lost.jpg"}
-        return pixels, cpu_ms, bad
+        run = real(manifest, exif, config, batch_size, device, use)
+        if config.num_threads != 1:
+            return run
+        run.pixels[3] = np.roll(run.pixels[3], 9, axis=1)
+        return run._replace(bad={"lost.jpg"})
 
-    monkeypatch.setattr(decode_compare, "_decoded", swapped)
+    monkeypatch.setattr(decode_compare, "SECONDS", 0.1)
+    plain = decode_compare.compare(manifest_file(manifest), "ignore", {"device": "cpu", "num_threads": 1}, 8, "cpu")
+    monkeypatch.setattr(decode_compare, "_run", swapped)
     job = {"device": "cpu", "num_threads": 1}
+    found = decode_compare.compare(manifest_file(manifest), "ignore", job, 8, "cpu")
+    assert list(found["far"]) == [manifest.name(3)] and found["refused"] == ["lost.jpg"]
+    assert plain["far"] == {} and plain["digest"] != found["digest"]
+    other_batch = decode_compare.compare(manifest_file(manifest), "ignore", {"device": "cpu"}, 16, "cpu")
+    assert other_batch["digest"] == plain["digest"]
+
+
+def manifest_file(manifest):
     file = str(manifest.root) + "/../probed.parquet"
     manifest.save(file)
-    found = decode_compare.compare(file, "ignore", job, 8, "cpu")
-    assert list(found["far"]) == [manifest.name(3)] and found["refused"] == ["lost.jpg"]
+    return file
 
 
 def test_a_probe_that_fails_is_an_answer(manifest):

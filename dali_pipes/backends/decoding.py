@@ -107,8 +107,7 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
         return Decoding(config.decode != "whole", "on the CPU either gives the same pixels")
     if config.decode == "whole":
         return Decoding(False, "decode=whole")
-    versions = installed_versions()
-    faults = [fault for fault in FAULTS if fault.applies(versions, config, transform)]
+    versions, faults = installed_versions(), _known(config, transform)
     known = "; ".join(fault.what for fault in faults)
     match config.decode:
         case "force_region":
@@ -119,10 +118,9 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
             wrong = probe()
             return Decoding(not wrong, f"{versions}; regions tried on this GPU: {wrong or 'equal to whole images'}")
         case "region" if faults:
-            ways = [fault.way_out for fault in faults if fault.way_out] if all(fault.way_out for fault in faults) else []
             raise ConfigError(
-                f"loader.decode=region with {versions}: {known}. Leave it at auto, or take loader.decode=whole"
-                f"{''.join(f', or {way}' for way in ways)}; loader.decode=force_region tries it all the same"
+                f"loader.decode=region with {versions}: {known}. Leave it at auto, or take "
+                f"{', or '.join(ways_out(config, transform))}; loader.decode=force_region tries it all the same"
             )
     if faults:
         return Decoding(False, f"{versions}: {known}")
@@ -148,6 +146,19 @@ def output_dtype(transform: Transform, device: str) -> str:
     as for fp32.
     """
     return "fp32" if transform.dtype == "bf16" or (device == "cpu" and transform.dtype == "fp16") else transform.dtype
+
+
+def ways_out(config: DaliConfig, transform: Transform) -> list[str]:
+    """Options to try where decoding on a GPU goes wrong with these."""
+    faults = _known(config, transform)
+    if config.decode == "whole" or (config.decode == "auto" and faults):
+        return ["loader.hw_decoder_load=0"] if config.engine_load else []
+    each_has_one = all(fault.way_out for fault in faults)
+    return ["loader.decode=whole", *(fault.way_out for fault in faults if each_has_one)]
+
+
+def _known(config: DaliConfig, transform: Transform) -> list[Fault]:
+    return [fault for fault in FAULTS if fault.applies(installed_versions(), config, transform)]
 
 
 @lru_cache

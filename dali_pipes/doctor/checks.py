@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import torch
+
 from dali_pipes.child import ChildError, explain, in_child
 from dali_pipes.cpus import available_cpus
-from dali_pipes.doctor import cpu, limits, memory, software, storage
+from dali_pipes.doctor import cpu, limits, loading, memory, software, storage
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.doctor.finding import FAILED, WARNING, Finding
 from dali_pipes.doctor.software import SETUP
@@ -45,7 +47,7 @@ class Check:
 
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     """In the order in which they are done and shown."""
-    return [*_software(), *_cpu_and_memory(config), *_storage(config, manifest), *_gpu()]
+    return [*_software(), *_cpu_and_memory(config), *_storage(config, manifest), *_gpu(config, manifest)]
 
 
 def _software() -> list[Check]:
@@ -82,11 +84,16 @@ def _storage(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     ]
 
 
-def _gpu() -> list[Check]:
+def _gpu(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     group, package = "GPU", "dali_pipes.doctor"
     broken_driver = "the driver or the GPU is broken: dmesg, nvidia-smi -q. CPU loaders work: loader=dali_cpu"
-    on_cpu = f"{SETUP}; loader=dali_cpu decodes on the CPU"
     engines = "DALI can do without: loader.hw_decoder_load=0"
+    how = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
+    yours = (
+        [Check(group=group, name="your images", look=partial(loading.images_of, manifest, *how), needs_gpu=True)]
+        if manifest
+        else []
+    )
     return [
         Check(
             group=group,
@@ -96,7 +103,8 @@ def _gpu() -> list[Check]:
             remedy=broken_driver,
             gate=True,
         ),
-        Check(group=group, name="DALI", look=f"{package}.decode:dali_on_gpu", broken=FAILED, remedy=on_cpu, needs_gpu=True),
+        Check(group=group, name="DALI", look=partial(loading.made_images, *how), needs_gpu=True),
+        *yours,
         Check(group=group, name="JPEG engines", look=f"{package}.decode:jpeg_engines", remedy=engines, needs_gpu=True),
         Check(group=group, name="NVML", look=f"{package}.gpu:nvml_figures", needs_gpu=True),
     ]

@@ -1,8 +1,10 @@
 """What scripts/doctor.py is told."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from dali_pipes.config import DataConfig, at_least, one_of
+from dali_pipes.config import DaliConfig, DataConfig, at_least, one_of
+from dali_pipes.errors import ConfigError
 
 
 @dataclass(kw_only=True, slots=True)
@@ -10,7 +12,8 @@ class DoctorConfig:
     """scripts/doctor.py.
 
     Attributes:
-        data: images whose storage is looked at; none: storage is not.
+        data: images that are decoded, and whose storage is looked at; none: made images are, and storage is not.
+        loader: whose options images are decoded with: dali, dali_fastest, one that scripts/tune.py wrote; None: dali.
         split: "train" or "val".
         num_workers: worker processes that memory and limits must suffice for; None: the cores that this process may use.
         batch_size: of one GPU.
@@ -19,6 +22,7 @@ class DoctorConfig:
     """
 
     data: DataConfig = field(default_factory=DataConfig)
+    loader: Any = None
     split: str = "train"
     num_workers: int | None = None
     batch_size: int = 256
@@ -26,6 +30,11 @@ class DoctorConfig:
     limit_s: float = 120.0
 
     def __post_init__(self) -> None:
+        self.loader = DaliConfig() if self.loader is None else self.loader
+        if not isinstance(self.loader, DaliConfig):
+            raise ConfigError(
+                "the doctor tries how DALI decodes; choose loader=dali, dali_fastest, dali_cpu or one that tune.py wrote"
+            )
         one_of("split", self.split, ("train", "val"))
         at_least("num_workers", self.num_workers, 0)
         at_least("batch_size", self.batch_size, 1)

@@ -26,13 +26,6 @@ def dali_on_cpu() -> Finding:
     return judge(f"DALI {__version__}, a CPU pipeline ran", difference(np.asarray(images[0]), expected))
 
 
-def dali_on_gpu() -> Finding:
-    """A mixed decode; pixels against Pillow's."""
-    encoded, expected = make_jpeg()
-    (images,) = _pipeline(encoded, 1, 0).run()
-    return judge("a JPEG was decoded by nvJPEG", difference(np.asarray(images.as_cpu()[0]), expected))
-
-
 def jpeg_engines() -> Finding:
     """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1; nothing else proves them."""
     gpu, encoded = Gpu(uuid()), make_jpeg()[0]

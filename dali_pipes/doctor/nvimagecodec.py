@@ -4,21 +4,29 @@ import numpy as np
 import torch
 from nvidia import nvimgcodec
 
+from dali_pipes.backends.decoding import choose
+from dali_pipes.config import DaliConfig
 from dali_pipes.doctor.finding import Finding, failed, ok
 from dali_pipes.doctor.pixels import difference, judge, make_jpeg
 from dali_pipes.doctor.software import SETUP
+from dali_pipes.transforms import TrainTransform
 
 
 def nvimagecodec() -> Finding:
-    """A header read; with a GPU, an image decoded."""
+    """A header read; with a GPU, an image decoded. Which version it is, and what decode=auto makes of that."""
     encoded, expected = make_jpeg()
     told = f"nvImageCodec {nvimgcodec.__version__}"
     stream = nvimgcodec.CodeStream(encoded)
     if (stream.height, stream.width) != expected.shape[:2]:
         return failed(f"{told} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
     if not torch.cuda.is_available():
-        return ok(f"{told} reads headers; it decodes on a GPU only")
+        return ok(f"{told} reads headers; it decodes on a GPU only; {_auto()}")
     image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
     if image is None:
         return failed(f"{told} cannot decode a JPEG", SETUP)
-    return judge(f"{told} decoded a JPEG on the GPU", difference(np.asarray(image.cpu()), expected))
+    return judge(f"{told} decoded a JPEG on the GPU; {_auto()}", difference(np.asarray(image.cpu()), expected))
+
+
+def _auto() -> str:
+    """What loader.decode=auto comes to on a GPU."""
+    return f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from dali_pipes.config import DataConfig, at_least, one_of
 from dali_pipes.errors import ConfigError
 
-GPU_CHECK_PARTS = ("doctor", "grid", "loader", "resnet50", "profile", "copies", "corun", "suite", "diagnose", "resnet18")
+GPU_CHECK_PARTS = (
+    *("probe", "grid", "loader", "doctor", "resnet50", "profile", "copies", "corun", "suite", "diagnose", "resnet18"),
+)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -23,7 +25,7 @@ class GpuCheckConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     parts: list[str] = field(default_factory=lambda: list(GPU_CHECK_PARTS))
-    minutes: float = 8.0
+    minutes: float = 9.5
     batch_size: int = 256
     dry_run: bool = False
     out: str = "runs/gpu_check"

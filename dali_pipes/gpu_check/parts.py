@@ -3,19 +3,32 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from dali_pipes.config import DaliConfig
 from dali_pipes.gpu_check import suite
 from dali_pipes.gpu_check.bench import ROOT, Bench, PartError
-from dali_pipes.gpu_check.grid import Cell, best_dali, best_torch, search
+from dali_pipes.gpu_check.grid import FANCY, Cell, best_dali, best_torch, search
+from dali_pipes.gpu_check.probing import Row, probed, regions_are_right
 from dali_pipes.gpu_check.profiling import profiled
+from dali_pipes.manifest import Manifest
 
 Found = dict[str, Any]
 Part = Callable[[Bench, Found, float], Any]  # of what the parts before it found, and the seconds that it may take
-ARMS = ("synthetic", "dali_cpu", "dali", "dali_native", "torchvision_gpu")  # and the best DataLoader
+# And the best DataLoader.
+ARMS = ("synthetic", "dali_cpu", "dali", "dali_native_fancy", "dali_fastest", "dali_native", "torchvision_gpu")
+TRAINED = ("synthetic", "dali_cpu", "dali", "dali_fastest", "torchvision_gpu")
 NO_GATE = ("max_mean_difference=255", "max_p99_difference=255")  # what the pixels differ by is told, and stops nothing
 BRIEF = ("restart=false", "max_warmup_seconds=0.5", "min_batches=4", "pairs=6")
 LEAST = 45.0  # seconds for the starts, a round and the report of a comparison
 REPORT = 12.0  # seconds of these before the clock of the benchmark runs, and for the report
+
+
+def _probe(bench: Bench, before: Found, limit: float) -> list[Row]:
+    dry = bench.config.dry_run
+    device = torch.device("cpu") if dry else torch.device("cuda", 0)
+    images = Manifest.load(bench.real_images)
+    return probed(images, bench.config.batch_size, bench.details, limit, device, at_most=2 if dry else None)
 
 
 def _doctor(bench: Bench, before: Found, limit: float) -> Found:
@@ -23,7 +36,7 @@ def _doctor(bench: Bench, before: Found, limit: float) -> Found:
 
 
 def _grid(bench: Bench, before: Found, limit: float) -> list[Cell]:
-    return search(bench.work(), bench.cpus, limit, bench.details / "grid.jsonl")
+    return search(bench.work(), bench.cpus, limit, bench.details / "grid.jsonl", regions_are_right(before))
 
 
 def _loader(bench: Bench, before: Found, limit: float) -> Found:
@@ -71,9 +84,7 @@ def _suite(bench: Bench, before: Found, limit: float) -> Found:
 def _compare(bench: Bench, part: str, before: Found, arms: Sequence[str], options: list[str], limit: float) -> Found:
     """The A/B of these arms and of the DataLoader, with the settings that the grid found best."""
     arm, workers = best_torch(before)
-    dali = best_dali(before)
-    native = {name: value for name, value in dali.items() if name != "decode"}  # it decodes regions only
-    tuned = [*_under("loaders.dali", dali), *_under("loaders.dali_native", native)]
+    tuned = [option for name in FANCY if name in arms for option in _under(f"loaders.{name}", best_dali(before, name))]
     tuned += [f"loaders.{arm}.num_workers={workers or bench.cpus}", _minutes(limit)]
     options = [*bench.form(part), f"arms=[{','.join([arm, *arms])}]", *BRIEF, *options, *tuned]
     return bench.script(part, "benchmark.py", options, limit, statuses=(0, 2))
@@ -91,19 +102,20 @@ def _minutes(limit: float) -> str:
 
 
 def _under(group: str, settings: dict[str, Any]) -> list[str]:
-    return [f"{group}.{name}={value}" for name, value in settings.items()]
+    return [f"{group}.{name}={'null' if value is None else value}" for name, value in settings.items()]
 
 
-# With the seconds that each may take, eight minutes in all. The weightiest come first: what is slow takes time from the last.
+# With the seconds that each may take, 9 1/2 minutes in all. The weightiest come first: what is slow takes time from the last.
 PARTS: dict[str, tuple[float, Part]] = {
-    "doctor": (30, _doctor),
-    "grid": (50, _grid),
-    "loader": (100, _loader),
-    "resnet50": (80, _training("resnet50", ARMS, 1.0)),
+    "probe": (80, _probe),
+    "grid": (70, _grid),
+    "loader": (120, _loader),
+    "doctor": (35, _doctor),
+    "resnet50": (75, _training("resnet50", TRAINED, 1.0)),
     "profile": (15, _profile),
     "copies": (30, _copies),
-    "corun": (50, _corun),
-    "suite": (55, _suite),
-    "diagnose": (25, _diagnose),
-    "resnet18": (45, _training("resnet18", ("synthetic", "dali"), 0.7)),
+    "corun": (45, _corun),
+    "suite": (45, _suite),
+    "diagnose": (20, _diagnose),
+    "resnet18": (35, _training("resnet18", ("synthetic", "dali"), 0.7)),
 }

@@ -15,7 +15,7 @@ class SearchConfig:
     Attributes:
         num_workers, prefetch_factor: of loader=torch.
         num_threads, prefetch_queue_depth: of loader=dali.
-        hw_decoder_load, decode: of loader=dali on a GPU.
+        hw_decoder_load, decode, hybrid_huffman_threshold: of loader=dali on a GPU.
     """
 
     num_workers: list[int] | None = None
@@ -24,6 +24,7 @@ class SearchConfig:
     prefetch_queue_depth: list[int] | None = None
     hw_decoder_load: list[float] | None = None
     decode: list[str] | None = None
+    hybrid_huffman_threshold: list[int] | None = None
 
 
 @dataclass(kw_only=True, slots=True)

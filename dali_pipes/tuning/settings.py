@@ -93,7 +93,8 @@ def choices(config: TuneConfig, cores: int) -> Choices:
     else:
         found |= {"num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2), "prefetch_queue_depth": [1, 2, 4]}
         if torch.cuda.is_available() and loader.device != "cpu":
-            found |= {"hw_decoder_load": [0.0, 0.35, 0.65, 0.9], "decode": ["region", "whole"]}
+            found |= {"hw_decoder_load": [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0], "decode": ["auto", "whole"]}
+            found |= {"hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1]}
     return found | _asked_for(config.search, list(found), config.loader_name)
 
 

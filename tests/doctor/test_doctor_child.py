@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from dali_pipes.doctor.child import ChildError, in_child
 
+from dali_pipes.child import ChildError, in_child
 from dali_pipes.doctor.checks import Check
 from dali_pipes.doctor.finding import Finding
 from dali_pipes.doctor.run import examine
@@ -43,7 +43,7 @@ def planted(tmp_path, monkeypatch):
 
 
 def test_a_finding_comes_back_whatever_libraries_print(planted):
-    assert in_child(planted("fine"), 60) == Finding("ok", "all of it")
+    assert Finding(**in_child(planted("fine"), 60).value) == Finding("ok", "all of it")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_one_that_hangs_is_ended(planted):
 
 
 def test_what_was_found_before_a_crash_at_the_end_counts(planted):
-    assert in_child(planted("crashes_at_its_end"), 60) == Finding("ok", "found before that")
+    assert Finding(**in_child(planted("crashes_at_its_end"), 60).value) == Finding("ok", "found before that")
 
 
 def wrong():

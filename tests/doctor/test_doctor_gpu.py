@@ -7,6 +7,8 @@ import pynvml
 import pytest
 import torch
 
+import dali_pipes as dp
+from dali_pipes.backends.decoding import choose
 from dali_pipes.doctor import decode, gpu, kernels, nvimagecodec, pixels
 from dali_pipes.doctor.finding import Finding
 from dali_pipes.doctor.pixels import difference, judge, make_jpeg
@@ -193,19 +195,6 @@ def test_pixels_are_compared():
     assert make_jpeg()[0] == make_jpeg()[0]
 
 
-def test_a_mixed_decode_goes_to_the_gpu(monkeypatch):
-    """DALI's GPU graph cannot be built here; what comes back from one is compared with Pillow's pixels."""
-    encoded, expected = make_jpeg()
-
-    def pipeline(given, batch_size, device_id):
-        assert given == encoded and (batch_size, device_id) == (1, 0)
-        return SimpleNamespace(run=lambda: (SimpleNamespace(as_cpu=lambda: [expected + np.uint8(1)]),))
-
-    monkeypatch.setattr(decode, "_pipeline", pipeline)
-    finding = decode.dali_on_gpu()
-    assert "decoded by nvJPEG; mean |difference|" in finding.found
-
-
 def test_the_graph_of_the_engines(monkeypatch):
     """Constructed, which needs no GPU: a mixed decoder that is told to give all to the engines."""
     monkeypatch.setattr(decode.Pipeline, "build", decode.Pipeline._build_graph)
@@ -226,7 +215,10 @@ def codec(machine, monkeypatch):
 def test_nvimagecodec(codec, machine):
     _, expected = make_jpeg()
     codec(SimpleNamespace(cpu=lambda: expected))
-    assert nvimagecodec.nvimagecodec().status == "ok" and "decoded a JPEG on the GPU" in nvimagecodec.nvimagecodec().found
+    found = nvimagecodec.nvimagecodec().found
+    assert nvimagecodec.nvimagecodec().status == "ok" and "decoded a JPEG on the GPU" in found
+    told = str(choose(dp.DaliConfig(), dp.TrainTransform(), on_gpu=True))
+    assert found.startswith(f"nvImageCodec {nvimagecodec.nvimgcodec.__version__} ") and f"decode=auto takes {told}" in found
     codec(None)
     assert nvimagecodec.nvimagecodec().status == "failed" and "cannot decode a JPEG" in nvimagecodec.nvimagecodec().found
     machine(usable=False)

@@ -31,7 +31,7 @@ def findings(done):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_machine_without_a_gpu(image_folder, tmp_path):
-    done = doctor(f"data.train={image_folder}", cwd=tmp_path)
+    done = doctor(f"data.train={image_folder}", "loader=dali", "loader.decode=whole", cwd=tmp_path)
     found, told = findings(done)
     assert done.returncode == 1 and told["schema"] == 1
     assert list(dict.fromkeys(group for group, _ in found)) == GROUPS
@@ -82,6 +82,8 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
         ("split=tets", "split is 'tets'; choose one of train, val"),
         ("batch_size=0", "batch_size is 0"),
         ("worker=3", "worker"),
+        ("loader=torch", "the doctor tries how DALI decodes; choose loader=dali"),
+        ("loader.decode=none", "loader.decode is 'none'"),
     ],
 )
 def test_a_mistake_of_the_user_is_no_finding(tmp_path, argument, told):

@@ -1,15 +1,16 @@
 """The doctor where there is a GPU: every check of it, and the JPEG engines by their counter."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from dali_pipes.doctor.child import in_child
+import torch
 
-from dali_pipes.doctor import decode, gpu, kernels, nvimagecodec
+import dali_pipes as dp
+from dali_pipes.child import in_child
+from dali_pipes.doctor import decode, gpu, kernels, loading, nvimagecodec
 from dali_pipes.nvml import Gpu
 
 pytestmark = pytest.mark.needs_cuda
@@ -17,13 +18,15 @@ SCRIPT = Path(__file__).parents[2] / "scripts/doctor.py"
 
 
 def test_every_check_of_the_gpu():
-    for check in (gpu.driver_and_gpus, decode.dali_on_cpu, decode.dali_on_gpu, nvimagecodec.nvimagecodec, kernels.cupy_kernel):
+    for check in (gpu.driver_and_gpus, decode.dali_on_cpu, nvimagecodec.nvimagecodec, kernels.cupy_kernel):
         finding = check()
         assert finding.status == "ok" or "upsampled otherwise" in finding.found, f"{check.__name__}: {finding}"
 
 
-def test_in_processes_of_their_own():
-    assert in_child("dali_pipes.doctor.decode:dali_on_gpu", 120).status != "failed"
+@pytest.mark.parametrize("decode", ["auto", "whole"])
+def test_what_users_run_decodes_on_the_gpu_as_on_the_cpu(decode):
+    finding = loading.made_images(dp.DaliConfig(device="gpu", decode=decode), 32, 120, torch.device("cuda", 0))
+    assert finding.status == "ok" or "damaged images are delivered" in finding.found, finding
 
 
 def test_nvml_gives_figures_or_reasons():
@@ -44,10 +47,9 @@ def test_the_verdict_on_the_jpeg_engines_is_that_of_the_counter():
     assert (decode.highest_use(seen, pipeline.run, 1) or 0) <= 0.01
 
 
-def test_no_visible_gpu_is_said_so():
-    command = [sys.executable, "-m", "dali_pipes.doctor.child", "dali_pipes.doctor.gpu:driver_and_gpus"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-    found = json.loads(done.stdout)
+def test_no_visible_gpu_is_said_so(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = in_child("dali_pipes.doctor.gpu:driver_and_gpus", 120).value
     assert found["status"] == "failed" and "CUDA_VISIBLE_DEVICES is ''" in found["found"]
 
 
@@ -57,5 +59,5 @@ def test_the_script(image_folder, tmp_path):
     told = json.loads(done.stdout)
     assert done.returncode == 0 and told["can_train_on_gpu"], done.stderr
     checks = [each["check"] for each in told["findings"] if each["group"] == "GPU"]
-    assert checks == ["driver and GPUs", "DALI", "JPEG engines", "NVML"]
+    assert checks == ["driver and GPUs", "DALI", "your images", "JPEG engines", "NVML"]
     assert done.stderr.splitlines()[-1].startswith("Training on a GPU can work here")

@@ -48,14 +48,14 @@ def use_during(gpu, manifest, config, seconds):
         return highest_use(gpu, lambda: next(batches), seconds)
 
 
-@pytest.mark.parametrize("decode", [pytest.param(decode, marks=needs_engines) for decode in ("region", "whole")])
+@pytest.mark.parametrize("decode", [pytest.param(decode, marks=needs_engines) for decode in ("auto", "whole")])
 @pytest.mark.parametrize("load", [1.0, dp.DaliConfig().hw_decoder_load, 0.0])
 def test_a_loader_uses_the_engines_as_told(gpu, baseline, decode, load):
-    """With fancy upsampling, if the engines have it. Whether they take regions is told; whole images they have to."""
+    """With fancy upsampling, if the engines have it. Whether they take regions (decode=auto) is told; whole images they have to."""
     config = dp.DaliConfig(device="gpu", hw_decoder_load=load, decode=decode, jpeg_fancy_upsampling=gpu.fancy)
     use = use_during(gpu, baseline, config, 2)
     tell("engines", decode=decode, hw_decoder_load=load, fancy=gpu.fancy, highest_use=use)
-    assert (use > STIR) == (load > 0) or (decode == "region" and load > 0)
+    assert (use > STIR) == (load > 0) or (decode == "auto" and load > 0)
 
 
 def test_the_highest_use_is_that_of_the_second_look(baseline):

@@ -5,19 +5,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+import dali_pipes as dp
+from dali_pipes.benchmark.work import plain
+from dali_pipes.config import DaliNativeConfig
 from dali_pipes.gpu_check.bench import ROOT, Bench, PartError
 from dali_pipes.gpu_check.config import GpuCheckConfig
-from dali_pipes.gpu_check.parts import ARMS, PARTS
+from dali_pipes.gpu_check.grid import FANCY
+from dali_pipes.gpu_check.parts import ARMS, PARTS, TRAINED
 
 GRID = [
-    {"loader": {"kind": "TorchConfig", "decoder": "torchvision", "num_workers": 24}, "batch_size": 256, "images_per_s": 9.0},
-    {
-        "loader": {"kind": "DaliConfig", "num_threads": 12, "hw_decoder_load": 0.35, "decode": "whole"}
-        | {"prefetch_queue_depth": 2, "jpeg_fancy_upsampling": True},
-        "batch_size": 256,
-        "images_per_s": 99.0,
-    },
+    {"loader": plain(loader), "batch_size": 256, "images_per_s": 9.0}
+    for loader in (
+        dp.TorchConfig(decoder="torchvision", num_workers=24),
+        dp.DaliConfig(num_threads=12, hw_decoder_load=0.35, decode="whole"),
+        dp.DaliConfig(num_threads=11, hw_decoder_load=0.15, jpeg_fancy_upsampling=False, preallocate_width_hint=6000),
+        DaliNativeConfig(num_threads=10, hybrid_huffman_threshold=1, decode="auto"),
+    )
 ]
 
 
@@ -51,12 +56,28 @@ def test_options_are_understood(part, dry_run):
     if part in ("doctor", "diagnose", "copies"):
         return
     few = part in ("corun", "resnet18")
-    arms = {"synthetic", "dali"} if few else {"torch_torchvision", *ARMS}
+    arms = {"synthetic", "dali"} if few else {"torch_torchvision", *(ARMS if part == "loader" else TRAINED)}
     assert all(f"- {arm}\n" in asked for arm in arms) and "- torch\n" not in asked
     assert "restart: false" in asked and "minutes: 1.47" in asked
     assert ("num_workers: 24" in asked) == (part != "corun")
-    assert asked.count("num_threads: 12") == (0 if part == "corun" else 2) and ("num_threads: 8" in asked) == (part == "corun")
+    assert ("num_threads: 8" in asked) == (part == "corun")
+    if part == "loader":
+        _each_has_its_own_settings(OmegaConf.create(asked).loaders)
     assert ("dtype: fp16" in asked) == (not dry_run)
+
+
+def _each_has_its_own_settings(loaders):
+    """A yardstick that was not in the grid has those of the arm that decodes alike; what is None in the grid stays so."""
+    found = {arm: (loaders[arm].num_threads, loaders[arm].hw_decoder_load, loaders[arm].decode) for arm in FANCY}
+    assert found == {
+        "dali": (12, 0.35, "whole"),
+        "dali_native_fancy": (12, 0.35, "whole"),
+        "dali_fastest": (11, 0.15, "auto"),
+        "dali_native": (10, 0.65, "auto"),
+    }
+    assert {arm: loaders[arm].jpeg_fancy_upsampling for arm in FANCY} == FANCY
+    assert loaders.dali_native.hybrid_huffman_threshold == 1 and loaders.dali.preallocate_width_hint is None
+    assert loaders.dali_fastest.preallocate_width_hint == 6000
 
 
 def test_a_comparison_that_cannot_end_in_time_is_not_begun():

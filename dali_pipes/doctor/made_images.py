@@ -1,0 +1,35 @@
+"""JPEGs of every kind that decoders treat differently, made up, in a folder."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from dali_pipes.demo import draw_image
+
+KINDS: dict[str, dict[str, Any]] = {
+    "444": {"subsampling": "4:4:4"},
+    "422": {"subsampling": "4:2:2"},
+    "420": {"subsampling": "4:2:0"},
+    "gray": {},
+    "progressive": {"subsampling": "4:2:0", "progressive": True},
+}
+# (height, width): whole blocks and odd ones, upright and lying, and one above the default of hybrid_huffman_threshold
+SIZES = (
+    *((33, 47), (64, 64), (97, 131), (128, 96), (160, 240), (224, 224), (255, 257), (300, 200), (375, 500), (500, 333)),
+    *((480, 640), (1000, 1333)),
+)
+
+
+def make_images(folder: Path) -> None:
+    """All kinds × sizes, a subfolder for each kind, and one in `truncated` whose last third is missing; the same every time."""
+    drawn = Image.fromarray(draw_image("rings", np.random.default_rng(0)))
+    for kind, options in KINDS.items():
+        (folder / kind).mkdir(parents=True)
+        image = drawn.convert("L") if kind == "gray" else drawn
+        for height, width in SIZES:
+            image.resize((width, height)).save(folder / kind / f"{height}x{width}.jpg", quality=90, **options)
+    whole = (folder / "420/375x500.jpg").read_bytes()
+    (folder / "truncated").mkdir()
+    (folder / "truncated/375x500.jpg").write_bytes(whole[: 2 * len(whole) // 3])

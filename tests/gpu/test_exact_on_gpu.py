@@ -1,0 +1,69 @@
+"""loader.exact=true: the same bits whatever the batch, so that a resume may be on another number of ranks."""
+
+import logging
+
+import pytest
+import torch
+
+import dali_pipes as dp
+
+EXACT = dp.DaliConfig(device="gpu", exact=True)
+CONFIGS = [
+    pytest.param(dp.DaliConfig(device="cpu"), id="dali_cpu"),
+    pytest.param(EXACT, id="dali_gpu", marks=pytest.mark.needs_cuda),
+    pytest.param(dp.DaliConfig(device="gpu", exact=True, decode="whole"), id="dali_gpu_whole", marks=pytest.mark.needs_cuda),
+]
+TRANSFORM = dp.TrainTransform(size=64, dtype="uint8")
+GLOBAL_BATCH, STEPS_BEFORE = 12, 1
+
+
+def ranks(manifest, config, count):
+    """A loader for each of so many ranks."""
+    return [
+        dp.build_loader(manifest, config, transform=TRANSFORM, batch_size=GLOBAL_BATCH // count, shard=dp.Shard(rank, count))
+        for rank in range(count)
+    ]
+
+
+def state_after(manifest, config, steps):
+    (loader,) = ranks(manifest, config, 1)
+    with loader:
+        stream = iter(loader)
+        for _ in range(steps):
+            next(stream)
+        return loader.state_dict()
+
+
+def rest_of_epoch(manifest, config, count, state=None):
+    """Ids and pixels of the global batches."""
+    batches = []
+    for loader in ranks(manifest, config, count):
+        with loader:
+            if state:
+                loader.load_state_dict(state)
+            batches.append([(batch.ids.cpu(), batch.images.cpu()) for batch in loader])
+    return [tuple(torch.cat(parts) for parts in zip(*step, strict=True)) for step in zip(*batches, strict=True)]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_a_resume_on_another_number_of_ranks_goes_on_bit_for_bit(real_manifest, caplog, config, count):
+    manifest = real_manifest.subset(torch.arange(min(len(real_manifest), 4 * GLOBAL_BATCH)).numpy())
+    uninterrupted = rest_of_epoch(manifest, config, 1)
+    with caplog.at_level(logging.WARNING):
+        resumed = rest_of_epoch(manifest, config, count, state_after(manifest, config, STEPS_BEFORE))
+    assert len(resumed) == len(uninterrupted) - STEPS_BEFORE > 0
+    for (ids, images), (expected_ids, expected) in zip(resumed, uninterrupted[STEPS_BEFORE:], strict=True):
+        assert torch.equal(ids, expected_ids) and torch.equal(images, expected)
+    assert "pixels after this resume may differ" not in caplog.text
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize(("config", "count"), [(dp.DaliConfig(device="gpu"), 2), (EXACT, 1), (dp.DaliConfig(device="cpu"), 1)])
+def test_where_the_bits_may_differ_a_resume_warns(real_manifest, caplog, config, count):
+    """After steps of which the JPEG engines had their share: another batch size, another share, no GPU."""
+    state = state_after(real_manifest, dp.DaliConfig(device="gpu"), STEPS_BEFORE)
+    first = ranks(real_manifest, config, count)[0]
+    with first, caplog.at_level(logging.WARNING):
+        first.load_state_dict(state)
+    assert "pixels after this resume may differ" in caplog.text and f"of {GLOBAL_BATCH} before" in caplog.text

@@ -1,0 +1,56 @@
+"""What made the pixels, in the state of a loader: a resume where something else makes them warns, since last bits may differ."""
+
+import logging
+
+import pytest
+
+import dali_pipes as dp
+from dali_pipes.backends.dali import engine_mix
+from dali_pipes.loader import Loader
+
+TRANSFORM = dp.TrainTransform(size=32)
+ENGINE, EXACT = "nvJPEG 12.4.0, hw_decoder_load=0.65 of 8", "nvJPEG 12.4.0, exact"
+
+
+class Backend:
+    """Makes nothing, and says what would make it."""
+
+    def __init__(self, mix):
+        self.engine_mix = mix
+
+
+def loader(manifest, mix):
+    return Loader(dp.Plan(manifest, TRANSFORM, 8), TRANSFORM, lambda transform: Backend(mix), "raise", 0.01)
+
+
+def warnings_of(manifest, caplog, state, mix):
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        loader(manifest, mix).load_state_dict(state)
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(("before", "after"), [(ENGINE, ENGINE.replace("8", "16")), (ENGINE, EXACT), (None, ENGINE), (EXACT, None)])
+def test_another_mix_warns_and_says_which(manifest, caplog, before, after):
+    state = loader(manifest, before).state_dict()
+    (told,) = warnings_of(manifest, caplog, state, after)
+    assert f"{before or 'no GPU'} before, now {after or 'no GPU'}" in told and "loader.exact=true" in told
+
+
+@pytest.mark.parametrize("mix", [None, ENGINE, EXACT])
+def test_the_same_mix_does_not(manifest, caplog, mix):
+    state = loader(manifest, mix).state_dict()
+    assert state["engine_mix"] == mix
+    assert warnings_of(manifest, caplog, state, mix) == []
+
+
+def test_a_state_from_before_there_was_a_mix_is_resumed(manifest, caplog):
+    state = loader(manifest, ENGINE).state_dict()
+    del state["engine_mix"]
+    assert warnings_of(manifest, caplog, state, ENGINE) == []
+
+
+def test_only_the_exact_mix_is_the_same_whatever_the_batch():
+    shared, exact = dp.DaliConfig(), dp.DaliConfig(exact=True)
+    assert engine_mix(shared, 256) != engine_mix(shared, 128) != engine_mix(exact, 128)
+    assert engine_mix(exact, 256) == engine_mix(exact, 128) == engine_mix(dp.DaliConfig(hw_decoder_load=0.0), 8)
