@@ -154,6 +154,7 @@ def test_each_part_has_its_section_and_what_failed_its_reason():
     cells = [
         fast,
         fast | {"dtype": "bf16"},
+        fast | {"loader": plain(DaliNativeConfig(hybrid_huffman_threshold=1))},
         {"loader": plain(dp.TorchConfig()), "batch_size": 256, "error": "a | b\nc"},
     ]
     failed = {"test": "tests/x.py::test_y", "outcome": "failed", "seconds": 1.0, "reason": "E\nassert 1 == 2"}
@@ -181,6 +182,7 @@ def test_each_part_has_its_section_and_what_failed_its_reason():
     for told in (
         "| num_threads=4 | 256 | 20,000 | 0.200 | 40% | 93% |",
         "| num_threads=4 dtype=bf16 | 256 | 20,000 | 0.200 | 40% | 93% |",
+        "| dali_native: hybrid_huffman_threshold=1 | 256 |",
         "a \\| b c",
         "| tests/x.py::test_y | failed | assert 1 == 2 |",
         "**model-bound** (high confidence)",
