@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.config import DaliConfig, DataConfig, at_least, one_of
-from dali_pipes.errors import ConfigError
 
 
 @dataclass(kw_only=True, slots=True)
@@ -31,10 +30,6 @@ class DoctorConfig:
 
     def __post_init__(self) -> None:
         self.loader = DaliConfig() if self.loader is None else self.loader
-        if not isinstance(self.loader, DaliConfig):
-            raise ConfigError(
-                "the doctor tries how DALI decodes; choose loader=dali, dali_fastest, dali_cpu or one that tune.py wrote"
-            )
         one_of("split", self.split, ("train", "val"))
         at_least("num_workers", self.num_workers, 0)
         at_least("batch_size", self.batch_size, 1)

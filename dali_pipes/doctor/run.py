@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from dali_pipes.config import DaliConfig
 from dali_pipes.doctor.checks import Check, all_checks
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.doctor.finding import FAILED
 from dali_pipes.doctor.report import Line, as_json, can_train_on_gpu, print_lines
 from dali_pipes.doctor.software import installed
+from dali_pipes.errors import ConfigError
 from dali_pipes.images import open_images
 from dali_pipes.progress import track
 
@@ -18,8 +20,10 @@ def doctor(config: DoctorConfig) -> bool:
     """Prints what is found, a table on stderr and a line of JSON on stdout; whether training on a GPU can work here.
 
     Raises:
-        ConfigError, ManifestError: the images that are named are not there.
+        ConfigError, ManifestError: the images that are named are not there, or the loader is not DALI's.
     """
+    if not isinstance(config.loader, DaliConfig):
+        raise ConfigError("the doctor tries how DALI decodes; choose loader=dali, dali_fastest, dali_cpu or one that tune.py wrote")
     named = config.data.source(config.split) if config.data.root or config.data.train or config.data.val else None
     manifest = open_images(config.data, config.split) if named else None
     lines = examine(all_checks(config, manifest), config.limit_s)
