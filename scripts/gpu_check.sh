@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in at most eight minutes: checks, tests, settings, comparisons, training. docs/gpu-check.md
+# Everything that only a GPU can show, in less than ten minutes: checks, tests, settings, comparisons, training. docs/gpu-check.md
 #   bash scripts/gpu_check.sh OUT data.train=IMAGES [parts=[loader,suite]] [minutes=4]
 # Runs with the Python that PYTHON names, or python3, and what that finds: it installs nothing and needs no network.
 set -euo pipefail
