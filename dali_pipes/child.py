@@ -38,7 +38,7 @@ def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
     """
     command = [sys.executable, "-P", "-c", _START, function, json.dumps(arguments)]
     with tempfile.TemporaryFile("w+") as answers, tempfile.TemporaryFile("w+", errors="replace") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answers, stderr=errors)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answers, stderr=errors, start_new_session=True)
         status = _wait(process, limit_s)
         answers.seek(0)
         errors.seek(0)
@@ -58,7 +58,8 @@ def _wait(process: subprocess.Popen, limit_s: float) -> str:
     except subprocess.TimeoutExpired:
         raise ChildError(f"hangs: no answer within limit_s={limit_s:g} seconds") from None
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what it has started, such as a probe within a probe
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_KILLED_AFTER_S)
     return signal.Signals(-status).name if status < 0 else f"status {status}"

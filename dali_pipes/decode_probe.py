@@ -23,7 +23,7 @@ STIR = 0.01  # use of the JPEG engines above this is no noise
 
 _MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
 _LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it declines goes to the CPU
-_HARMLESS = "Fancy upsampling enabled"
+_HARMLESS = ("Fancy upsampling enabled", "nvjpegBuffer")  # the latter: "… not available. Skip preallocation"
 
 
 class Message(NamedTuple):
@@ -70,7 +70,7 @@ class Probed:
         found = []
         if self.fallbacks:
             text, count = max(self.fallbacks.items(), key=lambda one: one[1])
-            found.append(f"decoded on the CPU, {count} × nvImageCodec: {text}")
+            found.append(f"decoded on the CPU, at least {count} × nvImageCodec: {text}")
         elif self._costs_what_the_cpu_costs:
             found.append(
                 f"decoded on the CPU, as it seems: it takes {self.cpu_ms:.2f} CPU-ms an image, a loader on the CPU "
@@ -134,5 +134,9 @@ def messages(output: str) -> list[Message]:
 
 
 def cpu_fallbacks(found: list[Message]) -> list[str]:
-    """The reasons for which images were not decoded on the GPU."""
-    return [each.text for each in found if each.decoder == _LAST_ON_GPU and not each.text.startswith(_HARMLESS)]
+    """The reasons for which images were not decoded on the GPU. An ERROR is of a damaged image, which no decoder takes."""
+    return [
+        each.text
+        for each in found
+        if (each.severity, each.decoder) == ("WARNING", _LAST_ON_GPU) and not each.text.startswith(_HARMLESS)
+    ]

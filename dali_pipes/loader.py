@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -80,9 +81,15 @@ def build_loader(
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
     target = _target(device, config)
-    return Loader(
-        plan, transform, lambda at: _build_backend(plan, at, config, target), on_bad_sample, max_bad_fraction, batch_transform
-    )
+
+    @cache  # images of another size are made by another backend, and what this GPU can decode stays the same
+    def regions() -> str:
+        return try_regions(plan.manifest, transform.exif, cast(DaliConfig, config), batch_size, target)
+
+    def build(at: Transform) -> Backend:
+        return _build_backend(plan, at, config, target, regions)
+
+    return Loader(plan, transform, build, on_bad_sample, max_bad_fraction, batch_transform)
 
 
 def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
@@ -106,16 +113,18 @@ def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
     return target
 
 
-def _build_backend(plan: Plan, transform: Transform, config: LoaderConfig, target: torch.device) -> Backend:
+def _build_backend(
+    plan: Plan, transform: Transform, config: LoaderConfig, target: torch.device, regions: Callable[[], str]
+) -> Backend:
     match config:
         case DaliNativeConfig():
             from dali_pipes.backends.dali_native import DaliNativeBackend
 
-            return DaliNativeBackend(plan.manifest, transform, config, plan.batch_size, target, _try_regions(plan, config, target))
+            return DaliNativeBackend(plan.manifest, transform, config, plan.batch_size, target, regions)
         case DaliConfig():
             from dali_pipes.backends.dali import DaliBackend
 
-            return DaliBackend(plan.manifest, transform, config, plan.batch_size, target, _try_regions(plan, config, target))
+            return DaliBackend(plan.manifest, transform, config, plan.batch_size, target, regions)
         case TorchConfig():
             from dali_pipes.backends.torch import TorchBackend
 
@@ -131,17 +140,13 @@ def _build_backend(plan: Plan, transform: Transform, config: LoaderConfig, targe
         case CachedConfig():
             from dali_pipes.backends.cached import CachedBackend
 
-            source = _build_backend(plan, transform, DaliConfig(), target)
+            source = _build_backend(plan, transform, DaliConfig(), target, regions)
             return CachedBackend(source, config.batches, plan.batch_size, target)
         case SyntheticConfig():
             from dali_pipes.backends.synthetic import SyntheticBackend
 
             return SyntheticBackend(transform, plan.batch_size, target)
     raise ConfigError(f"{type(config).__name__} is no loader config; use DaliConfig, TorchConfig, TfDataConfig or SyntheticConfig")
-
-
-def _try_regions(plan: Plan, config: DaliConfig, target: torch.device) -> Callable[[], str]:
-    return lambda: try_regions(plan.manifest, plan.transform.exif, config, plan.batch_size, target)
 
 
 class Loader:
@@ -319,8 +324,8 @@ class Loader:
         mix = self._backend.engine_mix
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(
-                "the pixels after this resume may differ from those before in their last step of 255: %s before, now %s "
-                "(loader.exact=true keeps them equal bit for bit)",
+                "pixels are made in another way than before this resume: %s before, now %s (with equal options of the decoder and "
+                "loader.exact=true they stay equal bit for bit)",
                 before or "no GPU",
                 mix or "no GPU",
             )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.decoding import choose, output_dtype, preallocation
+from dali_pipes.backends.decoding import choose, output_dtype
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.cpus import available_cpus, cgroup_folders
 from dali_pipes.errors import ConfigError
@@ -127,25 +127,21 @@ def loader_needs(loader: LoaderConfig, transform: Transform, batch_size: int, si
                 if not choose(loader, transform, on_gpu).region:
                     decoded = int(batch_size * sizes.prod(axis=1).mean() * 3)
                     yield Need(f"{batch_size} decoded images", where, decoded, "batch_size")
-                yield from _decoder_needs(loader, batch_size, sizes)
+                yield from _decoder_needs(loader)
 
 
-def _decoder_needs(loader: DaliConfig, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
+def _decoder_needs(loader: DaliConfig) -> Iterator[Need]:
     """What DALI's mixed decoder takes when it is made, before the first image.
 
     For each of its threads, `num_threads` of a pool of its own (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in
     2.2.0) and the caller's: one buffer of `device_memory_padding` and two page-locked ones of `host_memory_padding` (nvImageCodec
-    0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). For the JPEG engines, where the GPU has some: buffers for their share of a
-    batch, each of the hinted width and height in 4:4:4 (hw_decoder.cpp:529-568), which is taken for three bytes a pixel; what
-    nvjpegDecodeBatchedPreAllocate makes of it is not public.
+    0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). What it allocates for the JPEG engines (hw_decoder.cpp:529-568) is left out:
+    a GPU may have none, and what nvjpegDecodeBatchedPreAllocate makes of the hints is not public.
     """
     threads = (loader.num_threads or available_cpus()) + 1
     per_thread = f"buffers of {threads} decoder threads"
     yield Need(per_thread, "gpu", threads * loader.device_memory_padding, "num_threads or device_memory_padding")
     yield Need(f"page-locked {per_thread}", "host", threads * 2 * HOST_MEMORY_PADDING, "num_threads")
-    images, (height, width) = round(loader.engine_load * batch_size), preallocation(loader, sizes)
-    what = f"buffers of the JPEG engines for {images} images of {height} × {width} pixels"
-    yield Need(what, "gpu", images * height * width * 3, "batch_size, hw_decoder_load or the preallocation hints")
 
 
 def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int) -> Iterator[Need]:

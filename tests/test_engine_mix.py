@@ -6,6 +6,7 @@ import pytest
 
 import dali_pipes as dp
 from dali_pipes.backends.dali import engine_mix
+from dali_pipes.backends.decoding import Decoding
 from dali_pipes.loader import Loader
 
 TRANSFORM = dp.TrainTransform(size=32)
@@ -51,6 +52,14 @@ def test_a_state_from_before_there_was_a_mix_is_resumed(manifest, caplog):
 
 
 def test_only_the_exact_mix_is_the_same_whatever_the_batch():
-    shared, exact = dp.DaliConfig(), dp.DaliConfig(exact=True)
-    assert engine_mix(shared, 256) != engine_mix(shared, 128) != engine_mix(exact, 128)
-    assert engine_mix(exact, 256) == engine_mix(exact, 128) == engine_mix(dp.DaliConfig(hw_decoder_load=0.0), 8)
+    shared, exact, regions = dp.DaliConfig(), dp.DaliConfig(exact=True), Decoding(True, "")
+    assert engine_mix(shared, regions, 256) != engine_mix(shared, regions, 128) != engine_mix(exact, regions, 128)
+    assert engine_mix(exact, regions, 256) == engine_mix(exact, regions, 128)
+    assert engine_mix(exact, regions, 8) == engine_mix(dp.DaliConfig(hw_decoder_load=0.0), regions, 8)
+
+
+def test_the_mix_says_all_that_the_pixels_depend_on():
+    exact = dp.DaliConfig(exact=True)
+    plain = dp.DaliConfig(exact=True, jpeg_fancy_upsampling=False)
+    mixes = {engine_mix(config, Decoding(region, ""), 8) for config in (exact, plain) for region in (True, False)}
+    assert len(mixes) == 4

@@ -75,13 +75,12 @@ def test_on_a_gpu_batches_lie_there(monkeypatch):
 
 
 def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
-    """One on the GPU and two page-locked ones for each thread and the caller; for the engines what their share of a batch takes."""
+    """One on the GPU and two page-locked ones for each thread and the caller."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     config = dp.DaliConfig(num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="force_region")
-    _, device, host, engines = loader_needs(config, TRANSFORM, 8, np.array([[400, 500]] * 999 + [[9000, 9000]]))
+    _, device, host = loader_needs(config, TRANSFORM, 8, SIZES)
     assert (device.where, device.bytes) == ("gpu", 8 * 5 * 2**20) and "8 decoder threads" in device.what
     assert (host.where, host.bytes) == ("host", 8 * 2 * 8 * 2**20)
-    assert (engines.where, engines.bytes) == ("gpu", 6 * 400 * 500 * 3)
     with pytest.raises(ConfigError, match="make num_threads smaller"):
         check_fits([host], {"host": 100 * 2**20})
     (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES)

@@ -70,7 +70,7 @@ class DaliBackend:
 
     @property
     def engine_mix(self) -> str | None:
-        return engine_mix(self._config, self._batch_size) if self.device_id is not None else None
+        return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()
@@ -111,10 +111,12 @@ def explain(config: DaliConfig, decoding: Decoding, device_id: int | None) -> st
     return f"DALI {__version__} on GPU {device_id} decodes {decoding}; {engine}"
 
 
-def engine_mix(config: DaliConfig, batch_size: int) -> str:
+def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
     """What makes the pixels on a GPU. The engine takes a share of each batch, so that which images it gets depends on the batch."""
-    nvjpeg = f"nvJPEG {'.'.join(map(str, installed_versions().nvjpeg))}"
-    return f"{nvjpeg}, hw_decoder_load={config.engine_load:g} of {batch_size}" if config.engine_load else f"{nvjpeg}, exact"
+    how = "regions" if decoding.region else "whole images"
+    upsampling = "fancy" if config.jpeg_fancy_upsampling else "plain"
+    engine = f"hw_decoder_load={config.engine_load:g} of {batch_size}" if config.engine_load else "exact"
+    return f"{installed_versions()}, {how}, {upsampling} upsampling, {engine}"
 
 
 def shut_down(pipeline: Pipeline) -> None:

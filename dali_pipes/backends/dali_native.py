@@ -50,7 +50,7 @@ class DaliNativeBackend:
 
     @property
     def engine_mix(self) -> str | None:
-        return engine_mix(self._config, self._batch_size) if self._device_id is not None else None
+        return engine_mix(self._config, self.decoding, self._batch_size) if self._device_id is not None else None
 
     def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
         self.close()

@@ -116,7 +116,9 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
             return Decoding(True, f"decode=force_region, {versions}{f', though {known}' if faults else ''}")
         case "probe" if probe:
             wrong = probe()
-            return Decoding(not wrong, f"{versions}; regions tried on this GPU: {wrong or 'equal to whole images'}")
+            if wrong:
+                log.warning("regions were tried on this GPU, and whole images are decoded instead: %s", wrong)
+            return Decoding(not wrong, f"{versions}; regions tried on this GPU: {wrong or 'no fault against the CPU'}")
         case "region" if faults:
             raise ConfigError(
                 f"loader.decode=region with {versions}: {known}. Leave it at auto, or take "
@@ -129,13 +131,14 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
 
 
 def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Height and width, in pixels, of the images that the JPEG engine's memory is allocated for.
+    """Height and width, in pixels, that the JPEG engine's memory is allocated for: of an image that one in a hundred exceeds.
 
     Args:
         sizes: (N, 2), heights and widths of the images.
     """
-    some = sizes[:: -(-len(sizes) // _LOOKED_AT)]
-    height, width = np.percentile(some, 99, axis=0).astype(int).tolist() if len(some) else (1, 1)
+    some = sizes[:: -(-len(sizes) // _LOOKED_AT) or 1]
+    by_area = some[np.argsort(some.prod(axis=1), kind="stable")]
+    height, width = by_area[99 * (len(by_area) - 1) // 100].tolist() if len(by_area) else (1, 1)
     return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 
 
@@ -154,7 +157,8 @@ def ways_out(config: DaliConfig, transform: Transform) -> list[str]:
     if config.decode == "whole" or (config.decode == "auto" and faults):
         return ["loader.hw_decoder_load=0"] if config.engine_load else []
     each_has_one = all(fault.way_out for fault in faults)
-    return ["loader.decode=whole", *(fault.way_out for fault in faults if each_has_one)]
+    without_engine = ["loader.hw_decoder_load=0"] if config.engine_load and not faults else []
+    return ["loader.decode=whole", *(fault.way_out for fault in faults if each_has_one), *without_engine]
 
 
 def _known(config: DaliConfig, transform: Transform) -> list[Fault]:
@@ -164,7 +168,8 @@ def _known(config: DaliConfig, transform: Transform) -> list[Fault]:
 @lru_cache
 def installed_versions() -> Versions:
     """As the libraries themselves say."""
-    return Versions(_nvimgcodec_version(), _nvjpeg_version())
+    nvimgcodec, cuda = _nvimgcodec()
+    return Versions(nvimgcodec, _nvjpeg_version(cuda))
 
 
 class _Properties(ctypes.Structure):
@@ -179,16 +184,19 @@ class _Properties(ctypes.Structure):
     )
 
 
-def _nvimgcodec_version() -> Version:
+def _nvimgcodec() -> tuple[Version, int]:
+    """And the CUDA major that it is built for, whose libraries it loads."""
     for library in _libraries("nvimgcodec/libnvimgcodec.so*"):
         found = _Properties(struct_type=1, struct_size=ctypes.sizeof(_Properties))
         if library.nvimgcodecGetProperties(ctypes.byref(found)) == 0:
-            return found.version // 1000, found.version % 1000 // 100, found.version % 100
-    return 0, 0, 0
+            version = found.version // 1000, found.version % 1000 // 100, found.version % 100
+            return version, found.cudart_version // 1000
+    return (0, 0, 0), 0
 
 
-def _nvjpeg_version() -> Version:
-    for library in _libraries("nvjpeg/lib/libnvjpeg.so*", "cu*/lib/libnvjpeg.so*"):
+def _nvjpeg_version(cuda: int) -> Version:
+    name = f"libnvjpeg.so.{cuda}"
+    for library in _libraries(f"nvjpeg/lib/{name}", f"cu{cuda}/lib/{name}", elsewhere=name):
         numbers = [ctypes.c_int() for _ in range(3)]
         if not any(library.nvjpegGetProperty(place, ctypes.byref(number)) for place, number in enumerate(numbers)):
             major, minor, patch = (number.value for number in numbers)
@@ -196,12 +204,14 @@ def _nvjpeg_version() -> Version:
     return 0, 0, 0
 
 
-def _libraries(*patterns: str) -> Iterator[ctypes.CDLL]:
-    """Of NVIDIA's wheels, which all lie in the package `nvidia`."""
+def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
+    """Of NVIDIA's wheels, which all lie in the package `nvidia`; then the one of that name that the system has."""
     spec = find_spec("nvidia")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for path in sorted(path for pattern in patterns for path in Path(folder).glob(pattern)):
-            try:
-                yield ctypes.CDLL(str(path))
-            except OSError as error:
-                log.debug("%s: %s", path, error)
+    folders = map(Path, (spec and spec.submodule_search_locations) or ())
+    found = [str(path) for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern))]
+    for path in [*found, elsewhere]:
+        try:
+            if path:
+                yield ctypes.CDLL(path)
+        except OSError as error:
+            log.debug("%s: %s", path, error)

@@ -1,6 +1,7 @@
 """The decoding that a loader's own options come to on this GPU, image by image against the CPU's pixels."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,7 +9,7 @@ import torch
 from dali_pipes.backends.decoding import ways_out
 from dali_pipes.child import ChildError
 from dali_pipes.config import DaliConfig
-from dali_pipes.decode_probe import Probed, probe
+from dali_pipes.decode_probe import Probed, probe, try_regions
 from dali_pipes.doctor.finding import Finding, failed, ok, warning
 from dali_pipes.doctor.made_images import make_images
 from dali_pipes.manifest import Manifest
@@ -23,7 +24,13 @@ def made_images(loader: DaliConfig, batch_size: int, limit_s: float, device: tor
 
 
 def images_of(manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:
-    """At most `decode_probe.IMAGES`, from all over the manifest, in a process that may crash or hang."""
+    """At most `decode_probe.IMAGES`, from all over the manifest, in a process that may crash or hang.
+
+    With decode=probe what users will get is judged: regions, or whole images if regions go wrong.
+    """
+    if loader.decode == "probe":
+        wrong = try_regions(manifest, "ignore", loader, batch_size, device)
+        loader = replace(loader, decode="whole" if wrong else "force_region")
     try:
         return judge(probe(manifest, "ignore", loader, batch_size, device, limit_s), loader)
     except ChildError as error:

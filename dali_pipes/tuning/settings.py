@@ -15,6 +15,7 @@ from dali_pipes.tuning.config import SearchConfig, TuneConfig
 Choices = dict[str, list[Any]]
 
 _THREADS = ("num_workers", "num_threads")
+_DECODER = ("hw_decoder_load", "decode", "hybrid_huffman_threshold")
 _PREFETCH = ("prefetch_factor", "prefetch_queue_depth")
 
 
@@ -64,6 +65,7 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
         Setting(tuple(zip(values, combination, strict=True)), size)
         for size, *combination in itertools.product(sizes, *values.values())
     ]
+    grid = [setting for setting in grid if _differs_in_one(setting, default)]
     for setting in grid:
         setting.applied_to(config.loader)
     others = [setting for setting in dict.fromkeys(grid) if setting != default and not _same_as_another(setting, default)]
@@ -93,8 +95,9 @@ def choices(config: TuneConfig, cores: int) -> Choices:
     else:
         found |= {"num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2), "prefetch_queue_depth": [1, 2, 4]}
         if torch.cuda.is_available() and loader.device != "cpu":
-            found |= {"hw_decoder_load": [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0], "decode": ["auto", "whole"]}
-            found |= {"hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1]}
+            if not loader.exact:
+                found |= {"hw_decoder_load": [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]}
+            found |= {"decode": ["auto", "whole"], "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1]}
     return found | _asked_for(config.search, list(found), config.loader_name)
 
 
@@ -116,6 +119,12 @@ def _default(loader: LoaderConfig, batch_size: int, names: Sequence[str], cores:
     """None stands for as many as there are cores."""
     given = {name: getattr(loader, name) for name in names}
     return Setting(tuple((name, cores if value is None else value) for name, value in given.items()), batch_size)
+
+
+def _differs_in_one(setting: Setting, default: Setting) -> bool:
+    """At most, of the options of the GPU's decoder: all of their combinations would be too many to try."""
+    given = dict(default.options)
+    return sum(name in _DECODER and value != given[name] for name, value in setting.options) <= 1
 
 
 def _same_as_another(setting: Setting, default: Setting) -> bool:

@@ -10,6 +10,7 @@ import dali_pipes as dp
 from dali_pipes.backends import decoding
 from dali_pipes.backends.dali import DaliBackend
 from dali_pipes.backends.dali_native import DaliNativeBackend
+from dali_pipes.backends.decoding import preallocation
 from dali_pipes.config import DaliNativeConfig
 
 SOURCES = ["ExternalSource"] * 5
@@ -160,7 +161,12 @@ def decoder_spec(pipeline):
 
 
 def test_memory_is_allocated_for_almost_all_images(manifest):
-    height, width = np.percentile(manifest.sizes, 99, axis=0).astype(int)
+    """For one image, and not for the height of one and the width of another."""
+    many = np.array([[4000, 6000]] * 500 + [[6000, 4000]] * 499 + [[9000, 9000]])
+    assert sorted(preallocation(dp.DaliConfig(), many)) == [4000, 6000]
+    assert preallocation(dp.DaliConfig(preallocate_height_hint=7), many)[0] == 7
+    assert preallocation(dp.DaliConfig(), many[:0]) == (1, 1)
+    height, width = preallocation(dp.DaliConfig(), manifest.sizes)
     spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform()))
     assert f"preallocate_height_hint: {height}" in spec and f"preallocate_width_hint: {width}" in spec
 

@@ -7,7 +7,7 @@ import pytest
 
 import dali_pipes as dp
 from dali_pipes.backends import decoding
-from dali_pipes.backends.decoding import EDGE, Versions, choose, installed_versions
+from dali_pipes.backends.decoding import EDGE, Decoding, Versions, choose, installed_versions
 
 OLD, CRASHING, LATER, UNKNOWN = (0, 8, 0), (0, 9, 0), (0, 10, 0), (0, 0, 0)
 CUDA_12, FIXED = (12, 4, 0), (13, 2, 0)
@@ -79,7 +79,7 @@ def test_force_region_warns_and_takes_them(installed, caplog):
 def test_probe_believes_what_this_gpu_does_and_not_the_table(installed, wrong):
     installed(CRASHING, CUDA_12)
     found = chosen(decode="probe", probe=lambda: wrong)
-    assert found.region == (not wrong) and (wrong or "equal") in found.why
+    assert found.region == (not wrong) and (wrong or "no fault") in found.why
 
 
 def test_probe_that_cannot_be_made_follows_the_table(installed):
@@ -129,3 +129,14 @@ def test_every_loader_explains_itself_in_one_line(manifest, config):
     assert text and "\n" not in text
     if isinstance(config, dp.DaliConfig):
         assert "planned regions only" in text and "on the CPU" in text
+
+
+def test_regions_are_tried_once_for_all_sizes_of_a_run(manifest, monkeypatch):
+    tried = []
+    monkeypatch.setattr("dali_pipes.loader.try_regions", lambda *job: tried.append(job) or "")
+    monkeypatch.setattr("dali_pipes.backends.dali.choose", lambda config, transform, on_gpu, probe: Decoding(not probe(), ""))
+    transform = dp.TrainTransform(size=24, sizes={1: 32, 2: 24})
+    with dp.build_loader(manifest, dp.DaliConfig(device="cpu", decode="probe"), transform=transform, batch_size=8) as loader:
+        for _ in range(3):
+            list(loader)
+    assert len(tried) == 1
