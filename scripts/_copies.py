@@ -5,7 +5,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray, to_torch_type
 
 from dali_pipes.backends.dali import DaliBackend, _to_batch, shut_down
+from dali_pipes.backends.pixels import TORCH_DTYPES
 from dali_pipes.batch import Batch
 from dali_pipes.benchmark.consume import Touch
 from dali_pipes.errors import ConfigError
@@ -57,7 +58,7 @@ def copied_by_the_iterator(work: Work) -> Iterator[Batch]:
     labels = work.labels
     with _running(work.backend.pipeline(work.rows(), exec_dynamic=False)) as pipeline:
         for (output,) in DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL):
-            yield _to_batch(output["images"], output["ids"].flatten().long(), labels, work.transform)
+            yield _finished(work, output["images"], output["ids"], labels)
 
 
 def copied_by_hand(work: Work) -> Iterator[Batch]:
@@ -71,7 +72,7 @@ def copied_by_hand(work: Work) -> Iterator[Batch]:
             images, ids = (_copied(output.as_tensor(), work.device, stream) for output in outputs)
             pipeline.release_outputs()
             pipeline.schedule_run()
-            yield _to_batch(images, ids.flatten().long(), labels, work.transform)
+            yield _finished(work, images, ids, labels)
 
 
 WAYS: dict[str, Callable[[Work], Iterator[Batch]]] = {
@@ -120,6 +121,12 @@ def _running(pipeline: Pipeline) -> Iterator[Pipeline]:
         yield pipeline
     finally:
         shut_down(pipeline)
+
+
+def _finished(work: Work, images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor) -> Batch:
+    """With the cast that `exported` makes as it copies."""
+    batch = _to_batch(images, ids.flatten().long(), labels, work.transform)
+    return replace(batch, images=batch.images.to(TORCH_DTYPES[work.transform.dtype]))
 
 
 def _copied(tensor: Any, device: torch.device, stream: Any) -> torch.Tensor:

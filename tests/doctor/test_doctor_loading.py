@@ -92,7 +92,7 @@ def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
-        ({"fallbacks": {"ROI unsupported": 9}}, "decoded on the CPU, 9 × nvImageCodec: ROI unsupported"),
+        ({"fallbacks": {"ROI unsupported": 9}}, "decoded on the CPU, at least 9 × nvImageCodec: ROI unsupported"),
         ({"nvjpg": 0.0, "cpu_ms": 2.1}, "the counter of the JPEG engines stayed at 0%"),
         ({"far": {"a.jpg": 30.0}}, "a.jpg by 30.0 of 255"),
         ({"refused": ["a.jpg"], "accepted": ["b.jpg"]}, "1 images are refused"),
@@ -122,7 +122,7 @@ def test_a_crash_is_a_failure_that_says_what_to_do(manifest, monkeypatch):
 @pytest.mark.parametrize(
     ("nvimgcodec", "nvjpeg", "options", "remedy"),
     [
-        ((0, 8, 0), (12, 4, 0), {}, ["loader.decode=whole"]),
+        ((0, 8, 0), (12, 4, 0), {}, ["loader.decode=whole", "loader.hw_decoder_load=0"]),
         ((0, 9, 0), (12, 4, 0), {}, ["loader.hw_decoder_load=0"]),  # it is decode=whole already
         ((0, 9, 0), (12, 4, 0), {"decode": "force_region"}, ["loader.decode=whole"]),
         (
