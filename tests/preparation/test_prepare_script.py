@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from in_process import script
 from prepared import config
+from test_scripts import script
 
 import dali_pipes as dp
 from dali_pipes.preparation.config import PrepareConfig
