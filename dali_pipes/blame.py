@@ -6,10 +6,10 @@ from io import BytesIO
 import numpy as np
 
 from dali_pipes.batch import Backend
-from dali_pipes.cpus import available_cpus
 from dali_pipes.headers import Check, examine, os_problem
 from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
+from dali_pipes.system.cpus import available_cpus
 
 
 def find_bad(manifest: Manifest, rows: Rows, backend: Backend) -> dict[int, str]:

@@ -13,7 +13,7 @@ from dali_pipes.config import DaliConfig
 from dali_pipes.decode_probe import CLOSE, FAR
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.manifest import Manifest
-from dali_pipes.nvml import Gpu, NoGpu
+from dali_pipes.system.nvml import Gpu, NoGpu
 from dali_pipes.transforms import TrainTransform
 
 SECONDS = 1.0  # that a loader runs at least while it is measured: NVML's counters are means over up to a second

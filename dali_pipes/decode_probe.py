@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dali_pipes.child import ChildError, in_child
 from dali_pipes.config import DaliConfig
 from dali_pipes.manifest import Manifest
+from dali_pipes.system.child import ChildError, in_child
 
 IMAGES = 500  # at most
 LIMIT_S = 120.0

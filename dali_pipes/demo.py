@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dali_pipes.errors import ManifestError
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 
 Field = NDArray[np.float32]
 

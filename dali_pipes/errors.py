@@ -1,4 +1,7 @@
-"""What can go wrong on the user's side. Scripts print these as one line; anything else is a bug and keeps its traceback."""
+"""Mistakes of users, and the checks of options that raise them. Programs print these as one line; anything else is a bug and keeps
+its traceback."""
+
+from collections.abc import Sequence
 
 
 class DaliPipesError(Exception):
@@ -23,3 +26,39 @@ class BadSampleError(DaliPipesError, RuntimeError):
     def __init__(self, message: str, bad_samples: list[tuple[int, str, str]]):
         super().__init__(message)
         self.bad_samples = bad_samples
+
+
+def one_of(option: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
+
+
+def at_least(option: str, value: float | None, least: float) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{option} is {value}; it must be at least {least}")
+
+
+def whole(option: str, value: object, least: int) -> None:
+    """At least `least`, and an int: True and 3.0 are not."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} on")
+
+
+def number(option: str, value: object, low: float, high: float) -> None:
+    """Finite, and no text."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
+        raise ConfigError(f"{option} is {value!r}; it takes numbers from {low:g} to {high:g}")
+
+
+def ordered_pair(option: str, pair: object) -> tuple[float, float]:
+    """Two positive numbers, the smaller first; YAML has lists only."""
+    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(each, (int, float)) for each in pair):
+        raise ConfigError(f"{option} is {pair!r}; it takes two positive numbers, the smaller first")
+    if not 0 < pair[0] <= pair[1] < float("inf"):
+        raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
+    return pair[0], pair[1]
+
+
+def within(option: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{option} is {value}; it must lie between {low} and {high}")

@@ -13,11 +13,10 @@ from dali_pipes.config import (
     TfDataConfig,
     TorchConfig,
     TorchvisionGpuConfig,
-    at_least,
-    one_of,
 )
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.doctor.config import DoctorConfig
+from dali_pipes.errors import at_least, one_of
 from dali_pipes.gpu_check.config import GpuCheckConfig
 from dali_pipes.headers import MAX_PIXELS
 from dali_pipes.preparation.config import PrepareConfig

@@ -198,6 +198,15 @@ class Manifest:
         """What the labels are: "classification" (one class each), "multilabel" (any number of classes), "regression" (numbers)."""
         return targets.task_of(self.table["label"].type)
 
+    def describe(self) -> dict[str, Any]:
+        """What a result says of its images: fingerprint, count, mean KiB of a file, median height and width."""
+        return {
+            "fingerprint": self.fingerprint,
+            "images": len(self),
+            "mean_kib": round(float(self.bytes_each.mean()) / 1024, 1),
+            "median_size": np.median(self.sizes, axis=0).tolist(),
+        }
+
     @cached_property
     def labels(self) -> NDArray[Any]:
         """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,) or (n, K) float32 numbers."""

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 
 from dali_pipes.backends.decoding import choose, output_dtype
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
-from dali_pipes.cpus import available_cpus, cgroup_folders
 from dali_pipes.errors import ConfigError
+from dali_pipes.system.cpus import available_cpus, cgroup_folders
 from dali_pipes.transforms import DTYPES, Transform
 
 GIB = 2**30

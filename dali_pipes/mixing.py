@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.batch import Batch, BatchTransform
-from dali_pipes.config import within
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, within
 from dali_pipes.manifest import Manifest
 from dali_pipes.philox import BatchDraws
 

@@ -14,7 +14,7 @@ from dali_pipes.benchmark.agreement import to_steps
 from dali_pipes.images import open_images
 from dali_pipes.jobs import PreviewConfig
 from dali_pipes.loader import build_loader
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 from dali_pipes.transforms import Transform
 
 SHOWN, COLUMNS, GAP = 24, 6, 4

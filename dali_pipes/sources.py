@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import Check, Header, read_header
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 from dali_pipes.targets import read_columns, read_labels
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder

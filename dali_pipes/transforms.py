@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.augment.augmenter import Augmenter
-from dali_pipes.config import one_of, ordered_pair, whole, within
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, one_of, ordered_pair, whole, within
 from dali_pipes.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
 from dali_pipes.philox import Draws
 

@@ -21,7 +21,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.images import open_images
 from dali_pipes.jobs import PreviewConfig
 from dali_pipes.plan import Plan, Rows
-from dali_pipes.telemetry import MIB, cpu_seconds
+from dali_pipes.system.telemetry import MIB, cpu_seconds
 from dali_pipes.transforms import Transform
 
 SECONDS, WARM_UP = 0.5, 4  # of a window, and batches before it

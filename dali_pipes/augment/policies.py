@@ -18,8 +18,7 @@ from dali_pipes.augment.tables import (
     classic_space,
     space,
 )
-from dali_pipes.config import number, one_of, ordered_pair, whole
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, number, one_of, ordered_pair, whole
 from dali_pipes.philox import Draws
 
 DRAWS = 16  # numbers of draws that each policy has for itself

@@ -21,7 +21,7 @@ from dali_pipes.benchmark.stats import is_steady
 from dali_pipes.benchmark.work import Work, from_plain
 from dali_pipes.config import LoaderConfig, TorchConfig
 from dali_pipes.loader import Loader
-from dali_pipes.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
+from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 
 GROUP_SECONDS = 0.5  # the least that one rate of the warm-up is taken over
 GROUP_BATCHES = {"loader": 12, "train": 4}  # likewise

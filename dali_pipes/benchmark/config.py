@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.config import DataConfig, at_least, one_of
-from dali_pipes.cpus import available_cpus
-from dali_pipes.errors import ConfigError
+from dali_pipes.config import DataConfig
+from dali_pipes.errors import ConfigError, at_least, one_of
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import ModelConfig
 
 

@@ -13,12 +13,12 @@ import torch
 
 from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess
-from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.benchmark.work import Work
-from dali_pipes.cpus import available_cpus
 from dali_pipes.manifest import Manifest
-from dali_pipes.nvml import FIGURES, Gpu, NoGpu
-from dali_pipes.telemetry import Sampler
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
+from dali_pipes.system.page_cache import evict, resident_share
+from dali_pipes.system.telemetry import Sampler
 
 Block = dict[str, Any]
 Key = tuple[str, str, str]  # phase, arm and job

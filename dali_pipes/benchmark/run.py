@@ -28,8 +28,8 @@ from dali_pipes.config import LoaderConfig, TorchConfig
 from dali_pipes.images import at_most, open_images, read_all, repeated
 from dali_pipes.manifest import Manifest
 from dali_pipes.models import check_model
-from dali_pipes.progress import track
-from dali_pipes.provenance import provenance
+from dali_pipes.system.progress import track
+from dali_pipes.system.provenance import provenance
 
 console = Console(stderr=True)
 Turn = tuple[str, int, str]  # phase, round and arm of a block
@@ -75,7 +75,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     result["work"] = work.plain() | {"manifest": "manifest.parquet", "corun": config.corun, "epoch": len(epoch)}
     result["work"]["loaders"] = {arm: plain(loader) for arm, loader in arms.items()}
     result["protocol"] = _protocol(config, blocks) | {"pairs": pairs}
-    result["provenance"] = provenance(manifest, config.overrides)
+    result["provenance"] = provenance(manifest.describe(), config.overrides)
     (folder / "result.json").write_text(json.dumps(result, indent=1))
     write_page(folder)
     print_result(result, console)

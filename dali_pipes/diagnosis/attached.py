@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig
-from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.examine import Diagnosis, Effort, examine
 from dali_pipes.diagnosis.report import print_diagnosis
 from dali_pipes.diagnosis.subject import Feed, Fix
@@ -26,7 +25,8 @@ from dali_pipes.diagnosis.window import Step
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader import build_loader
 from dali_pipes.manifest import Manifest
-from dali_pipes.progress import steps
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.progress import steps
 from dali_pipes.transforms import TrainTransform
 
 _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.config import at_least
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, at_least
 from dali_pipes.training.config import TrainConfig
 
 

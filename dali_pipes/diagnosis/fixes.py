@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import torch
 
 from dali_pipes.config import DaliConfig, TorchConfig
-from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.subject import Fix, Subject
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import TrainConfig
 
 OTHER_PIXELS = "in place of all loader. options; pixels differ a little: docs/pixels.md"

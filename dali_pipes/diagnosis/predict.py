@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from dali_pipes.benchmark.stats import paired_ratio
-from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.probes import Probes
 from dali_pipes.diagnosis.subject import Fix, Subject
 from dali_pipes.diagnosis.window import Window
+from dali_pipes.system.cpus import available_cpus
 
 
 def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:

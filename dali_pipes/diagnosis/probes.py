@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from dali_pipes.benchmark.page_cache import evict, resident_share
 from dali_pipes.diagnosis.subject import Feed, Subject
 from dali_pipes.diagnosis.window import Step, Window, watch
+from dali_pipes.system.page_cache import evict, resident_share
 
 RESIDENT = 4  # batches
 LARGER = 4  # times

@@ -8,7 +8,6 @@ import torch
 from rich.console import Console
 
 from dali_pipes.benchmark.run import new_folder
-from dali_pipes.cpus import available_cpus
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.diagnosis.configured import Configured, concurrency
 from dali_pipes.diagnosis.examine import Effort, examine
@@ -19,8 +18,9 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.images import at_most, read_all, repeated
 from dali_pipes.models import check_compiler, check_model, check_size
 from dali_pipes.plan import Shard
-from dali_pipes.progress import steps
-from dali_pipes.provenance import provenance
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.progress import steps
+from dali_pipes.system.provenance import provenance
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.preflight import check_memory
 
@@ -64,7 +64,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     if alone:
         share = diagnosis.figures.together / alone
         console.print(f"Beside {config.corun - 1} like it, a program makes {share:.0%} of what it makes alone.", highlight=False)
-    result["provenance"] = provenance(manifest, config.overrides)
+    result["provenance"] = provenance(manifest.describe(), config.overrides)
     (folder / "result.json").write_text(json.dumps(result, indent=1))
     console.print(f"All figures: {folder / 'result.json'}", soft_wrap=True, markup=False, highlight=False)
     print(json.dumps(result))

@@ -12,7 +12,7 @@ from typing import Any, Self
 import psutil
 import torch
 
-from dali_pipes.telemetry import cpu_seconds, throttled_seconds
+from dali_pipes.system.telemetry import cpu_seconds, throttled_seconds
 
 Step = Callable[[Any], object]
 

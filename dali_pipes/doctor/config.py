@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.config import DaliConfig, DataConfig, at_least, one_of
+from dali_pipes.config import DaliConfig, DataConfig
+from dali_pipes.errors import at_least, one_of
 
 
 @dataclass(kw_only=True, slots=True)

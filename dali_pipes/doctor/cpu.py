@@ -2,9 +2,9 @@
 
 import os
 
-from dali_pipes.cpus import cpu_quota
 from dali_pipes.doctor.finding import Finding, ok, warning
-from dali_pipes.telemetry import throttled_seconds
+from dali_pipes.system.cpus import cpu_quota
+from dali_pipes.system.telemetry import throttled_seconds
 
 
 def cores() -> Finding:

@@ -7,7 +7,7 @@ import torch
 
 from dali_pipes.doctor.finding import Finding, failed, ok, warning
 from dali_pipes.doctor.units import size
-from dali_pipes.nvml import FIGURES, Gpu, NoGpu, driver
+from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu, driver
 
 CPU_LOADERS = "CPU loaders work: loader=dali_cpu"
 

@@ -13,7 +13,7 @@ from dali_pipes.doctor.report import Line, as_json, can_train_on_gpu, print_line
 from dali_pipes.doctor.software import installed
 from dali_pipes.errors import ConfigError
 from dali_pipes.images import open_images
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 
 
 def doctor(config: DoctorConfig) -> bool:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from dali_pipes.config import DataConfig, at_least, one_of
-from dali_pipes.errors import ConfigError
+from dali_pipes.config import DataConfig
+from dali_pipes.errors import ConfigError, at_least, one_of
 
 GPU_CHECK_PARTS = (
     *("probe", "grid", "loader", "doctor", "resnet50", "profile", "copies", "corun", "suite", "diagnose", "resnet18"),

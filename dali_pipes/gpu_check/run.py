@@ -13,7 +13,6 @@ from rich.console import Console
 
 from dali_pipes.benchmark.fresh_process import ended_in_order
 from dali_pipes.config import TorchConfig
-from dali_pipes.cpus import available_cpus
 from dali_pipes.doctor.software import installed
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.gpu_check.bench import Bench, PartError
@@ -23,8 +22,9 @@ from dali_pipes.gpu_check.report import markdown
 from dali_pipes.images import at_most, open_images
 from dali_pipes.loader import build_loader
 from dali_pipes.manifest import Manifest
-from dali_pipes.nvml import NoGpu, driver
-from dali_pipes.provenance import provenance
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.nvml import NoGpu, driver
+from dali_pipes.system.provenance import provenance
 from dali_pipes.transforms import EvalTransform
 
 LEAST = 5.0  # seconds in which a part can begin at all
@@ -56,7 +56,7 @@ def gpu_check(config: GpuCheckConfig) -> bool:
     epoch = images.subset(np.arange(max(len(images), 1_000 if config.dry_run else IMAGES)) % len(images))
     epoch.save(details / "images.parquet")
     bench = Bench(config, str(details / "images.parquet"), str(details / "real_images.parquet"), details, available_cpus())
-    where = provenance(images, config.overrides) | {"epoch": len(epoch), "gpu_software": _gpu_software()}
+    where = provenance(images.describe(), config.overrides) | {"epoch": len(epoch), "gpu_software": _gpu_software()}
     with ended_in_order():
         found = _run(config.parts, bench, where, out, end)
     print((out / "gpu_check.md").read_text())

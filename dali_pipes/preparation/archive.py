@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dali_pipes.errors import PreparationError
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 
 _BLOCK = 2**20
 

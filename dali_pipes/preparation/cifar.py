@@ -18,7 +18,7 @@ from dali_pipes.preparation.archive import digest, first_name, read_members
 from dali_pipes.preparation.names import class_folders
 from dali_pipes.preparation.record import Record
 from dali_pipes.preparation.workers import in_order
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 
 _PIXELS = 3 * 32 * 32
 _NAMES_BYTES = 64 * 1024

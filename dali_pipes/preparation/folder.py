@@ -12,7 +12,7 @@ from dali_pipes.preparation.names import class_folders, output_names
 from dali_pipes.preparation.outcome import Outcome
 from dali_pipes.preparation.record import Record
 from dali_pipes.preparation.workers import in_order
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 
 
 class _Written(NamedTuple):

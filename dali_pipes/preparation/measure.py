@@ -15,8 +15,8 @@ from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.images import read_all, repeated
 from dali_pipes.manifest import Manifest
 from dali_pipes.preparation.config import PrepareConfig
-from dali_pipes.progress import track
-from dali_pipes.provenance import provenance
+from dali_pipes.system.progress import track
+from dali_pipes.system.provenance import provenance
 
 BEFORE, AFTER = "before", "after"
 SCHEMA = 1
@@ -58,7 +58,7 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
         **result_figures(done, [BEFORE, AFTER], BEFORE),
         "work": _work(options, config, folder / BEFORE).plain() | {"loader": plain(config.loader)},
         "protocol": {name: getattr(config, name) for name in _TIMING} | {"cpus": len(blocks[BEFORE].cpus)},
-        "provenance": {name: provenance(manifest, config.overrides) for name, manifest in images.items()},
+        "provenance": {name: provenance(manifest.describe(), config.overrides) for name, manifest in images.items()},
         "folder": str(folder),
     }
     (folder / "result.json").write_text(json.dumps(result, indent=1))

@@ -20,7 +20,7 @@ from dali_pipes.preparation.outcome import Outcome
 from dali_pipes.preparation.record import Record, recorded
 from dali_pipes.preparation.report import print_measured, print_outcome
 from dali_pipes.preparation.shards import to_shards
-from dali_pipes.provenance import provenance
+from dali_pipes.system.provenance import provenance
 
 MIB = 2**20
 
@@ -103,7 +103,7 @@ def _pack(config: PrepareConfig, record: Record, split: str, source: Manifest) -
 def _finish(
     config: PrepareConfig, record: Record, split: str, source: Manifest, outcome: Outcome, difference: dict[str, Any] | None
 ) -> None:
-    origin = provenance(source, config.overrides)
+    origin = provenance(source.describe(), config.overrides)
     record.finish(split, outcome.plain() | {"difference": difference, "provenance": origin})
     print_outcome(console, split, outcome, difference)
 

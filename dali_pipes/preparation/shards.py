@@ -21,8 +21,8 @@ from dali_pipes.preparation.encode import Encoded, Encoding, LeftOutError, encod
 from dali_pipes.preparation.outcome import Outcome
 from dali_pipes.preparation.record import Record
 from dali_pipes.preparation.workers import in_order
-from dali_pipes.progress import track
 from dali_pipes.storage.shards import CLASSES_FILE
+from dali_pipes.system.progress import track
 
 
 class ShardWriter:

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from dali_pipes.cpus import available_cpus
 from dali_pipes.errors import PreparationError
+from dali_pipes.system.cpus import available_cpus
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from dali_pipes.errors import ManifestError
 from dali_pipes.headers import Check, Header, examine, os_problem
-from dali_pipes.progress import track
 from dali_pipes.storage import tar, tfrecord
 from dali_pipes.storage.reader import Part, PartFile
 from dali_pipes.storage.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
+from dali_pipes.system.progress import track
 from dali_pipes.targets import MAX_CLASSES
 
 CLASSES_FILE = "classes.json"

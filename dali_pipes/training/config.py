@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.config import DataConfig, at_least, one_of, within
-from dali_pipes.errors import ConfigError
+from dali_pipes.config import DataConfig
+from dali_pipes.errors import ConfigError, at_least, one_of, within
 
 
 @dataclass(kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dali_pipes.batch import Batch
-from dali_pipes.telemetry import cpu_seconds
+from dali_pipes.system.telemetry import cpu_seconds
 
 SUMS = ("images", "loss_sum", "losses", "cpu_s")  # over all ranks
 MEANS = ("seconds", "wait_s")  # of all ranks, which go in step

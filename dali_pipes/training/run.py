@@ -16,7 +16,7 @@ from dali_pipes.jobs import to_yaml
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.models import check_compiler, check_model, check_size
 from dali_pipes.plan import Shard
-from dali_pipes.provenance import provenance
+from dali_pipes.system.provenance import provenance
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import open_both, open_classified
@@ -83,7 +83,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
                 raise TrainingError(explain(error, folder / f"out_of_memory_rank{fabric.global_rank}.pickle")) from None
             finally:
                 trainer.close()
-            summary = summarize(trainer.history, fabric, images, provenance(train_images, config.overrides))
+            summary = summarize(trainer.history, fabric, images, provenance(train_images.describe(), config.overrides))
             log.say(summary["told"])
     if fabric.global_rank == 0:
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
@@ -160,4 +160,4 @@ def _evaluate(config: TrainConfig, fabric: Any) -> None:
     if fabric.global_rank == 0:
         told = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
         print(f"{path}: {told}", file=sys.stderr)
-        print(json.dumps(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val, config.overrides)}))
+        print(json.dumps(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)}))

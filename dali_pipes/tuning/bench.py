@@ -11,7 +11,7 @@ from dali_pipes.benchmark.run import default_model, new_folder
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.images import at_most, open_images, read_all, repeated
 from dali_pipes.models import check_model
-from dali_pipes.provenance import provenance
+from dali_pipes.system.provenance import provenance
 from dali_pipes.tuning.config import TuneConfig
 from dali_pipes.tuning.settings import Setting
 
@@ -62,5 +62,5 @@ class Bench:
         return {
             "work": work,
             "protocol": {name: getattr(config, name) for name in names} | {"cpus": len(self._blocks.cpus)},
-            "provenance": provenance(self._manifest, config.overrides),
+            "provenance": provenance(self._manifest.describe(), config.overrides),
         }

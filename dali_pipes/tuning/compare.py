@@ -4,7 +4,7 @@ from dali_pipes.benchmark.figures import Block, Figures, result_figures
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.benchmark.protocol import rounds
 from dali_pipes.benchmark.stats import LEAST_PAIRS
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 from dali_pipes.tuning.limits import ran_out_of_memory
 from dali_pipes.tuning.search import Run
 from dali_pipes.tuning.settings import Setting

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.benchmark.config import BenchmarkConfig
-from dali_pipes.config import DataConfig, at_least, one_of
+from dali_pipes.config import DataConfig
+from dali_pipes.errors import at_least, one_of
 from dali_pipes.training.config import ModelConfig
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dali_pipes.benchmark.arms import on_cpu_for_want_of_gpu
 from dali_pipes.benchmark.sentences import control_line
-from dali_pipes.cpus import available_cpus
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tuning.bench import Bench
 from dali_pipes.tuning.compare import compare
 from dali_pipes.tuning.config import TuneConfig

@@ -10,7 +10,7 @@ import numpy as np
 from dali_pipes.benchmark.figures import Block
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.errors import ConfigError
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 from dali_pipes.tuning.config import TuneConfig
 from dali_pipes.tuning.limits import limits, over_limit, ran_out_of_memory, used
 from dali_pipes.tuning.race import Race, blocks_of

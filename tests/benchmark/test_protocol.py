@@ -94,7 +94,7 @@ def test_the_cores_are_counted_from_those_that_this_process_has(blocks):
 
 
 def test_a_quota_bounds_every_arm(blocks, monkeypatch):
-    monkeypatch.setattr("dali_pipes.cpus.cpu_quota", lambda: 1.5)
+    monkeypatch.setattr("dali_pipes.system.cpus.cpu_quota", lambda: 1.5)
     assert len(blocks().cpus) == 1
 
 

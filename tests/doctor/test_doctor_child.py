@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from dali_pipes.child import ChildError, in_child
 from dali_pipes.doctor.checks import Check
 from dali_pipes.doctor.finding import Finding
 from dali_pipes.doctor.run import examine
+from dali_pipes.system.child import ChildError, in_child
 
 MODULE = """
 import ctypes, os, time

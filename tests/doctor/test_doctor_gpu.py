@@ -12,7 +12,7 @@ from dali_pipes.backends.decoding import choose
 from dali_pipes.doctor import decode, gpu, kernels, nvimagecodec, pixels
 from dali_pipes.doctor.finding import Finding
 from dali_pipes.doctor.pixels import difference, judge, make_jpeg
-from dali_pipes.nvml import FIGURES, NoGpu, driver
+from dali_pipes.system.nvml import FIGURES, NoGpu, driver
 
 
 def raises(code):

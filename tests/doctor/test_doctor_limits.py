@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from dali_pipes.cpus import cgroup_folders
 from dali_pipes.doctor import cpu, limits, memory
 from dali_pipes.doctor.cpu import cores, quota
 from dali_pipes.doctor.finding import Finding
 from dali_pipes.doctor.limits import locked_memory, open_files, shared_memory
 from dali_pipes.doctor.units import size
 from dali_pipes.memory import memory_left
+from dali_pipes.system.cpus import cgroup_folders
 
 
 def in_a_process_with(limits_code, call):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dali_pipes.benchmark.block import gpu_uuid
-from dali_pipes.nvml import FIGURES, Gpu
+from dali_pipes.system.nvml import FIGURES, Gpu
 
 pytestmark = pytest.mark.needs_cuda
 SCRIPT = Path(__file__).parents[2] / "scripts/benchmark.py"

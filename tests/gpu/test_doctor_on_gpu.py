@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.child import in_child
 from dali_pipes.doctor import decode, gpu, kernels, loading, nvimagecodec
-from dali_pipes.nvml import Gpu
+from dali_pipes.system.child import in_child
+from dali_pipes.system.nvml import Gpu
 
 pytestmark = pytest.mark.needs_cuda
 SCRIPT = Path(__file__).parents[2] / "scripts/doctor.py"

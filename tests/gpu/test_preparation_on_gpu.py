@@ -5,8 +5,8 @@ import pytest
 
 import dali_pipes as dp
 from dali_pipes.doctor import decode, gpu
-from dali_pipes.nvml import Gpu
 from dali_pipes.preparation.encode import Encoding, encode
+from dali_pipes.system.nvml import Gpu
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -10,7 +10,7 @@ from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.gpu_check import grid
 from dali_pipes.gpu_check.grid import best_dali, best_torch, cells, search, work_of
-from dali_pipes.nvml import NoGpu
+from dali_pipes.system.nvml import NoGpu
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from dali_pipes.augment.operations import AFFINE, CODE, OPS, Slot
 from dali_pipes.augment.policies import Policy
 from dali_pipes.augment.with_torchvision import augment
 from dali_pipes.benchmark.agreement import difference
-from dali_pipes.provenance import provenance
+from dali_pipes.system.provenance import provenance
 
 STRENGTHS = {
     **dict.fromkeys(("ShearX", "ShearY", "Brightness", "Color", "Contrast", "Sharpness"), (-0.99, 0.99)),
@@ -88,7 +88,7 @@ def main(images):
     plain, _, _ = first_batch(manifest, dp.TorchConfig(num_workers=0), [])
     ours, _, _ = first_batch(manifest, dp.TorchConfig(num_workers=0), [Only(op="Equalize", interpolation="nearest")])
     figures["Equalize, torchvision's definition"] = {"operation": difference(ours.float(), equalize(plain).float())}
-    origin = provenance(manifest, [])
+    origin = provenance(manifest.describe(), [])
     result = {"figures": figures, **{key: origin[key] for key in ("versions", "data", "commit")}}
     Path(__file__).with_name("result.json").write_text(json.dumps(result, indent=2) + "\n")
     for name, each in figures.items():

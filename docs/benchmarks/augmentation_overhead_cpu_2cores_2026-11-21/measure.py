@@ -16,8 +16,8 @@ import numpy as np
 import dali_pipes as dp
 from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.images import repeated
-from dali_pipes.provenance import provenance
-from dali_pipes.telemetry import cpu_seconds
+from dali_pipes.system.provenance import provenance
+from dali_pipes.system.telemetry import cpu_seconds
 
 LOADERS = {"torch": dp.TorchConfig(num_workers=2), "dali_cpu": dp.DaliConfig(device="cpu")}
 POLICIES = {
@@ -65,7 +65,7 @@ def main(images):
             "images_per_s against none": [rate.estimate, rate.low, rate.high],
             "added cpu_ms_per_image": float(np.median([mine[1] - none[1] for mine, none in zip(blocks, base, strict=True)])),
         }
-    origin = provenance(manifest, [])
+    origin = provenance(manifest.describe(), [])
     result = {"figures": figures, **{key: origin[key] for key in ("versions", "data", "commit")}}
     Path(__file__).with_name("result.json").write_text(json.dumps(result, indent=2) + "\n")
     for name, each in figures.items():

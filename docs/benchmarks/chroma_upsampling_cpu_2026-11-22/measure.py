@@ -16,7 +16,7 @@ from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
 from dali_pipes.benchmark.agreement import difference, to_steps
-from dali_pipes.provenance import provenance
+from dali_pipes.system.provenance import provenance
 
 TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform()}
 DECODE = tf.io.decode_and_crop_jpeg
@@ -40,7 +40,7 @@ def subsampled(path):
 
 def main(images):
     manifest = dp.Manifest.scan(images, progress=False)
-    origin, result = provenance(manifest, []), {}
+    origin, result = provenance(manifest.describe(), []), {}
     for name, transform in TRANSFORMS.items():
         (ids, fancy), (_, plain) = (pixels(manifest, transform, each) for each in (True, False))
         some = torch.tensor([subsampled(manifest.path(int(each))) for each in ids])

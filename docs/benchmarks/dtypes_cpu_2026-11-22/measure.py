@@ -19,8 +19,8 @@ import dali_pipes as dp
 from dali_pipes.benchmark.agreement import difference, to_steps
 from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.images import read_all, repeated
-from dali_pipes.progress import track
-from dali_pipes.provenance import provenance
+from dali_pipes.system.progress import track
+from dali_pipes.system.provenance import provenance
 
 LOADERS = {"torch": dp.TorchConfig(num_workers=2), "dali_cpu": dp.DaliConfig(device="cpu")}
 DTYPES = {"fp32": "fp32", "fp32 again": "fp32", "fp16": "fp16", "bf16": "bf16"}
@@ -77,7 +77,7 @@ def main(images, rounds="12"):
               for loader, dtype in seen if dtype != "fp32"}  # fmt: skip
     of_255 |= {f"dali_cpu {dtype} against torch {dtype}": difference(seen["dali_cpu", dtype], seen["torch", dtype])
                for dtype in ("fp32", "fp16", "bf16")}  # fmt: skip
-    origin = provenance(manifest, sys.argv[1:])
+    origin = provenance(manifest.describe(), sys.argv[1:])
     result = {
         "figures": figures,
         "pixels": of_255,

@@ -19,13 +19,13 @@ from PIL import Image
 from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
-from dali_pipes.benchmark.page_cache import evict
 from dali_pipes.benchmark.protocol import rounds
 from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.images import read_all, repeated
 from dali_pipes.models import build_model
-from dali_pipes.progress import track
-from dali_pipes.provenance import provenance
+from dali_pipes.system.page_cache import evict
+from dali_pipes.system.progress import track
+from dali_pipes.system.provenance import provenance
 
 PAIRS, SECONDS = 5, 1.5
 TRANSFORM = dp.TrainTransform()
@@ -191,7 +191,7 @@ def main(images, out):
             found[name] = {"ratio": ratio.estimate, "low": ratio.low, "high": ratio.high, **rates}
             print(f"{name}: {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]", file=sys.stderr, flush=True)
     result = {"ratios": found, "tf_data_cache_draws_anew": cached_random_map(), "pairs": PAIRS, "seconds": SECONDS}
-    result["provenance"] = provenance(manifest, sys.argv[1:])
+    result["provenance"] = provenance(manifest.describe(), sys.argv[1:])
     Path(out).write_text(json.dumps(result, indent=1))
 
 

@@ -9,7 +9,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.benchmark.agreement import difference, to_steps
-from dali_pipes.provenance import provenance
+from dali_pipes.system.provenance import provenance
 
 LOADERS = {
     "torch": dp.TorchConfig(),
@@ -40,7 +40,7 @@ def measure(manifest, transform):
 
 def main(images):
     manifest = dp.Manifest.scan(images, progress=False)
-    origin = provenance(manifest, [])
+    origin = provenance(manifest.describe(), [])
     result = {
         name: {
             "agreement": measure(manifest, transform),

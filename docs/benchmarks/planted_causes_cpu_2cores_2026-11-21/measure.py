@@ -19,7 +19,7 @@ from dali_pipes.diagnosis.attached import Attached
 from dali_pipes.diagnosis.examine import Effort, examine
 from dali_pipes.diagnosis.probes import Probes
 from dali_pipes.diagnosis.report import plain
-from dali_pipes.progress import track
+from dali_pipes.system.progress import track
 
 PAIRS = 3
 # The fix that the diagnosis names, made: what is changed, and the program afterwards.

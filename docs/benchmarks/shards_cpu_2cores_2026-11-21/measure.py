@@ -22,9 +22,9 @@ import dali_pipes as dp
 from dali_pipes.benchmark.protocol import rounds
 from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.images import read_all, repeated
-from dali_pipes.progress import track
-from dali_pipes.provenance import provenance
 from dali_pipes.storage import reader
+from dali_pipes.system.progress import track
+from dali_pipes.system.provenance import provenance
 
 LATENCY_S = 200e-6
 BATCH, BATCHES, WARM_UP = 64, 12, 6

@@ -5,8 +5,8 @@ import time
 import psutil
 import pytest
 
-from dali_pipes import telemetry
-from dali_pipes.telemetry import Sampler, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
+from dali_pipes.system import telemetry
+from dali_pipes.system.telemetry import Sampler, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 
 BURN = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
 

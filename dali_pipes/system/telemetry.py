@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import psutil
 
-from dali_pipes.cpus import cgroup_folders
-from dali_pipes.nvml import Gpu
+from dali_pipes.system.cpus import cgroup_folders
+from dali_pipes.system.nvml import Gpu
 
 MIB = 2**20
 COST = 0.004  # of one core, for the memory that is shared and for all else: together under the 1 % that is promised

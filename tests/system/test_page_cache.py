@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from dali_pipes.benchmark.page_cache import evict, resident_share
+from dali_pipes.system.page_cache import evict, resident_share
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import dali_pipes.cpus
-from dali_pipes.cpus import available_cpus, cgroup_folders, cpu_quota
+import dali_pipes.system.cpus
+from dali_pipes.system.cpus import available_cpus, cgroup_folders, cpu_quota
 
 
 def test_affinity_counts():
@@ -22,7 +22,7 @@ def test_affinity_counts():
 @pytest.fixture
 def proc(tmp_path, monkeypatch):
     """What /proc/self says of cgroups: the groups that this process is in, and what is mounted where."""
-    monkeypatch.setattr(dali_pipes.cpus, "PROC", tmp_path)
+    monkeypatch.setattr(dali_pipes.system.cpus, "PROC", tmp_path)
 
     def write(groups, mounts):
         (tmp_path / "cgroup").write_text("".join(f"{line}\n" for line in groups))
@@ -38,7 +38,7 @@ def test_the_tightest_quota_of_the_cgroup_and_those_above_it_counts(tmp_path, pr
     (top / "a/cpu.max").write_text("150000 100000\n")
     proc(["0::/a/b"], [f"30 23 0:26 / {top} rw shared:4 - cgroup2 cgroup2 rw"])
     assert cpu_quota() == 1.5
-    monkeypatch.setattr(dali_pipes.cpus.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(dali_pipes.system.cpus.os, "sched_getaffinity", lambda _: set(range(8)))
     assert available_cpus() == 1
     (top / "a/cpu.max").write_text("max 100000\n")
     assert cpu_quota() is None and available_cpus() == 8
@@ -72,7 +72,7 @@ def test_a_container_sees_its_own_group_at_the_top(tmp_path, proc, root):
 
 
 def test_no_cgroup_is_no_limit(monkeypatch):
-    monkeypatch.setattr(dali_pipes.cpus, "PROC", Path("/nowhere"))
+    monkeypatch.setattr(dali_pipes.system.cpus, "PROC", Path("/nowhere"))
     assert cgroup_folders() == [] and cpu_quota() is None
 
 

@@ -8,19 +8,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import torch
 
-from dali_pipes.cpus import available_cpus
-from dali_pipes.manifest import Manifest
+from dali_pipes.system.cpus import available_cpus
 
 DALI = ["nvidia-dali-cuda120", "nvidia-dali-cuda130"]
 PACKAGES = ["dali_pipes", *DALI, "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
 
 
-def provenance(manifest: Manifest, overrides: list[str]) -> dict[str, Any]:
-    usable = manifest.table.filter(manifest.table["problem"].is_null())
+def provenance(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """
+    Args:
+        data: of the images, as from `Manifest.describe`.
+        overrides: what was given on the command line.
+    """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hardware": {
@@ -31,12 +33,7 @@ def provenance(manifest: Manifest, overrides: list[str]) -> dict[str, Any]:
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "data": {
-            "fingerprint": manifest.fingerprint,
-            "images": len(manifest),
-            "mean_kib": round(float(usable["bytes"].to_numpy().mean()) / 1024, 1),
-            "median_size": np.median(manifest.sizes, axis=0).tolist(),
-        },
+        "data": data,
         "commit": _commit(),
         "overrides": overrides,
     }

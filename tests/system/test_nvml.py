@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from dali_pipes import nvml
-from dali_pipes.nvml import FIGURES, Gpu, NoGpu
+from dali_pipes.system import nvml
+from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 
 
 def unsupported(*_):
