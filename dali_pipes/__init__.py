@@ -2,10 +2,10 @@
 
 from dali_pipes.batch import Batch, BatchTransform
 from dali_pipes.config import CachedConfig, DaliConfig, SyntheticConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
 from dali_pipes.loader import Loader, build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.mixing import CutMix, MixUp, RandomChoice, cupy_stream
 from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Shard

@@ -6,8 +6,8 @@ from io import BytesIO
 import numpy as np
 
 from dali_pipes.batch import Backend
-from dali_pipes.headers import Check, examine, os_problem
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.headers import Check, examine, os_problem
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan import Rows
 from dali_pipes.system.cpus import available_cpus
 

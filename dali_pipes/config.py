@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.errors import ConfigError, at_least, one_of, within
+from dali_pipes.errors import at_least, one_of, within
 
 
 @dataclass(kw_only=True, slots=True)
@@ -159,31 +159,3 @@ LoaderConfig = DaliConfig | DaliNativeConfig | TorchConfig | TfDataConfig | Torc
 def needs_gpu(config: LoaderConfig) -> bool:
     """Whether this loader runs on a GPU only."""
     return isinstance(config, TorchvisionGpuConfig) or getattr(config, "device", "auto") == "gpu"
-
-
-@dataclass(kw_only=True, slots=True)
-class DataConfig:
-    """Where the images are.
-
-    Attributes:
-        root: folder that holds train/ and val/.
-        train, val: a folder with a subfolder for each class, a folder or URL of shards, a CSV or Parquet table of path and label,
-            or a saved manifest; None: the folder of that name in `root`.
-        label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
-        cache_dir: where scans are remembered; None: nowhere.
-        demo: `root` is the demo set, and it is made if it is not there.
-    """
-
-    root: str | None = None
-    train: str | None = None
-    val: str | None = None
-    label_separator: str | None = None
-    cache_dir: str | None = None
-    demo: bool = False
-
-    def source(self, split: str) -> str:
-        """What names the images of "train" or "val"."""
-        source = self.train if split == "train" else self.val
-        if source is None and self.root is None:
-            raise ConfigError(f"no images given; set data.{split}=DIR, a folder with a subfolder of images for each class")
-        return source or f"{self.root}/{split}"

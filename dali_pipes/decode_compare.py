@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from dali_pipes.config import DaliConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import CLOSE, FAR
 from dali_pipes.loader import Loader, build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.system.nvml import Gpu, NoGpu
 from dali_pipes.transforms import TrainTransform
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from dali_pipes.config import DaliConfig
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.child import ChildError, in_child
 
 IMAGES = 500  # at most

@@ -8,17 +8,17 @@ from dali_pipes.config import (
     CachedConfig,
     DaliConfig,
     DaliNativeConfig,
-    DataConfig,
     SyntheticConfig,
     TfDataConfig,
     TorchConfig,
     TorchvisionGpuConfig,
 )
+from dali_pipes.data.config import DataConfig
+from dali_pipes.data.headers import MAX_PIXELS
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.errors import at_least, one_of
 from dali_pipes.gpu_check.config import GpuCheckConfig
-from dali_pipes.headers import MAX_PIXELS
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 from dali_pipes.transforms import EvalTransform, PaddedCropTransform, TrainTransform

@@ -22,11 +22,11 @@ from dali_pipes.config import (
     TorchvisionGpuConfig,
     needs_gpu,
 )
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import try_regions
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.fingerprint import changes, fingerprint
 from dali_pipes.lookup import Lookup
-from dali_pipes.manifest import Manifest
 from dali_pipes.mixing import check_fits
 from dali_pipes.philox import BatchDraws
 from dali_pipes.plan import Plan, Rows, Shard

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dali_pipes.batch import Batch
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
 
 
 class Lookup:

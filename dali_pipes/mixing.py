@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.batch import Batch, BatchTransform
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, within
-from dali_pipes.manifest import Manifest
 from dali_pipes.philox import BatchDraws
 
 # Numbers of the draws of one batch. A number once given away is never reused for something else; from 16 on they are the user's.

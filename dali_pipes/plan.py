@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dali_pipes.augment.augmenter import Augmenter
 from dali_pipes.augment.operations import Augmentation
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.geometry import Geometry
-from dali_pipes.manifest import Manifest
 from dali_pipes.philox import Draws
 
 

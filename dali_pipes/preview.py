@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dali_pipes.batch import Batch
 from dali_pipes.benchmark.agreement import to_steps
-from dali_pipes.images import open_images
+from dali_pipes.data.images import open_images
 from dali_pipes.jobs import PreviewConfig
 from dali_pipes.loader import build_loader
 from dali_pipes.system.progress import track

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dali_pipes.images import open_images
+from dali_pipes.data.images import open_images
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.jobs import ScanConfig
-from dali_pipes.manifest import Manifest
 
 
 def scan(config: ScanConfig) -> None:

@@ -17,8 +17,8 @@ from dali_pipes.backends.dali import DaliBackend, _to_batch, shut_down
 from dali_pipes.backends.pixels import TORCH_DTYPES
 from dali_pipes.batch import Batch
 from dali_pipes.benchmark.consume import Touch
+from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError
-from dali_pipes.images import open_images
 from dali_pipes.jobs import PreviewConfig
 from dali_pipes.plan import Plan, Rows
 from dali_pipes.system.telemetry import MIB, cpu_seconds

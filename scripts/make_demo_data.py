@@ -6,7 +6,7 @@ python scripts/make_demo_data.py [--out data/demo] [--train 1000] [--val 200] [-
 import argparse
 from pathlib import Path
 
-from dali_pipes.demo import make_demo_set
+from dali_pipes.data.demo import make_demo_set
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from PIL import Image
 
-from dali_pipes.demo import draw_image
+from dali_pipes.data.demo import draw_image
 
 
 def photo(height=150, width=200) -> Image.Image:

@@ -15,14 +15,14 @@ LIBRARIES = {
         *{"doctor/decode.py", "doctor/nvimagecodec.py"},  # run in a process of their own: whether these libraries work at all
     },
     "tensorflow": {"backends/tfdata.py"},
-    "fsspec": {"storage/remote.py"},
+    "fsspec": {"data/remote.py"},
     "cupy": {"mixing.py", "doctor/kernels.py"},  # the doctor's in a process of its own: whether CuPy works at all
     "hydra": {"jobs.py"},
     "omegaconf": {"jobs.py"},
     "lightning": {"training/launch.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.
-FLOORS = ["errors", "system"]
+FLOORS = ["errors", "system", "data"]
 
 
 def name(module: Path) -> str:

@@ -198,15 +198,17 @@ def test_scan_finds_what_is_broken(scanned, verify):
 
 
 def test_a_full_scan_is_remembered_and_a_header_scan_does_not_count_as_one(scanned, tmp_path, monkeypatch):
-    import dali_pipes.sources
+    from dali_pipes.data import listing
 
     looked = []
-    original = dali_pipes.sources.read_header
-    monkeypatch.setattr(dali_pipes.sources, "read_header", lambda path, check: looked.append(check.verify) or original(path, check))
+    original = listing.read_header
+    monkeypatch.setattr(listing, "read_header", lambda path, check: looked.append(check.verify) or original(path, check))
     monkeypatch.setattr(
-        dali_pipes.sources, "partial", lambda function, **options: lambda path: dali_pipes.sources.read_header(path, **options)
+        listing,
+        "partial",
+        lambda function, **options: lambda path: listing.read_header(path, **options),
     )
-    monkeypatch.setattr(dali_pipes.sources, "_CHUNK", 10**6)
+    monkeypatch.setattr(listing, "_CHUNK", 10**6)
     part = scanned.subset(np.arange(10))
     for sample in range(10, 37):
         scanned.path(sample).unlink()

@@ -20,7 +20,7 @@ from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.backends.transfer import copy_to_torch_memory, to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan import Rows
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.transforms import Transform

@@ -14,7 +14,7 @@ from dali_pipes.augment.operations import AFFINE, Slot, affine_matrices
 from dali_pipes.backends.dali_augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
 from dali_pipes.backends.dali_graph import WIDTHS, PlanInputs
 from dali_pipes.backends.read_ahead import ReadAhead
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan import Rows
 from dali_pipes.transforms import Transform
 

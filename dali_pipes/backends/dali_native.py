@@ -12,8 +12,8 @@ from dali_pipes.backends.dali_graph import decoder_options, normalize
 from dali_pipes.backends.decoding import choose
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliNativeConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.transforms import TrainTransform, Transform

@@ -9,7 +9,7 @@ from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.dali import shut_down
 from dali_pipes.backends.dali_feed import plan_source
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan import Plan, Rows
 from dali_pipes.transforms import Transform
 

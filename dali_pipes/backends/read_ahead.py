@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.headers import os_problem
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.headers import os_problem
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
 from dali_pipes.plan import Rows
-from dali_pipes.storage.reader import Reader
 
 T = TypeVar("T")
 Encoded = list[NDArray[np.uint8]]  # of a batch's images; none of the bytes of those that cannot be read

@@ -15,10 +15,10 @@ from dali_pipes.backends import read_pil
 from dali_pipes.backends.transfer import to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import TfDataConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
-from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
-from dali_pipes.storage.reader import Reader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.transforms import DTYPES, PaddedCropTransform, Transform
 

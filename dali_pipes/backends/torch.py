@@ -11,9 +11,9 @@ from dali_pipes.backends.pixels import Normalizer
 from dali_pipes.backends.transfer import finish_on_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import TorchConfig
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
 from dali_pipes.plan import Rows
-from dali_pipes.storage.reader import Reader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.transforms import Transform
 

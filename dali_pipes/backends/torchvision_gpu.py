@@ -16,8 +16,8 @@ from dali_pipes.backends.synthetic import on_device
 from dali_pipes.backends.transfer import hand_over
 from dali_pipes.batch import Batch
 from dali_pipes.config import TorchvisionGpuConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.manifest import Manifest
 from dali_pipes.plan import Rows
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.transforms import Transform

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, at_least, one_of
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import ModelConfig

@@ -14,7 +14,7 @@ import torch
 from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess
 from dali_pipes.benchmark.work import Work
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.system.page_cache import evict, resident_share

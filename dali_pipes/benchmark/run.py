@@ -25,8 +25,8 @@ from dali_pipes.benchmark.stats import LEAST_PAIRS
 from dali_pipes.benchmark.table import print_result
 from dali_pipes.benchmark.work import Work, plain
 from dali_pipes.config import LoaderConfig, TorchConfig
-from dali_pipes.images import at_most, open_images, read_all, repeated
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.images import at_most, open_images, read_all, repeated
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.models import check_model
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self, get_args
 
 from dali_pipes.config import LoaderConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader import Loader, build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.transforms import EvalTransform, PaddedCropTransform, TrainTransform, Transform
 
 _KINDS = {kind.__name__: kind for kind in (*get_args(LoaderConfig), EvalTransform, TrainTransform, PaddedCropTransform)}

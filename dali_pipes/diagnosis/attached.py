@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.diagnosis.examine import Diagnosis, Effort, examine
 from dali_pipes.diagnosis.report import print_diagnosis
 from dali_pipes.diagnosis.subject import Feed, Fix
 from dali_pipes.diagnosis.window import Step
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader import build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
 from dali_pipes.transforms import TrainTransform

@@ -13,16 +13,16 @@ import torch
 
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig, DaliNativeConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.data.headers import decoding_problem
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
 from dali_pipes.diagnosis.fixes import propose
 from dali_pipes.diagnosis.subject import Feed, Fix
 from dali_pipes.diagnosis.window import Step
 from dali_pipes.errors import ConfigError
-from dali_pipes.headers import decoding_problem
 from dali_pipes.loader import Loader, build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.memory import DTYPE_BYTES
 from dali_pipes.readback import Readback
-from dali_pipes.storage.reader import Reader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch

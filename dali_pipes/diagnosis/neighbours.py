@@ -9,9 +9,9 @@ from typing import Any
 
 from dali_pipes.benchmark.fresh_process import FreshProcess, Leader, led
 from dali_pipes.benchmark.protocol import gpu_of
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.diagnosis.configured import Configured
-from dali_pipes.manifest import Manifest
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from dali_pipes.benchmark.run import new_folder
+from dali_pipes.data.images import at_most, read_all, repeated
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.diagnosis.configured import Configured, concurrency
 from dali_pipes.diagnosis.examine import Effort, examine
@@ -15,7 +16,6 @@ from dali_pipes.diagnosis.neighbours import neighbours
 from dali_pipes.diagnosis.probes import Probes
 from dali_pipes.diagnosis.report import plain, print_diagnosis
 from dali_pipes.errors import ConfigError
-from dali_pipes.images import at_most, read_all, repeated
 from dali_pipes.models import check_compiler, check_model, check_size
 from dali_pipes.plan import Shard
 from dali_pipes.system.cpus import available_cpus

@@ -6,11 +6,11 @@ from functools import partial
 
 import torch
 
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.doctor import cpu, limits, loading, memory, software, storage
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.doctor.finding import FAILED, WARNING, Finding
 from dali_pipes.doctor.software import SETUP
-from dali_pipes.manifest import Manifest
 from dali_pipes.system.child import ChildError, explain, in_child
 from dali_pipes.system.cpus import available_cpus
 

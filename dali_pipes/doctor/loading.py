@@ -8,10 +8,10 @@ import torch
 
 from dali_pipes.backends.decoding import ways_out
 from dali_pipes.config import DaliConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import Probed, probe, try_regions
 from dali_pipes.doctor.finding import Finding, failed, ok, warning
 from dali_pipes.doctor.made_images import make_images
-from dali_pipes.manifest import Manifest
 from dali_pipes.system.child import ChildError
 from dali_pipes.transforms import TrainTransform
 

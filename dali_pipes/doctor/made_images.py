@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from dali_pipes.demo import draw_image
+from dali_pipes.data.demo import draw_image
 
 KINDS: dict[str, dict[str, Any]] = {
     "444": {"subsampling": "4:4:4"},

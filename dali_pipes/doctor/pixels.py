@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.demo import draw_image
+from dali_pipes.data.demo import draw_image
 from dali_pipes.doctor.finding import Finding, failed, ok, warning
 from dali_pipes.doctor.software import SETUP
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from dali_pipes.config import DaliConfig
+from dali_pipes.data.images import open_images
 from dali_pipes.doctor.checks import Check, all_checks
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.doctor.finding import FAILED
 from dali_pipes.doctor.report import Line, as_json, can_train_on_gpu, print_lines
 from dali_pipes.doctor.software import installed
 from dali_pipes.errors import ConfigError
-from dali_pipes.images import open_images
 from dali_pipes.system.progress import track
 
 

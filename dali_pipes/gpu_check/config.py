@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, at_least, one_of
 
 GPU_CHECK_PARTS = (

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 from dali_pipes.config import DaliConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.gpu_check import suite
 from dali_pipes.gpu_check.bench import ROOT, Bench, PartError
 from dali_pipes.gpu_check.grid import FANCY, Cell, best_dali, best_torch, search
 from dali_pipes.gpu_check.probing import Row, probed, regions_are_right
 from dali_pipes.gpu_check.profiling import profiled
-from dali_pipes.manifest import Manifest
 
 Found = dict[str, Any]
 Part = Callable[[Bench, Found, float], Any]  # of what the parts before it found, and the seconds that it may take

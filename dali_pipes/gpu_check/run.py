@@ -13,15 +13,15 @@ from rich.console import Console
 
 from dali_pipes.benchmark.fresh_process import ended_in_order
 from dali_pipes.config import TorchConfig
+from dali_pipes.data.images import at_most, open_images
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.doctor.software import installed
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.gpu_check.bench import Bench, PartError
 from dali_pipes.gpu_check.config import GpuCheckConfig
 from dali_pipes.gpu_check.parts import PARTS
 from dali_pipes.gpu_check.report import markdown
-from dali_pipes.images import at_most, open_images
 from dali_pipes.loader import build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import NoGpu, driver
 from dali_pipes.system.provenance import provenance

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, at_least, one_of, within
 
 QUALITY = 90

@@ -10,8 +10,8 @@ import torch
 
 from dali_pipes.benchmark.agreement import difference
 from dali_pipes.config import TorchConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader import build_loader
-from dali_pipes.manifest import Manifest
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.preparation.shards import read_back
 from dali_pipes.transforms import Transform

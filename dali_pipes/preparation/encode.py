@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps
 
-from dali_pipes.headers import FORMATS, orientation_of
+from dali_pipes.data.headers import FORMATS, orientation_of
 from dali_pipes.preparation.jpeg import orientation_tag, suits_hardware, without_metadata
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import PreparationError
-from dali_pipes.manifest import Manifest
 from dali_pipes.preparation.encode import Encoding, LeftOutError, encode
 from dali_pipes.preparation.names import class_folders, output_names
 from dali_pipes.preparation.outcome import Outcome

@@ -12,8 +12,8 @@ from dali_pipes.benchmark.protocol import Blocks, rounds
 from dali_pipes.benchmark.run import new_folder
 from dali_pipes.benchmark.stats import LEAST_PAIRS
 from dali_pipes.benchmark.work import Work, plain
-from dali_pipes.images import read_all, repeated
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.images import read_all, repeated
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance

@@ -4,8 +4,8 @@ import itertools
 import os
 from collections.abc import Sequence
 
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.manifest import Manifest
 
 LONGEST = 255  # bytes of a name, on nearly all file systems
 _JPEG = (".jpg", ".jpeg")

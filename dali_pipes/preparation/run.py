@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from dali_pipes.data.images import open_images
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, PreparationError
-from dali_pipes.images import open_images
-from dali_pipes.manifest import Manifest
 from dali_pipes.preparation.cifar import check_archive, read_archive, write_pngs
 from dali_pipes.preparation.config import QUALITY, PrepareConfig
 from dali_pipes.preparation.difference import folder_difference, shards_difference

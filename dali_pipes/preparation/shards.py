@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.shards.scan import CLASSES_FILE
 from dali_pipes.errors import PreparationError
-from dali_pipes.manifest import Manifest
 from dali_pipes.preparation.encode import Encoded, Encoding, LeftOutError, encode
 from dali_pipes.preparation.outcome import Outcome
 from dali_pipes.preparation.record import Record
 from dali_pipes.preparation.workers import in_order
-from dali_pipes.storage.shards import CLASSES_FILE
 from dali_pipes.system.progress import track
 
 

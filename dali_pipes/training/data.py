@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
+from dali_pipes.data.images import open_images
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, ManifestError
-from dali_pipes.images import open_images
-from dali_pipes.manifest import Manifest
 
 
 def open_both(data: DataConfig) -> tuple[Manifest, Manifest]:

@@ -2,7 +2,7 @@
 
 import os
 
-from dali_pipes.manifest import Manifest
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.memory import check_fits, free_memory, loader_needs, model_needs, saved_bytes
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.recipe import build_network

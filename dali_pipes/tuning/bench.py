@@ -9,7 +9,7 @@ from dali_pipes.benchmark.figures import Block
 from dali_pipes.benchmark.protocol import Blocks
 from dali_pipes.benchmark.run import default_model, new_folder
 from dali_pipes.benchmark.work import Work, plain
-from dali_pipes.images import at_most, open_images, read_all, repeated
+from dali_pipes.data.images import at_most, open_images, read_all, repeated
 from dali_pipes.models import check_model
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tuning.config import TuneConfig

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.benchmark.config import BenchmarkConfig
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import at_least, one_of
 from dali_pipes.training.config import ModelConfig
 

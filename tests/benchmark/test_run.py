@@ -13,7 +13,8 @@ from dali_pipes.benchmark import run as module
 from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.benchmark.run import benchmark
-from dali_pipes.config import DaliNativeConfig, DataConfig
+from dali_pipes.config import DaliNativeConfig
+from dali_pipes.data.config import DataConfig
 
 AGREES = {"max": 9.0, "mean": 0.1, "p99": 1.0, "same_ids": True}
 RATES = {"torch": 500.0, "dali_cpu": 1000.0, "dali_native": 1010.0, "synthetic": 9000.0}

@@ -4,10 +4,10 @@ import pytest
 from make_shards import tar_shards
 
 import dali_pipes as dp
+from dali_pipes.data.images import read_all
+from dali_pipes.data.reader import Extent
 from dali_pipes.doctor import storage
 from dali_pipes.doctor.storage import files, not_asked, page_cache, read_speed, sample, storage_speed
-from dali_pipes.images import read_all
-from dali_pipes.storage.reader import Extent
 from dali_pipes.system.page_cache import evict, resident_share
 
 

@@ -14,7 +14,7 @@ import torch
 from gpu_backends import GPU_BACKENDS, needs_cuda
 
 import dali_pipes as dp
-from dali_pipes.demo import make_demo_set
+from dali_pipes.data.demo import make_demo_set
 
 pytestmark = pytest.mark.alone
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}

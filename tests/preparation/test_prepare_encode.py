@@ -10,7 +10,7 @@ from PIL import Image, JpegImagePlugin
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2.functional import resize
 
-from dali_pipes.headers import Check, read_header
+from dali_pipes.data.headers import Check, read_header
 from dali_pipes.preparation.encode import Encoding, LeftOutError, encode
 from dali_pipes.preparation.jpeg import suits_hardware
 

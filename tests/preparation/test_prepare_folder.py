@@ -10,7 +10,7 @@ from PIL import Image
 from prepared import config, digests, killed, prepared, result, scan
 
 import dali_pipes as dp
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.preparation.jpeg import suits_hardware
 from dali_pipes.preparation.run import prepare
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 from dali_pipes.training.run import train
 

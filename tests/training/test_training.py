@@ -190,7 +190,7 @@ def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_pa
 
 
 def mistakes(config, folder, out):
-    from dali_pipes.config import DataConfig
+    from dali_pipes.data.config import DataConfig
 
     other, fewer = folder.parent / "other", folder.parent / "fewer"
     yield "no val", config(data=DataConfig(train=str(folder), val="/no/such")), ManifestError, "/no/such: no such folder"

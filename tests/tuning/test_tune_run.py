@@ -9,7 +9,7 @@ from tuning.conftest import MadeUp, config
 import dali_pipes as dp
 from dali_pipes.benchmark import agreement
 from dali_pipes.benchmark.protocol import Blocks
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.tuning import search as search_module
 from dali_pipes.tuning.run import tune

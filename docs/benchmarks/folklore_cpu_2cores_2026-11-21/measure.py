@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 import dali_pipes as dp
 from dali_pipes.benchmark.protocol import rounds
 from dali_pipes.benchmark.stats import paired_ratio
-from dali_pipes.images import read_all, repeated
+from dali_pipes.data.images import read_all, repeated
 from dali_pipes.models import build_model
 from dali_pipes.system.page_cache import evict
 from dali_pipes.system.progress import track

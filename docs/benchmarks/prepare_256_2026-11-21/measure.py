@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import dali_pipes as dp
-from dali_pipes.config import DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.philox import Draws
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.preparation.run import prepare

@@ -21,8 +21,8 @@ import psutil
 import dali_pipes as dp
 from dali_pipes.benchmark.protocol import rounds
 from dali_pipes.benchmark.stats import paired_ratio
-from dali_pipes.images import read_all, repeated
-from dali_pipes.storage import reader
+from dali_pipes.data import reader
+from dali_pipes.data.images import read_all, repeated
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
 

@@ -4,15 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes import targets
-from dali_pipes.headers import Check, Header
-from dali_pipes.storage.remote import Stamp
-from dali_pipes.storage.shards import Found
+from dali_pipes.data.headers import Check, Header
+from dali_pipes.data.labels import COLUMN, stored_type
+from dali_pipes.data.remote import Stamp
+from dali_pipes.data.shards.scan import Found
 
 SCHEMA = pa.schema(
     {
         "path": pa.binary(),  # relative to the root, as the file system has it
-        "label": pa.int32(),  # or what else targets.py says
+        "label": pa.int32(),  # or what else labels.py says
         "bytes": pa.int64(),
         "mtime_ns": pa.int64(),
         "height": pa.int32(),
@@ -36,7 +36,7 @@ def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], colum
     table = pa.table([paths, numbers, *map(list, zip(*headers, strict=True)), *whole], schema=SCHEMA)
     table = table.set_column(SCHEMA.get_field_index("label"), "label", labels)
     for name, values in (columns or {}).items():
-        table = table.append_column(targets.COLUMN + name, values)
+        table = table.append_column(COLUMN + name, values)
     return typed(table)
 
 
@@ -63,14 +63,14 @@ def typed(table: pa.Table) -> pa.Table:
     """The columns of a manifest in their types, without any others; those that manifests of former versions lack are added."""
     table = _with_whole_files(table)
     own = ["label", *own_columns(table)]
-    types = {name: targets.stored_type(name, table.schema.field(name).type) for name in own}
+    types = {name: stored_type(name, table.schema.field(name).type) for name in own}
     fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
     schema = pa.schema([*fields, *types.items()])
     return table.select(schema.names).cast(schema)
 
 
 def own_columns(table: pa.Table) -> list[str]:
-    return [name for name in table.column_names if name.startswith(targets.COLUMN)]
+    return [name for name in table.column_names if name.startswith(COLUMN)]
 
 
 def _with_whole_files(table: pa.Table) -> pa.Table:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from dali_pipes.config import DataConfig
-from dali_pipes.demo import make_demo_set
-from dali_pipes.manifest import Manifest
-from dali_pipes.storage.reader import Reader
+from dali_pipes.data.config import DataConfig
+from dali_pipes.data.demo import make_demo_set
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
 from dali_pipes.system.progress import track
 
 LEAST_EPOCH = 5_000  # images

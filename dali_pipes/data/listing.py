@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from dali_pipes.data.headers import Check, Header, read_header
+from dali_pipes.data.labels import read_columns, read_labels
 from dali_pipes.errors import ManifestError
-from dali_pipes.headers import Check, Header, read_header
 from dali_pipes.system.progress import track
-from dali_pipes.targets import read_columns, read_labels
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from make_shards import add
 
-from dali_pipes.storage.tar import BLOCK, DamagedError, members, parts
+from dali_pipes.data.shards.tar import BLOCK, DamagedError, members, parts
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 

@@ -13,15 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes import manifest_file, targets
+from dali_pipes.data import manifest_file
+from dali_pipes.data.headers import MAX_PIXELS, Check, Header
+from dali_pipes.data.labels import COLUMN, has_nulls, task_of, to_numpy
+from dali_pipes.data.listing import list_image_folder, list_table, read_headers
+from dali_pipes.data.manifest_table import SCHEMA, file_rows, own_columns, shard_rows, unchanged_shard
+from dali_pipes.data.packed_names import Names
+from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.remote import Stamp, copy_of, is_remote
+from dali_pipes.data.shards.scan import class_names, is_shard, list_shards, read_shards
 from dali_pipes.errors import ManifestError
-from dali_pipes.headers import MAX_PIXELS, Check, Header
-from dali_pipes.manifest_table import SCHEMA, file_rows, own_columns, shard_rows, unchanged_shard
-from dali_pipes.names import Names
-from dali_pipes.sources import list_image_folder, list_table, read_headers
-from dali_pipes.storage.reader import Extent, Reader
-from dali_pipes.storage.remote import Stamp, copy_of, is_remote
-from dali_pipes.storage.shards import class_names, is_shard, list_shards, read_shards
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +197,7 @@ class Manifest:
     @property
     def task(self) -> str:
         """What the labels are: "classification" (one class each), "multilabel" (any number of classes), "regression" (numbers)."""
-        return targets.task_of(self.table["label"].type)
+        return task_of(self.table["label"].type)
 
     def describe(self) -> dict[str, Any]:
         """What a result says of its images: fingerprint, count, mean KiB of a file, median height and width."""
@@ -215,7 +216,7 @@ class Manifest:
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """The table's own columns of numbers, (n,) or (n, K) by sample id: int64, float32 or bool."""
-        return {name.removeprefix(targets.COLUMN): self._by_sample(name) for name in own_columns(self.table)}
+        return {name.removeprefix(COLUMN): self._by_sample(name) for name in own_columns(self.table)}
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -253,7 +254,7 @@ class Manifest:
         for array in (self._paths.offsets, self._paths.data, *members, self.labels, self.sizes):
             digest.update(array.tobytes())
         told = {} if self.task == "classification" else {"label": self.labels}
-        for name, array in (told | {f"{targets.COLUMN}{name}": array for name, array in self.columns.items()}).items():
+        for name, array in (told | {f"{COLUMN}{name}": array for name, array in self.columns.items()}).items():
             digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
             digest.update(array.tobytes())
         return digest.hexdigest()
@@ -344,7 +345,7 @@ class Manifest:
         return self.table[name].to_numpy()[self._usable].astype(np.int64)
 
     def _by_sample(self, name: str) -> NDArray[Any]:
-        return targets.to_numpy(self.table[name].take(pa.array(self._usable)))
+        return to_numpy(self.table[name].take(pa.array(self._usable)))
 
 
 def _remembered(cache: Path) -> Manifest | None:
@@ -365,7 +366,7 @@ def _check(manifest: Manifest) -> None:
     if not isinstance(manifest.classes, list) or not all(isinstance(name, str) for name in manifest.classes):
         raise ManifestError(f"{manifest.root}: the manifest's class names are not a list of strings; scan the images again")
     table = manifest.table
-    nulls = [name for name in table.column_names if name != "problem" and targets.has_nulls(table[name])]
+    nulls = [name for name in table.column_names if name != "problem" and has_nulls(table[name])]
     if nulls:
         raise ManifestError(f"{manifest.root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
     labels = manifest.labels

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dali_pipes.data.manifest_table import typed
 from dali_pipes.errors import ManifestError
-from dali_pipes.manifest_table import typed
 
 _KEY = b"dali_pipes"
 

@@ -9,7 +9,7 @@ from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.storage import remote
+from dali_pipes.data import remote
 
 server = pytest.importorskip(
     "moto.server", reason="needs moto[s3] and flask, an S3 on this machine (pip install 'dali_pipes[dev]')"

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dali_pipes.storage.reader import Part
+from dali_pipes.data.reader import Part
 
 IMAGES = (b"image/encoded", b"image")  # as TensorFlow's own scripts, and as TensorFlow Datasets name them
 LABELS = (b"image/class/label", b"label")

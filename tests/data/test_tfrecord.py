@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.storage.tfrecord import _masked_crc, parts
+from dali_pipes.data.shards.tfrecord import _masked_crc, parts
 
 tf = pytest.importorskip("tensorflow", reason="needs TensorFlow, to write files as it does")
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends.read_ahead import ReadAhead
-from dali_pipes.storage.reader import Reader
+from dali_pipes.data.reader import Reader
 
 CONFIGS = {
     "dali": dp.DaliConfig(device="cpu", num_threads=2, read_threads=3),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dali_pipes.storage.reader import Extent, PartFile, Reader
+from dali_pipes.data.reader import Extent, PartFile, Reader
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import dali_pipes as dp
 from dali_pipes.lookup import multi_hot
 from dali_pipes.scan import _summary
 
-DOCS = Path(__file__).parents[1] / "docs/targets.md"
+DOCS = Path(__file__).parents[2] / "docs/targets.md"
 NAN = float("nan")
 
 

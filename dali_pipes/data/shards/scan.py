@@ -11,13 +11,13 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
+from dali_pipes.data.headers import Check, Header, examine, os_problem
+from dali_pipes.data.labels import MAX_CLASSES
+from dali_pipes.data.reader import Part, PartFile
+from dali_pipes.data.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
+from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.errors import ManifestError
-from dali_pipes.headers import Check, Header, examine, os_problem
-from dali_pipes.storage import tar, tfrecord
-from dali_pipes.storage.reader import Part, PartFile
-from dali_pipes.storage.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
 from dali_pipes.system.progress import track
-from dali_pipes.targets import MAX_CLASSES
 
 CLASSES_FILE = "classes.json"
 _TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is what TensorFlow's scripts call them

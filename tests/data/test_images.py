@@ -1,8 +1,8 @@
 import pytest
 
 import dali_pipes as dp
-from dali_pipes import images
-from dali_pipes.config import DataConfig
+from dali_pipes.data import images
+from dali_pipes.data.config import DataConfig
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.headers import FORMATS, Check, read_header
-from dali_pipes.manifest_table import SCHEMA
+from dali_pipes.data.headers import FORMATS, Check, read_header
+from dali_pipes.data.manifest_table import SCHEMA
 
 
 def good(form: str) -> bytes:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.demo import PATTERNS, make_demo_set
+from dali_pipes.data.demo import PATTERNS, make_demo_set
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
-import dali_pipes.sources
+import dali_pipes.data.listing
 from dali_pipes import Manifest, ManifestError
 
 
@@ -117,8 +117,8 @@ def test_an_unchanged_file_is_not_read_again(image_folder, tmp_path, monkeypatch
     cache = tmp_path / "cache.parquet"
     first = Manifest.scan(tmp_path / "set", cache=cache, progress=False)
     read = []
-    original = dali_pipes.sources.read_header
-    monkeypatch.setattr(dali_pipes.sources, "read_header", lambda path, check: read.append(path) or original(path, check))
+    original = dali_pipes.data.listing.read_header
+    monkeypatch.setattr(dali_pipes.data.listing, "read_header", lambda path, check: read.append(path) or original(path, check))
     assert Manifest.scan(tmp_path / "set", cache=cache, progress=False).fingerprint == first.fingerprint
     assert read == []
     changed = first.path(3)
@@ -143,7 +143,7 @@ def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
 
 
 def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatch):
-    monkeypatch.setattr(dali_pipes.sources, "_CHUNK", 4)
+    monkeypatch.setattr(dali_pipes.data.listing, "_CHUNK", 4)
     assert Manifest.scan(manifest.root, progress=False, workers=3).table.equals(manifest.table)
 
 
