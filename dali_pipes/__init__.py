@@ -7,9 +7,9 @@ from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.mixing import CutMix, MixUp, RandomChoice, cupy_stream
-from dali_pipes.philox import BatchDraws
-from dali_pipes.plan import Plan, Shard
-from dali_pipes.transforms import EvalTransform, PaddedCropTransform, TrainTransform
+from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.plan.plan import Plan, Shard
+from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
 
 __all__ = [
     "BadSampleError",

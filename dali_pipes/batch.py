@@ -6,8 +6,8 @@ from typing import Protocol
 
 import torch
 
-from dali_pipes.philox import BatchDraws
-from dali_pipes.plan import Rows
+from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.plan.plan import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 from dali_pipes.batch import Backend
 from dali_pipes.data.headers import Check, examine, os_problem
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
 from dali_pipes.system.cpus import available_cpus
 
 

@@ -13,8 +13,8 @@ from dali_pipes.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import CLOSE, FAR
 from dali_pipes.loader import Loader, build_loader
+from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
-from dali_pipes.transforms import TrainTransform
 
 SECONDS = 1.0  # that a loader runs at least while it is measured: NVML's counters are means over up to a second
 Pixels = dict[int, NDArray[np.uint8]]  # by id

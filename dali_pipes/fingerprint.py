@@ -5,8 +5,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dali_pipes.batch import BatchTransform
-from dali_pipes.plan import Plan
-from dali_pipes.transforms import Transform
+from dali_pipes.plan.plan import Plan
+from dali_pipes.plan.transforms import Transform
 
 
 def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransform | None) -> dict[str, Any]:

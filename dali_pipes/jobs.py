@@ -19,9 +19,9 @@ from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.errors import at_least, one_of
 from dali_pipes.gpu_check.config import GpuCheckConfig
+from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
-from dali_pipes.transforms import EvalTransform, PaddedCropTransform, TrainTransform
 from dali_pipes.tuning.config import TuneConfig
 
 

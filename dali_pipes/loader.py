@@ -28,9 +28,9 @@ from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.fingerprint import changes, fingerprint
 from dali_pipes.lookup import Lookup
 from dali_pipes.mixing import check_fits
-from dali_pipes.philox import BatchDraws
-from dali_pipes.plan import Plan, Rows, Shard
-from dali_pipes.transforms import Transform
+from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.plan.plan import Plan, Rows, Shard
+from dali_pipes.plan.transforms import Transform
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from torch.nn.functional import cross_entropy
 from dali_pipes.backends.decoding import choose, output_dtype
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.plan.transforms import DTYPES, Transform
 from dali_pipes.system.cpus import available_cpus, cgroup_folders
-from dali_pipes.transforms import DTYPES, Transform
 
 GIB = 2**30
 SHM = "/dev/shm"

@@ -17,7 +17,7 @@ from torch import Tensor
 from dali_pipes.batch import Batch, BatchTransform
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, within
-from dali_pipes.philox import BatchDraws
+from dali_pipes.plan.philox import BatchDraws
 
 # Numbers of the draws of one batch. A number once given away is never reused for something else; from 16 on they are the user's.
 MIX_DRAW = 0  # λ from the first two numbers, the box's centre from the others

@@ -14,8 +14,8 @@ from dali_pipes.benchmark.agreement import to_steps
 from dali_pipes.data.images import open_images
 from dali_pipes.jobs import PreviewConfig
 from dali_pipes.loader import build_loader
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.progress import track
-from dali_pipes.transforms import Transform
 
 SHOWN, COLUMNS, GAP = 24, 6, 4
 

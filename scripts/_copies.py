@@ -20,9 +20,9 @@ from dali_pipes.benchmark.consume import Touch
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError
 from dali_pipes.jobs import PreviewConfig
-from dali_pipes.plan import Plan, Rows
+from dali_pipes.plan.plan import Plan, Rows
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.telemetry import MIB, cpu_seconds
-from dali_pipes.transforms import Transform
 
 SECONDS, WARM_UP = 0.5, 4  # of a window, and batches before it
 ALL_SECONDS = 14.0  # of as many rounds as fit, at least one

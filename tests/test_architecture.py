@@ -22,7 +22,7 @@ LIBRARIES = {
     "lightning": {"training/launch.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.
-FLOORS = ["errors", "system", "data"]
+FLOORS = ["errors", "system", "data", "plan"]
 
 
 def name(module: Path) -> str:

@@ -8,7 +8,7 @@ import torch
 
 from dali_pipes.backends.synthetic import on_device
 from dali_pipes.batch import Backend, Batch
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
 
 
 class CachedBackend:

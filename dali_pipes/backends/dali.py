@@ -21,9 +21,9 @@ from dali_pipes.backends.transfer import copy_to_torch_memory, to_gpu
 from dali_pipes.batch import Batch
 from dali_pipes.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.transforms import Transform
 
 READ_AHEAD = 2  # batches out of shards, before DALI asks for them
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nvidia.dali import fn, math, types
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.augment.operations import AFFINE, BLENDS, CODE, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, Codes, Numbers, Slot
 
 _U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
 NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")

@@ -11,7 +11,7 @@ from nvidia.dali.data_node import DataNode
 from dali_pipes.backends.dali_augment import SlotInputs, augment
 from dali_pipes.backends.decoding import output_dtype, preallocation
 from dali_pipes.config import DaliConfig
-from dali_pipes.transforms import Transform
+from dali_pipes.plan.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
 WIDTHS = 2**30  # more than any width, and no more than DALI 2.2 keeps of an INT64 constant: the lower 32 bits

@@ -14,9 +14,9 @@ from dali_pipes.batch import Batch
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.transforms import TrainTransform, Transform
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.transforms import TrainTransform, Transform
 
 
 class DaliNativeBackend:

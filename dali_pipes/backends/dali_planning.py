@@ -10,8 +10,8 @@ from nvidia.dali.data_node import DataNode
 from dali_pipes.backends.dali import shut_down
 from dali_pipes.backends.dali_feed import plan_source
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan import Plan, Rows
-from dali_pipes.transforms import Transform
+from dali_pipes.plan.plan import Plan, Rows
+from dali_pipes.plan.transforms import Transform
 
 
 def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, images: int = 100_000) -> dict[str, float]:

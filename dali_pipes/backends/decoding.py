@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.config import DaliConfig
 from dali_pipes.errors import ConfigError
-from dali_pipes.transforms import Transform
+from dali_pipes.plan.transforms import Transform
 
 _LOOKED_AT = 100_000  # sizes of images, at most
 

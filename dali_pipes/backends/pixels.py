@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from dali_pipes.transforms import DTYPES, Transform
+from dali_pipes.plan.transforms import DTYPES, Transform
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.headers import os_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
 
 T = TypeVar("T")
 Encoded = list[NDArray[np.uint8]]  # of a batch's images; none of the bytes of those that cannot be read

@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 
 from dali_pipes.backends.pixels import cut
 from dali_pipes.data.headers import FORMATS
-from dali_pipes.geometry import Int
+from dali_pipes.plan.geometry import Int
 
 
 def read(encoded: np.ndarray, name: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:

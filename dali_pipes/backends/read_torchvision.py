@@ -7,7 +7,7 @@ from torchvision.transforms.v2.functional import resize as resize_image
 
 from dali_pipes.backends import read_pil
 from dali_pipes.backends.pixels import cut
-from dali_pipes.geometry import Int
+from dali_pipes.plan.geometry import Int
 
 
 def read(encoded: np.ndarray, name: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:

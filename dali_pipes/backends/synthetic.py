@@ -6,8 +6,8 @@ import torch
 
 from dali_pipes.backends.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.batch import Batch
-from dali_pipes.plan import Rows
-from dali_pipes.transforms import Transform
+from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.transforms import Transform
 
 
 class SyntheticBackend:

@@ -18,9 +18,9 @@ from dali_pipes.config import TfDataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.transforms import DTYPES, PaddedCropTransform, Transform
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.transforms import DTYPES, PaddedCropTransform, Transform
 
 
 @contextlib.contextmanager

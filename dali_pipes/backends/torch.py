@@ -13,9 +13,9 @@ from dali_pipes.batch import Batch
 from dali_pipes.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.transforms import Transform
 
 Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # images, labels, ids, erased regions
 
@@ -114,7 +114,7 @@ class _Images(Dataset[Arrays]):
         return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids), erased
 
     def _augment(self, images: torch.Tensor, rows: Rows) -> None:
-        from dali_pipes.augment.with_torchvision import augment
+        from dali_pipes.backends.common.torchvision_augment import augment
 
         for image, ops, magnitudes in zip(images, rows.augmentation.ops, rows.augmentation.magnitudes, strict=True):
             image.copy_(augment(image, self._slots, ops, magnitudes))

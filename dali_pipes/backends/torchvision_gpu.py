@@ -8,8 +8,8 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
 from torchvision.transforms.v2.functional import resize as resize_image
 
-from dali_pipes.augment.with_torchvision import augment
 from dali_pipes.backends import read_pil
+from dali_pipes.backends.common.torchvision_augment import augment
 from dali_pipes.backends.pixels import Normalizer
 from dali_pipes.backends.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.synthetic import on_device
@@ -18,9 +18,9 @@ from dali_pipes.batch import Batch
 from dali_pipes.config import TorchvisionGpuConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan import Rows
+from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.transforms import Transform
 
 
 class TorchvisionGpuBackend:

@@ -13,7 +13,7 @@ from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess, led
 from dali_pipes.benchmark.work import Work, from_plain, plain
 from dali_pipes.config import LoaderConfig
-from dali_pipes.transforms import Transform
+from dali_pipes.plan.transforms import Transform
 
 SHOWN = 3
 AMPLIFIED = 64

@@ -25,9 +25,9 @@ from dali_pipes.diagnosis.subject import Feed, Fix
 from dali_pipes.diagnosis.window import Step
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader import build_loader
+from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
-from dali_pipes.transforms import TrainTransform
 
 _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
 _OURS = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "decode-contention", "cgroup-throttled", "transfer-bound")

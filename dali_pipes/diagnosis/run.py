@@ -17,7 +17,7 @@ from dali_pipes.diagnosis.probes import Probes
 from dali_pipes.diagnosis.report import plain, print_diagnosis
 from dali_pipes.errors import ConfigError
 from dali_pipes.models import check_compiler, check_model, check_size
-from dali_pipes.plan import Shard
+from dali_pipes.plan.plan import Shard
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance

@@ -9,7 +9,7 @@ from dali_pipes.config import DaliConfig
 from dali_pipes.doctor.finding import Finding, failed, ok
 from dali_pipes.doctor.pixels import difference, judge, make_jpeg
 from dali_pipes.doctor.software import SETUP
-from dali_pipes.transforms import TrainTransform
+from dali_pipes.plan.transforms import TrainTransform
 
 
 def nvimagecodec() -> Finding:

@@ -13,7 +13,7 @@ from typing import Any
 from dali_pipes.benchmark.work import Work
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.gpu_check.config import GpuCheckConfig
-from dali_pipes.transforms import TrainTransform
+from dali_pipes.plan.transforms import TrainTransform
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,8 +21,8 @@ from dali_pipes.benchmark.consume import Touch
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess, Leader, led
 from dali_pipes.benchmark.work import Work, from_plain, plain
 from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
-from dali_pipes.transforms import TrainTransform
 
 WINDOW, WARM_UP = 0.7, 0.3  # seconds of each
 LOADS = (0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0)

@@ -22,10 +22,10 @@ from dali_pipes.gpu_check.config import GpuCheckConfig
 from dali_pipes.gpu_check.parts import PARTS
 from dali_pipes.gpu_check.report import markdown
 from dali_pipes.loader import build_loader
+from dali_pipes.plan.transforms import EvalTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import NoGpu, driver
 from dali_pipes.system.provenance import provenance
-from dali_pipes.transforms import EvalTransform
 
 LEAST = 5.0  # seconds in which a part can begin at all
 IMAGES = 20_000  # of an epoch; a few real images are repeated so often

@@ -12,9 +12,9 @@ from dali_pipes.benchmark.agreement import difference
 from dali_pipes.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader import build_loader
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.preparation.shards import read_back
-from dali_pipes.transforms import Transform
 
 
 def folder_difference(config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from dali_pipes.config import LoaderConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
-from dali_pipes.plan import Shard
+from dali_pipes.plan.plan import Shard
 from dali_pipes.system.cpus import available_cpus
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.jobs import to_yaml
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.models import check_compiler, check_model, check_size
-from dali_pipes.plan import Shard
+from dali_pipes.plan.plan import Shard
 from dali_pipes.system.provenance import provenance
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig

@@ -10,8 +10,8 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 import dali_pipes as dp
-from dali_pipes.augment.operations import AFFINE, BLENDS, CODE, OPS, Slot
-from dali_pipes.augment.policies import Policy
+from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, OPS, Slot
+from dali_pipes.plan.augment.policies import Policy
 
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),

@@ -7,7 +7,7 @@ import torch
 import dali_pipes as dp
 from dali_pipes.backends.cached import CachedBackend
 from dali_pipes.backends.dali import DaliBackend
-from dali_pipes.plan import Plan
+from dali_pipes.plan.plan import Plan
 
 CPU = torch.device("cpu")
 TRANSFORM = dp.TrainTransform(size=32)

@@ -12,14 +12,14 @@ from make_shards import tar_shards
 from nvidia.dali import fn, pipeline_def, types
 
 import dali_pipes as dp
-from dali_pipes.augment.augmenter import POLICIES
 from dali_pipes.backends import dali_graph
 from dali_pipes.backends.dali import DaliBackend
 from dali_pipes.backends.dali_graph import PlanInputs, erase
 from dali_pipes.backends.dali_native import DaliNativeBackend
 from dali_pipes.config import DaliNativeConfig
 from dali_pipes.doctor import decode as doctor
-from dali_pipes.transforms import DTYPES
+from dali_pipes.plan.augment.augmenter import POLICIES
+from dali_pipes.plan.transforms import DTYPES
 
 FORMS = [{"dtype": dtype, "memory_format": memory_format} for dtype in DTYPES for memory_format in ("contiguous", "channels_last")]
 AUGMENT = [

@@ -10,7 +10,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.backends.pixels import TORCH_DTYPES
 from dali_pipes.backends.torchvision_gpu import TorchvisionGpuBackend
-from dali_pipes.plan import Plan
+from dali_pipes.plan.plan import Plan
 
 CPU = torch.device("cpu")
 TRANSFORMS = {

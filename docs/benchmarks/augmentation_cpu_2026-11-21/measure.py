@@ -15,10 +15,10 @@ import torch
 from torchvision.transforms.v2.functional import equalize
 
 import dali_pipes as dp
-from dali_pipes.augment.operations import AFFINE, CODE, OPS, Slot
-from dali_pipes.augment.policies import Policy
-from dali_pipes.augment.with_torchvision import augment
+from dali_pipes.backends.common.torchvision_augment import augment
 from dali_pipes.benchmark.agreement import difference
+from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Slot
+from dali_pipes.plan.augment.policies import Policy
 from dali_pipes.system.provenance import provenance
 
 STRENGTHS = {

@@ -12,7 +12,7 @@ import numpy as np
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
-from dali_pipes.philox import Draws
+from dali_pipes.plan.philox import Draws
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.preparation.run import prepare
 

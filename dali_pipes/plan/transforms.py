@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.augment.augmenter import Augmenter
 from dali_pipes.errors import ConfigError, one_of, ordered_pair, whole, within
-from dali_pipes.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
-from dali_pipes.philox import Draws
+from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
+from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -90,7 +90,7 @@ class RandomTransform(Transform):
     Attributes:
         flip: the probability of a left-right flip.
         augment: policies in the order in which they are carried out, such as "TrivialAugmentWide" or {"name": "RandomErasing",
-            "p": 0.25}; dali_pipes/augment/policies.py has them all.
+            "p": 0.25}; dali_pipes/plan/augment/policies.py has them all.
         sizes: progressive resizing: from epoch to the size from then on, such as {0: 128, 10: 192}; before the first epoch named it
             is `size`.
     """

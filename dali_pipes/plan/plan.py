@@ -10,12 +10,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.augment.augmenter import Augmenter
-from dali_pipes.augment.operations import Augmentation
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.geometry import Geometry
-from dali_pipes.philox import Draws
+from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.augment.operations import Augmentation
+from dali_pipes.plan.geometry import Geometry
+from dali_pipes.plan.philox import Draws
 
 
 class PlannedTransform(Protocol):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.augment.operations import CODE, Codes, Numbers, Slot
-from dali_pipes.augment.tables import (
+from dali_pipes.errors import ConfigError, number, one_of, ordered_pair, whole
+from dali_pipes.plan.augment.operations import CODE, Codes, Numbers, Slot
+from dali_pipes.plan.augment.tables import (
     IMAGENET_PAIRS,
     PAIR_BINS,
     PAIR_CODES,
@@ -18,8 +19,7 @@ from dali_pipes.augment.tables import (
     classic_space,
     space,
 )
-from dali_pipes.errors import ConfigError, number, one_of, ordered_pair, whole
-from dali_pipes.philox import Draws
+from dali_pipes.plan.philox import Draws
 
 DRAWS = 16  # numbers of draws that each policy has for itself
 INTERPOLATIONS = ("nearest", "bilinear")

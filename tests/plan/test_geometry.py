@@ -10,9 +10,9 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2.functional._geometry import _center_crop_compute_crop_anchor, _compute_resized_output_size
 
 from dali_pipes.backends.pixels import cut
-from dali_pipes.geometry import padded_crop, random_resized_crop, resize_center_crop
-from dali_pipes.philox import Draws
-from dali_pipes.transforms import EvalTransform, TrainTransform
+from dali_pipes.plan.geometry import padded_crop, random_resized_crop, resize_center_crop
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms import EvalTransform, TrainTransform
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 sides = st.integers(1, 4000)

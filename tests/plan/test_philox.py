@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dali_pipes.philox import Draws, philox4x32
+from dali_pipes.plan.philox import Draws, philox4x32
 
 # Random123's known answers (kat_vectors, philox 4x32 10)
 KNOWN = [

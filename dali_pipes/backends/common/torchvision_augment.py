@@ -6,7 +6,7 @@ import torch
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from dali_pipes.augment.operations import OPS, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import OPS, Codes, Numbers, Slot
 
 
 def augment(image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers) -> torch.Tensor:

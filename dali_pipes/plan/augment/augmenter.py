@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from dali_pipes.augment import policies
-from dali_pipes.augment.operations import Augmentation
-from dali_pipes.augment.policies import DRAWS, Policy, RandomErasing
 from dali_pipes.errors import ConfigError
-from dali_pipes.philox import Draws
+from dali_pipes.plan.augment import policies
+from dali_pipes.plan.augment.operations import Augmentation
+from dali_pipes.plan.augment.policies import DRAWS, Policy, RandomErasing
+from dali_pipes.plan.philox import Draws
 
 _FIRST_DRAW = 32  # the draws below are geometry.py's
 

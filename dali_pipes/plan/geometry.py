@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.philox import Draws
+from dali_pipes.plan.philox import Draws
 
 Int = NDArray[np.int64]
 

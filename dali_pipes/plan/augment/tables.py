@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dali_pipes.augment.operations import AFFINE, BLENDS, CODE, OPS, Numbers
+from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, OPS, Numbers
 
 SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # those whose magnitude is negative half of the time
 RANDOM_OPS = OPS[: OPS.index("Invert")]

@@ -7,11 +7,11 @@ from scipy import stats
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.augment import tables
-from dali_pipes.augment.augmenter import POLICIES, Augmenter
-from dali_pipes.augment.operations import CODE, OPS
-from dali_pipes.augment.policies import RandomErasing
-from dali_pipes.philox import Draws
+from dali_pipes.plan.augment import tables
+from dali_pipes.plan.augment.augmenter import POLICIES, Augmenter
+from dali_pipes.plan.augment.operations import CODE, OPS
+from dali_pipes.plan.augment.policies import RandomErasing
+from dali_pipes.plan.philox import Draws
 
 N, SIZE = 40_000, 96
 
