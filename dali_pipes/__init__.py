@@ -1,7 +1,7 @@
 """Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
 
-from dali_pipes.batch import Batch, BatchTransform
-from dali_pipes.config import CachedConfig, DaliConfig, SyntheticConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.backends.base import Batch, BatchTransform
+from dali_pipes.backends.config import CachedConfig, DaliConfig, SyntheticConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError

@@ -5,7 +5,7 @@ from io import BytesIO
 
 import numpy as np
 
-from dali_pipes.batch import Backend
+from dali_pipes.backends.base import Backend
 from dali_pipes.data.headers import Check, examine, os_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import Rows

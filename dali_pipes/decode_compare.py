@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import CLOSE, FAR
 from dali_pipes.loader import Loader, build_loader

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from dali_pipes.batch import BatchTransform
+from dali_pipes.backends.base import BatchTransform
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.benchmark.config import BenchmarkConfig
-from dali_pipes.config import (
+from dali_pipes.backends.config import (
     CachedConfig,
     DaliConfig,
     DaliNativeConfig,
@@ -13,6 +12,7 @@ from dali_pipes.config import (
     TorchConfig,
     TorchvisionGpuConfig,
 )
+from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.headers import MAX_PIXELS
 from dali_pipes.diagnosis.config import DiagnoseConfig

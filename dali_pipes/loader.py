@@ -9,9 +9,8 @@ from typing import Any, Self, cast
 import numpy as np
 import torch
 
-from dali_pipes.batch import Backend, Batch, BatchTransform
-from dali_pipes.blame import find_bad
-from dali_pipes.config import (
+from dali_pipes.backends.base import Backend, Batch, BatchTransform
+from dali_pipes.backends.config import (
     CachedConfig,
     DaliConfig,
     DaliNativeConfig,
@@ -22,6 +21,7 @@ from dali_pipes.config import (
     TorchvisionGpuConfig,
     needs_gpu,
 )
+from dali_pipes.blame import find_bad
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import try_regions
 from dali_pipes.errors import BadSampleError, ConfigError
@@ -118,11 +118,11 @@ def _build_backend(
 ) -> Backend:
     match config:
         case DaliNativeConfig():
-            from dali_pipes.backends.dali_native import DaliNativeBackend
+            from dali_pipes.backends.reference.dali_native import DaliNativeBackend
 
             return DaliNativeBackend(plan.manifest, transform, config, plan.batch_size, target, regions)
         case DaliConfig():
-            from dali_pipes.backends.dali import DaliBackend
+            from dali_pipes.backends.dali.backend import DaliBackend
 
             return DaliBackend(plan.manifest, transform, config, plan.batch_size, target, regions)
         case TorchConfig():
@@ -138,12 +138,12 @@ def _build_backend(
 
             return TorchvisionGpuBackend(plan.manifest, transform, config, target)
         case CachedConfig():
-            from dali_pipes.backends.cached import CachedBackend
+            from dali_pipes.backends.reference.cached import CachedBackend
 
             source = _build_backend(plan, transform, DaliConfig(), target, regions)
             return CachedBackend(source, config.batches, plan.batch_size, target)
         case SyntheticConfig():
-            from dali_pipes.backends.synthetic import SyntheticBackend
+            from dali_pipes.backends.reference.synthetic import SyntheticBackend
 
             return SyntheticBackend(transform, plan.batch_size, target)
     raise ConfigError(f"{type(config).__name__} is no loader config; use DaliConfig, TorchConfig, TfDataConfig or SyntheticConfig")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
 
 

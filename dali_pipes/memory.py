@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.decoding import choose, output_dtype
-from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.backends.dali.decoding import choose, output_dtype
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import DTYPES, Transform
 from dali_pipes.system.cpus import available_cpus, cgroup_folders

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dali_pipes.batch import Batch, BatchTransform
+from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, within
 from dali_pipes.plan.philox import BatchDraws

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
 from dali_pipes.benchmark.agreement import to_steps
 from dali_pipes.data.images import open_images
 from dali_pipes.jobs import PreviewConfig

@@ -13,9 +13,9 @@ from nvidia.dali import Pipeline, backend
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray, to_torch_type
 
-from dali_pipes.backends.dali import DaliBackend, _to_batch, shut_down
-from dali_pipes.backends.pixels import TORCH_DTYPES
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.common.pixels import TORCH_DTYPES
+from dali_pipes.backends.dali.backend import DaliBackend, _to_batch, shut_down
 from dali_pipes.benchmark.consume import Touch
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError

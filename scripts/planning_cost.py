@@ -5,7 +5,7 @@ python scripts/planning_cost.py data.train=/my/images batch_size=256
 
 from _hydra import run
 
-from dali_pipes.backends.dali_planning import planning_cost
+from dali_pipes.backends.dali.planning import planning_cost
 from dali_pipes.data.images import open_images
 from dali_pipes.jobs import PreviewConfig
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.config import needs_gpu
+from dali_pipes.backends.config import needs_gpu
 from dali_pipes.data.demo import PATTERNS, draw_image
 
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")  # 1: tests that need a GPU fail without one, 0: they are skipped; else left out

@@ -11,7 +11,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # library: the only modules that may import it
 LIBRARIES = {
     "nvidia": {
-        *{f"backends/{name}.py" for name in ("dali", "dali_augment", "dali_feed", "dali_graph", "dali_native", "dali_planning")},
+        *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph", "planning")},
+        "backends/reference/dali_native.py",
         *{"doctor/decode.py", "doctor/nvimagecodec.py"},  # run in a process of their own: whether these libraries work at all
     },
     "tensorflow": {"backends/tfdata.py"},
@@ -22,7 +23,7 @@ LIBRARIES = {
     "lightning": {"training/launch.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.
-FLOORS = ["errors", "system", "data", "plan"]
+FLOORS = ["errors", "system", "data", "plan", "backends"]
 
 
 def name(module: Path) -> str:

@@ -9,8 +9,8 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.benchmark.config import BenchmarkConfig
-from dali_pipes.config import DaliNativeConfig
 from dali_pipes.diagnosis.config import DiagnoseConfig
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.gpu_check.config import GpuCheckConfig

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.backends.dali import engine_mix
-from dali_pipes.backends.decoding import Decoding
+from dali_pipes.backends.dali.backend import engine_mix
+from dali_pipes.backends.dali.decoding import Decoding
 from dali_pipes.loader import Loader
 
 TRANSFORM = dp.TrainTransform(size=32)

@@ -16,7 +16,7 @@ from scipy.stats import beta, kstest
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.backends.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.mixing import cut_box, symmetric_beta
 
 DOCS = Path(__file__).parents[1] / "docs/mixing.md"

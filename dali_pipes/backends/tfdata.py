@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from dali_pipes.backends import read_pil
-from dali_pipes.backends.transfer import to_gpu
-from dali_pipes.batch import Batch
-from dali_pipes.config import TfDataConfig
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.common import pillow as read_pil
+from dali_pipes.backends.common.transfer import to_gpu
+from dali_pipes.backends.config import TfDataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError

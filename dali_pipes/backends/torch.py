@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dali_pipes.backends.pixels import Normalizer
-from dali_pipes.backends.transfer import finish_on_gpu
-from dali_pipes.batch import Batch
-from dali_pipes.config import TorchConfig
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.common.pixels import Normalizer
+from dali_pipes.backends.common.transfer import finish_on_gpu
+from dali_pipes.backends.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import Rows
@@ -124,7 +124,7 @@ def _decoder(decoder: str) -> Callable[..., np.ndarray]:
     """Imported only when asked for: torchvision takes longer to import than PyTorch."""
     match decoder:
         case "torchvision":
-            from dali_pipes.backends.read_torchvision import read
+            from dali_pipes.backends.common.torchvision_decode import read
         case _:
-            from dali_pipes.backends.read_pil import read
+            from dali_pipes.backends.common.pillow import read
     return read

@@ -8,14 +8,14 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
 from torchvision.transforms.v2.functional import resize as resize_image
 
-from dali_pipes.backends import read_pil
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.common import pillow as read_pil
+from dali_pipes.backends.common.pixels import Normalizer
+from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
-from dali_pipes.backends.pixels import Normalizer
-from dali_pipes.backends.read_ahead import Encoded, ReadAhead
-from dali_pipes.backends.synthetic import on_device
-from dali_pipes.backends.transfer import hand_over
-from dali_pipes.batch import Batch
-from dali_pipes.config import TorchvisionGpuConfig
+from dali_pipes.backends.common.transfer import hand_over
+from dali_pipes.backends.config import TorchvisionGpuConfig
+from dali_pipes.backends.reference.synthetic import on_device
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Rows

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.benchmark.arms import Arms, baseline, follows_plan
 from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess, led
 from dali_pipes.benchmark.work import Work, from_plain, plain
-from dali_pipes.config import LoaderConfig
 from dali_pipes.plan.transforms import Transform
 
 SHOWN = 3

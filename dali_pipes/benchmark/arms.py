@@ -2,9 +2,9 @@
 
 import torch
 
+from dali_pipes.backends.config import CachedConfig, DaliConfig, DaliNativeConfig, LoaderConfig, SyntheticConfig, needs_gpu
 from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError
-from dali_pipes.config import CachedConfig, DaliConfig, DaliNativeConfig, LoaderConfig, SyntheticConfig, needs_gpu
 
 Arms = dict[str, LoaderConfig]
 

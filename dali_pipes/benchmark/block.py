@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.config import LoaderConfig, TorchConfig
 from dali_pipes.benchmark.consume import Consumer, Touch, TrainStep
 from dali_pipes.benchmark.fresh_process import Leader, led
 from dali_pipes.benchmark.stats import is_steady
 from dali_pipes.benchmark.work import Work, from_plain
-from dali_pipes.config import LoaderConfig, TorchConfig
 from dali_pipes.loader import Loader
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
 from dali_pipes.models import build_model
 from dali_pipes.readback import Readback
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from dali_pipes.backends.config import LoaderConfig, TorchConfig
 from dali_pipes.benchmark.agreement import gate
 from dali_pipes.benchmark.arms import Arms, baseline, on_cpu_for_want_of_gpu, planning, skipped
 from dali_pipes.benchmark.compare import SCHEMA, collect_sweep
@@ -24,7 +25,6 @@ from dali_pipes.benchmark.protocol import Blocks, rounds
 from dali_pipes.benchmark.stats import LEAST_PAIRS
 from dali_pipes.benchmark.table import print_result
 from dali_pipes.benchmark.work import Work, plain
-from dali_pipes.config import LoaderConfig, TorchConfig
 from dali_pipes.data.images import at_most, open_images, read_all, repeated
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.models import check_model

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self, get_args
 
-from dali_pipes.config import LoaderConfig
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader import Loader, build_loader
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform, Transform

@@ -16,8 +16,8 @@ from rich.console import Console
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.batch import Batch
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.diagnosis.examine import Diagnosis, Effort, examine
 from dali_pipes.diagnosis.report import print_diagnosis

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from dali_pipes.batch import Batch
-from dali_pipes.config import DaliConfig, DaliNativeConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.config import DaliConfig, DaliNativeConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
 from dali_pipes.data.headers import decoding_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from dali_pipes.config import DaliConfig, TorchConfig
+from dali_pipes.backends.config import DaliConfig, TorchConfig
 from dali_pipes.diagnosis.subject import Fix, Subject
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import TrainConfig

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import at_least, one_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from dali_pipes.backends.decoding import ways_out
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import Probed, probe, try_regions
 from dali_pipes.doctor.finding import Finding, failed, ok, warning

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from nvidia import nvimgcodec
 
-from dali_pipes.backends.decoding import choose
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.doctor.finding import Finding, failed, ok
 from dali_pipes.doctor.pixels import difference, judge, make_jpeg
 from dali_pipes.doctor.software import SETUP

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.doctor.checks import Check, all_checks
 from dali_pipes.doctor.config import DoctorConfig

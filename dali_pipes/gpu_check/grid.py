@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.decoding import choose
+from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.benchmark.block import endless, gpu_uuid, whole_bursts, window
 from dali_pipes.benchmark.consume import Touch
 from dali_pipes.benchmark.fresh_process import ArmError, FreshProcess, Leader, led
 from dali_pipes.benchmark.work import Work, from_plain, plain
-from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
 

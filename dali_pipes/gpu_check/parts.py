@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.gpu_check import suite
 from dali_pipes.gpu_check.bench import ROOT, Bench, PartError

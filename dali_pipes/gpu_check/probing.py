@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.benchmark.work import plain
-from dali_pipes.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.decode_probe import IMAGES, Probed, probe
 from dali_pipes.doctor.made_images import make_images

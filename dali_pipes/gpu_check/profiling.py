@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.benchmark.block import endless
 from dali_pipes.benchmark.consume import Touch
 from dali_pipes.benchmark.fresh_process import FreshProcess, Leader, led
 from dali_pipes.benchmark.work import Work, from_plain, plain
-from dali_pipes.config import DaliConfig
 
 SECONDS = 2.0
 LONGEST = 12  # kernels that are named

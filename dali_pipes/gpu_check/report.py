@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.benchmark.work import plain
-from dali_pipes.config import LoaderConfig
 
 Found = dict[str, Any]
 Lines = list[str]

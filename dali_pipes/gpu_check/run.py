@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from dali_pipes.backends.config import TorchConfig
 from dali_pipes.benchmark.fresh_process import ended_in_order
-from dali_pipes.config import TorchConfig
 from dali_pipes.data.images import at_most, open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.doctor.software import installed

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dali_pipes.backends.config import TorchConfig
 from dali_pipes.benchmark.agreement import difference
-from dali_pipes.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader import build_loader
 from dali_pipes.plan.transforms import Transform

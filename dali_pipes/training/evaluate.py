@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader import build_loader
 from dali_pipes.plan.plan import Shard

@@ -16,7 +16,7 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
-from dali_pipes.config import LoaderConfig
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.plan.plan import Shard
 from dali_pipes.system.cpus import available_cpus

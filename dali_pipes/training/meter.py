@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
 from dali_pipes.system.telemetry import cpu_seconds
 
 SUMS = ("images", "loss_sum", "losses", "cpu_s")  # over all ranks

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from dali_pipes.config import CachedConfig, DaliNativeConfig
+from dali_pipes.backends.config import CachedConfig, DaliNativeConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.jobs import to_yaml
 from dali_pipes.loader import Loader, build_loader

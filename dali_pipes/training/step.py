@@ -6,7 +6,7 @@ from torch import Tensor, nn, optim
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
 from dali_pipes.training.config import TrainConfig
 
 

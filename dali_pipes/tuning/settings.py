@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.config import DaliConfig, LoaderConfig, TorchConfig, needs_gpu
+from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig, needs_gpu
 from dali_pipes.errors import ConfigError
 from dali_pipes.tuning.config import SearchConfig, TuneConfig
 

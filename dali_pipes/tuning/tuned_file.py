@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from dali_pipes.config import LoaderConfig
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.jobs import LOADERS, to_yaml
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.cached import CachedBackend
-from dali_pipes.backends.dali import DaliBackend
+from dali_pipes.backends.dali.backend import DaliBackend
+from dali_pipes.backends.reference.cached import CachedBackend
 from dali_pipes.plan.plan import Plan
 
 CPU = torch.device("cpu")

@@ -12,11 +12,11 @@ from make_shards import tar_shards
 from nvidia.dali import fn, pipeline_def, types
 
 import dali_pipes as dp
-from dali_pipes.backends import dali_graph
-from dali_pipes.backends.dali import DaliBackend
-from dali_pipes.backends.dali_graph import PlanInputs, erase
-from dali_pipes.backends.dali_native import DaliNativeBackend
-from dali_pipes.config import DaliNativeConfig
+from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.dali import graph as dali_graph
+from dali_pipes.backends.dali.backend import DaliBackend
+from dali_pipes.backends.dali.graph import PlanInputs, erase
+from dali_pipes.backends.reference.dali_native import DaliNativeBackend
 from dali_pipes.doctor import decode as doctor
 from dali_pipes.plan.augment.augmenter import POLICIES
 from dali_pipes.plan.transforms import DTYPES

@@ -6,8 +6,8 @@ from importlib.metadata import version
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.backends import decoding
-from dali_pipes.backends.decoding import EDGE, Decoding, Versions, choose, installed_versions
+from dali_pipes.backends.dali import decoding
+from dali_pipes.backends.dali.decoding import EDGE, Decoding, Versions, choose, installed_versions
 
 OLD, CRASHING, LATER, UNKNOWN = (0, 8, 0), (0, 9, 0), (0, 10, 0), (0, 0, 0)
 CUDA_12, FIXED = (12, 4, 0), (13, 2, 0)
@@ -134,7 +134,9 @@ def test_every_loader_explains_itself_in_one_line(manifest, config):
 def test_regions_are_tried_once_for_all_sizes_of_a_run(manifest, monkeypatch):
     tried = []
     monkeypatch.setattr("dali_pipes.loader.try_regions", lambda *job: tried.append(job) or "")
-    monkeypatch.setattr("dali_pipes.backends.dali.choose", lambda config, transform, on_gpu, probe: Decoding(not probe(), ""))
+    monkeypatch.setattr(
+        "dali_pipes.backends.dali.backend.choose", lambda config, transform, on_gpu, probe: Decoding(not probe(), "")
+    )
     transform = dp.TrainTransform(size=24, sizes={1: 32, 2: 24})
     with dp.build_loader(manifest, dp.DaliConfig(device="cpu", decode="probe"), transform=transform, batch_size=8) as loader:
         for _ in range(3):

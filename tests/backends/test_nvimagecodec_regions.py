@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from nvidia import nvimgcodec
 
-from dali_pipes.backends.decoding import GATED_SINCE, GATED_UNTIL_NVJPEG, installed_versions
+from dali_pipes.backends.dali.decoding import GATED_SINCE, GATED_UNTIL_NVJPEG, installed_versions
 
 READ = {(0, 8, 0), (0, 9, 0)}  # versions whose sources were read for the table of known faults
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.pixels import TORCH_DTYPES
+from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.torchvision_gpu import TorchvisionGpuBackend
 from dali_pipes.plan.plan import Plan
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dali_pipes as dp
-from dali_pipes.backends.transfer import MOST_KEPT, copy_to_torch_memory
+from dali_pipes.backends.common.transfer import MOST_KEPT, copy_to_torch_memory
 
 
 def made_of(count, originals):

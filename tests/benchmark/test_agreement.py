@@ -4,11 +4,11 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.benchmark import agreement as module
 from dali_pipes.benchmark.agreement import AMPLIFIED, agreement, to_steps
 from dali_pipes.benchmark.arms import follows_plan
 from dali_pipes.benchmark.work import Work, from_plain, plain
-from dali_pipes.config import DaliNativeConfig
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.benchmark.block import run_block, whole_bursts
 from dali_pipes.benchmark.work import Work, plain
-from dali_pipes.config import DaliNativeConfig
 
 
 class InProcess:

@@ -8,12 +8,12 @@ import torch
 from benchmark.made_up import block
 
 import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.benchmark import agreement
 from dali_pipes.benchmark import run as module
 from dali_pipes.benchmark.config import BenchmarkConfig
 from dali_pipes.benchmark.fresh_process import ArmError
 from dali_pipes.benchmark.run import benchmark
-from dali_pipes.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 
 AGREES = {"max": 9.0, "mean": 0.1, "p99": 1.0, "same_ids": True}

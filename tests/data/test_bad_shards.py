@@ -13,7 +13,7 @@ from make_shards import tar_shards
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.read_ahead import ReadAhead
+from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.data.reader import Reader
 
 CONFIGS = {

@@ -16,7 +16,7 @@ from PIL import Image
 import dali_pipes as dp
 import dali_pipes.data.shards.scan
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.config import DaliNativeConfig
+from dali_pipes.backends.config import DaliNativeConfig
 
 
 @pytest.fixture

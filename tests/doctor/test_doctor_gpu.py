@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.decoding import choose
+from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.doctor import decode, gpu, kernels, nvimagecodec, pixels
 from dali_pipes.doctor.finding import Finding
 from dali_pipes.doctor.pixels import difference, judge, make_jpeg

@@ -8,8 +8,8 @@ import torch
 from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
-from dali_pipes.backends import decoding
-from dali_pipes.config import DaliNativeConfig
+from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.dali import decoding
 from dali_pipes.decode_probe import Probed
 from dali_pipes.doctor import loading
 from dali_pipes.doctor.checks import all_checks

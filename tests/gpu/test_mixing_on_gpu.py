@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.mixing import blend_with_previous, paste_previous
 
 pytestmark = pytest.mark.needs_cuda

@@ -12,7 +12,7 @@ import torch
 from backends.test_dali_graph import GUARD, SOURCES
 
 import dali_pipes as dp
-from dali_pipes.backends.dali import DaliBackend, shut_down
+from dali_pipes.backends.dali.backend import DaliBackend, shut_down
 
 READING = [*SOURCES, "ExternalSource", "Read", *GUARD]  # one source more than the images need: the ids
 OPERATOR = re.compile(r'^__(\w+)\[.*color="?([^",\]]+)', re.MULTILINE)

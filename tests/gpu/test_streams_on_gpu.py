@@ -3,7 +3,7 @@
 Why that holds, by the sources, for what is made on a GPU outside PyTorch:
 - DALI: its iterator asks for a batch with `share_outputs()`, which waits on the host until the batch is finished
   (plugin/base_iterator.py:403 in 2.4.0, :406 in 2.2.0; executor2/exec2.cc, `PopOutputs`). PyTorch's `from_dlpack` passes the
-  current stream, which waits too, and the copy is made on it, by PyTorch, into PyTorch's memory: `backends/transfer.py`,
+  current stream, which waits too, and the copy is made on it, by PyTorch, into PyTorch's memory: `backends/common/transfer.py`,
   `copy_to_torch_memory`. DALI's own memory is freed by a thread that has waited for the whole device.
 - torchvision: `decode_jpeg` returns when its stream is done; all else runs on a stream of the loader's own, which the current one
   waits for: `backends/torchvision_gpu.py`, and `test_torchvision_memory_on_gpu.py` on what the decoder may write into.

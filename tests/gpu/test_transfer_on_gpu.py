@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.transfer import copy_to_torch_memory
+from dali_pipes.backends.common.transfer import copy_to_torch_memory
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -8,9 +8,9 @@ import pytest
 from benchmark.made_up import block
 
 import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.benchmark.figures import result_figures
 from dali_pipes.benchmark.work import plain
-from dali_pipes.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.gpu_check import run as module
 from dali_pipes.gpu_check.bench import PartError

@@ -8,8 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.benchmark.work import plain
-from dali_pipes.config import DaliNativeConfig
 from dali_pipes.gpu_check.bench import ROOT, Bench, PartError
 from dali_pipes.gpu_check.config import GpuCheckConfig
 from dali_pipes.gpu_check.grid import FANCY

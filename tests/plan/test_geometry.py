@@ -9,7 +9,7 @@ from scipy import stats
 from torchvision.transforms import v2
 from torchvision.transforms.v2.functional._geometry import _center_crop_compute_crop_anchor, _compute_resized_output_size
 
-from dali_pipes.backends.pixels import cut
+from dali_pipes.backends.common.pixels import cut
 from dali_pipes.plan.geometry import padded_crop, random_resized_crop, resize_center_crop
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import EvalTransform, TrainTransform

@@ -3,7 +3,7 @@ import torch
 from tuning.conftest import config
 
 import dali_pipes as dp
-from dali_pipes.config import DaliNativeConfig
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.tuning.config import SearchConfig
 from dali_pipes.tuning.settings import settings

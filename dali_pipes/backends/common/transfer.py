@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
 
 MOST_KEPT = 4  # of another library's batches
 

@@ -10,9 +10,9 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 
-from dali_pipes.backends.dali_augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
-from dali_pipes.backends.dali_graph import WIDTHS, PlanInputs
-from dali_pipes.backends.read_ahead import ReadAhead
+from dali_pipes.backends.common.read_ahead import ReadAhead
+from dali_pipes.backends.dali.augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
+from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
 from dali_pipes.plan.plan import Rows

@@ -12,14 +12,14 @@ from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.dali_feed import plan_inputs
-from dali_pipes.backends.dali_graph import decoder_options, image_graph
-from dali_pipes.backends.decoding import Decoding, choose, installed_versions
-from dali_pipes.backends.pixels import TORCH_DTYPES
-from dali_pipes.backends.read_ahead import ReadAhead
-from dali_pipes.backends.transfer import copy_to_torch_memory, to_gpu
-from dali_pipes.batch import Batch
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.common.pixels import TORCH_DTYPES
+from dali_pipes.backends.common.read_ahead import ReadAhead
+from dali_pipes.backends.common.transfer import copy_to_torch_memory, to_gpu
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions
+from dali_pipes.backends.dali.feed import plan_inputs
+from dali_pipes.backends.dali.graph import decoder_options, image_graph
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import Rows
 from dali_pipes.plan.transforms import Transform

@@ -7,11 +7,11 @@ import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.dali import batches_of, engine_mix, explain, shut_down
-from dali_pipes.backends.dali_graph import decoder_options, normalize
-from dali_pipes.backends.decoding import choose
-from dali_pipes.batch import Batch
-from dali_pipes.config import DaliNativeConfig
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.dali.backend import batches_of, engine_mix, explain, shut_down
+from dali_pipes.backends.dali.decoding import choose
+from dali_pipes.backends.dali.graph import decoder_options, normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Rows

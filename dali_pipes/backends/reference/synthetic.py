@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from dali_pipes.backends.pixels import MEMORY_FORMATS, TORCH_DTYPES
-from dali_pipes.batch import Batch
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.plan.plan import Rows
 from dali_pipes.plan.transforms import Transform
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from dali_pipes.backends.synthetic import on_device
-from dali_pipes.batch import Backend, Batch
+from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.reference.synthetic import on_device
 from dali_pipes.plan.plan import Rows
 
 

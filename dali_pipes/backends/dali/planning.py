@@ -7,8 +7,8 @@ import numpy as np
 from nvidia.dali import pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.dali import shut_down
-from dali_pipes.backends.dali_feed import plan_source
+from dali_pipes.backends.dali.backend import shut_down
+from dali_pipes.backends.dali.feed import plan_source
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import Plan, Rows
 from dali_pipes.plan.transforms import Transform

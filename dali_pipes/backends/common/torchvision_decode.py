@@ -5,8 +5,8 @@ import torch
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import resize as resize_image
 
-from dali_pipes.backends import read_pil
-from dali_pipes.backends.pixels import cut
+from dali_pipes.backends.common import pillow as read_pil
+from dali_pipes.backends.common.pixels import cut
 from dali_pipes.plan.geometry import Int
 
 

@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image, ImageOps
 
-from dali_pipes.backends.pixels import cut
+from dali_pipes.backends.common.pixels import cut
 from dali_pipes.data.headers import FORMATS
 from dali_pipes.plan.geometry import Int
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.dali_augment import SlotInputs, augment
-from dali_pipes.backends.decoding import output_dtype, preallocation
-from dali_pipes.config import DaliConfig
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.augment import SlotInputs, augment
+from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}

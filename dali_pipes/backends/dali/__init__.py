@@ -1,0 +1,1 @@
+"""DALI: the graph, what it is fed, how images are decoded."""

@@ -1,0 +1,1 @@
+"""What loaders are measured against: ceilings, and DALI without the plan."""
