@@ -5,8 +5,8 @@ from dali_pipes.backends.config import CachedConfig, DaliConfig, SyntheticConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
-from dali_pipes.loader import Loader, build_loader
-from dali_pipes.mixing import CutMix, MixUp, RandomChoice, cupy_stream
+from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, Shard
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform

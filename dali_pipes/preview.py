@@ -13,7 +13,7 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.benchmark.agreement import to_steps
 from dali_pipes.data.images import open_images
 from dali_pipes.jobs import PreviewConfig
-from dali_pipes.loader import build_loader
+from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.progress import track
 

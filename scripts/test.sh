@@ -9,9 +9,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 # What other versions of DALI, nvImageCodec, PyTorch and CuPy could break.
 CONTRACTS=(
-  tests/backends/test_contract.py tests/backends/test_dali.py tests/backends/test_dali_graph.py tests/test_mixing_kernels.py
+  tests/backends/test_contract.py tests/backends/test_dali.py tests/backends/test_dali_graph.py tests/loader/test_mixing_kernels.py
   tests/backends/test_decoding.py tests/backends/test_dali_kernels.py tests/backends/test_nvimagecodec_regions.py
-  tests/test_decode_probe.py tests/system/test_provenance.py tests/doctor/test_doctor_software.py -k "not tfdata"
+  tests/loader/test_decode_probe.py tests/system/test_provenance.py tests/doctor/test_doctor_software.py -k "not tfdata"
 )
 
 use() {

@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config, log):
 def torchvision_gpu_anywhere(monkeypatch):
     """Where there is no GPU, build_loader makes the torchvision_gpu backend on the CPU."""
     monkeypatch.setattr(
-        "dali_pipes.loader.needs_gpu", lambda config: not isinstance(config, dp.TorchvisionGpuConfig) and needs_gpu(config)
+        "dali_pipes.loader.loader.needs_gpu", lambda config: not isinstance(config, dp.TorchvisionGpuConfig) and needs_gpu(config)
     )
 
 

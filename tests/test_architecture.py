@@ -17,13 +17,13 @@ LIBRARIES = {
     },
     "tensorflow": {"backends/tfdata.py"},
     "fsspec": {"data/remote.py"},
-    "cupy": {"mixing.py", "doctor/kernels.py"},  # the doctor's in a process of its own: whether CuPy works at all
+    "cupy": {"loader/mixing.py", "doctor/kernels.py"},  # the doctor's in a process of its own: whether CuPy works at all
     "hydra": {"jobs.py"},
     "omegaconf": {"jobs.py"},
     "lightning": {"training/launch.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.
-FLOORS = ["errors", "system", "data", "plan", "backends"]
+FLOORS = ["errors", "system", "data", "plan", "backends", "loader"]
 
 
 def name(module: Path) -> str:

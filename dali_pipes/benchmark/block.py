@@ -20,7 +20,7 @@ from dali_pipes.benchmark.consume import Consumer, Touch, TrainStep
 from dali_pipes.benchmark.fresh_process import Leader, led
 from dali_pipes.benchmark.stats import is_steady
 from dali_pipes.benchmark.work import Work, from_plain
-from dali_pipes.loader import Loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 
 GROUP_SECONDS = 0.5  # the least that one rate of the warm-up is taken over

@@ -5,7 +5,7 @@ from typing import Any, Self, get_args
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader import Loader, build_loader
+from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform, Transform
 
 _KINDS = {kind.__name__: kind for kind in (*get_args(LoaderConfig), EvalTransform, TrainTransform, PaddedCropTransform)}

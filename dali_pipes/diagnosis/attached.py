@@ -24,7 +24,7 @@ from dali_pipes.diagnosis.report import print_diagnosis
 from dali_pipes.diagnosis.subject import Feed, Fix
 from dali_pipes.diagnosis.window import Step
 from dali_pipes.errors import ConfigError, ManifestError
-from dali_pipes.loader import build_loader
+from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps

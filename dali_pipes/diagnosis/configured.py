@@ -20,13 +20,13 @@ from dali_pipes.diagnosis.fixes import propose
 from dali_pipes.diagnosis.subject import Feed, Fix
 from dali_pipes.diagnosis.window import Step
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader import Loader, build_loader
-from dali_pipes.memory import DTYPE_BYTES
+from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.memory import DTYPE_BYTES
 from dali_pipes.readback import Readback
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
-from dali_pipes.training.preflight import check_memory
+from dali_pipes.training.memory import check_memory
 from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
 from dali_pipes.training.step import TrainStep
 

@@ -14,7 +14,7 @@ from dali_pipes.diagnosis.probes import Probes, Round
 from dali_pipes.diagnosis.subject import Fix, Subject
 from dali_pipes.diagnosis.verdict import Extra, Figures, Verdict, figures, judge
 from dali_pipes.diagnosis.window import Window
-from dali_pipes.memory import memory_left
+from dali_pipes.system.memory import memory_left
 
 WORTH = 1.03  # a smaller gain is not proposed
 Tell = Callable[[str], None]

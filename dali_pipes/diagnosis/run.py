@@ -22,7 +22,7 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.training.data import open_classified
-from dali_pipes.training.preflight import check_memory
+from dali_pipes.training.memory import check_memory
 
 console = Console(stderr=True)
 

@@ -9,9 +9,9 @@ import torch
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.decode_probe import Probed, probe, try_regions
 from dali_pipes.doctor.finding import Finding, failed, ok, warning
 from dali_pipes.doctor.made_images import make_images
+from dali_pipes.loader.decode_probe import Probed, probe, try_regions
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError
 

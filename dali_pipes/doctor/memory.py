@@ -4,7 +4,7 @@ import psutil
 
 from dali_pipes.doctor.finding import Finding, ok, warning
 from dali_pipes.doctor.units import size
-from dali_pipes.memory import memory_left
+from dali_pipes.system.memory import memory_left
 
 TIGHT = 4 * 2**30
 

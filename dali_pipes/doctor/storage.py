@@ -11,7 +11,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.doctor.finding import Finding, ok, warning
 from dali_pipes.doctor.units import size
-from dali_pipes.memory import memory_left
+from dali_pipes.system.memory import memory_left
 from dali_pipes.system.page_cache import evict, resident_share
 
 THREADS = (1, 8)

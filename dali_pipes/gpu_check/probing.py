@@ -14,8 +14,8 @@ import torch
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.benchmark.work import plain
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.decode_probe import IMAGES, Probed, probe
 from dali_pipes.doctor.made_images import make_images
+from dali_pipes.loader.decode_probe import IMAGES, Probed, probe
 from dali_pipes.system.child import ChildError
 
 LEAST = 5.0  # seconds that one takes, and more

@@ -21,7 +21,7 @@ from dali_pipes.gpu_check.bench import Bench, PartError
 from dali_pipes.gpu_check.config import GpuCheckConfig
 from dali_pipes.gpu_check.parts import PARTS
 from dali_pipes.gpu_check.report import markdown
-from dali_pipes.loader import build_loader
+from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import EvalTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import NoGpu, driver

@@ -11,7 +11,7 @@ import torch
 from dali_pipes.backends.config import TorchConfig
 from dali_pipes.benchmark.agreement import difference
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader import build_loader
+from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.preparation.config import PrepareConfig
 from dali_pipes.preparation.shards import read_back

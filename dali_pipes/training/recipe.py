@@ -7,7 +7,7 @@ from torch import Tensor, nn, optim
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dali_pipes.backends.base import BatchTransform
-from dali_pipes.mixing import CutMix, MixUp, RandomChoice
+from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.models import build_model, check_model
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, TrainConfig
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dali_pipes.loader import Loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.training.meter import MEANS, SUMS, rates
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ import torch
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import DaliPipesError
-from dali_pipes.loader import Loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.readback import Readback
 from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.lookup import multi_hot
+from dali_pipes.loader.targets import multi_hot
 from dali_pipes.scan import _summary
 
 DOCS = Path(__file__).parents[2] / "docs/targets.md"

@@ -10,11 +10,11 @@ from PIL import Image, JpegImagePlugin
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
-from dali_pipes.decode_probe import Probed
 from dali_pipes.doctor import loading
 from dali_pipes.doctor.checks import all_checks
 from dali_pipes.doctor.config import DoctorConfig
 from dali_pipes.doctor.made_images import KINDS, SIZES, make_images
+from dali_pipes.loader.decode_probe import Probed
 from dali_pipes.system.child import ChildError
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
-from dali_pipes.mixing import blend_with_previous, paste_previous
+from dali_pipes.loader.mixing import blend_with_previous, paste_previous
 
 pytestmark = pytest.mark.needs_cuda
 FORMS = [*itertools.product(TORCH_DTYPES.values(), MEMORY_FORMATS.values())]

@@ -9,10 +9,10 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.benchmark.work import plain
-from dali_pipes.decode_probe import IMAGES, Probed
 from dali_pipes.doctor.made_images import KINDS, SIZES
 from dali_pipes.gpu_check import probing
 from dali_pipes.gpu_check.probing import probed, regions_are_right, together, tried
+from dali_pipes.loader.decode_probe import IMAGES, Probed
 from dali_pipes.system.child import ChildError
 
 MADE = len(KINDS) * len(SIZES) + 1

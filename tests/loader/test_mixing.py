@@ -17,9 +17,9 @@ from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
-from dali_pipes.mixing import cut_box, symmetric_beta
+from dali_pipes.loader.mixing import cut_box, symmetric_beta
 
-DOCS = Path(__file__).parents[1] / "docs/mixing.md"
+DOCS = Path(__file__).parents[2] / "docs/mixing.md"
 TRANSFORM = dp.TrainTransform(size=16)
 FLOATS = st.floats(0, 1, exclude_max=True)
 KINDS = {dp.MixUp: v2.MixUp, dp.CutMix: v2.CutMix}

@@ -1,7 +1,7 @@
 import torch
 
-from dali_pipes.memory import GIB
-from dali_pipes.training.out_of_memory import explain
+from dali_pipes.system.memory import GIB
+from dali_pipes.training.memory import explain
 
 
 def test_it_is_told_who_holds_the_memory(monkeypatch, tmp_path):

@@ -124,7 +124,7 @@ def probe(
         file = Path(folder, "images.parquet")
         manifest.subset(ids).save(file)
         job = str(file), exif, asdict(config), batch_size, str(device)
-        found, output = in_child("dali_pipes.decode_compare:compare", limit_s, *job)
+        found, output = in_child("dali_pipes.loader.decode_compare:compare", limit_s, *job)
     return Probed(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
 
 

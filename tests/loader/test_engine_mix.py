@@ -7,7 +7,7 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import engine_mix
 from dali_pipes.backends.dali.decoding import Decoding
-from dali_pipes.loader import Loader
+from dali_pipes.loader.loader import Loader
 
 TRANSFORM = dp.TrainTransform(size=32)
 ENGINE, EXACT = "nvJPEG 12.4.0, hw_decoder_load=0.65 of 8", "nvJPEG 12.4.0, exact"

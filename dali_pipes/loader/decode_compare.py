@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.decode_probe import CLOSE, FAR
-from dali_pipes.loader import Loader, build_loader
+from dali_pipes.loader.decode_probe import CLOSE, FAR
+from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes import mixing
+from dali_pipes.loader import mixing
 
 CUDA = torch.device("cuda", 1)
 

@@ -10,7 +10,7 @@ from odd_inputs import ODD
 
 import dali_pipes as dp
 
-DOC = Path(__file__).parents[1] / "docs" / "inputs.md"
+DOC = Path(__file__).parents[2] / "docs" / "inputs.md"
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
     "torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision"),

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from dali_pipes import mixing
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS
+from dali_pipes.loader import mixing
 
 TYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16", torch.uint8: "unsigned char"}
 INSTANCES = [

@@ -21,13 +21,13 @@ from dali_pipes.backends.config import (
     TorchvisionGpuConfig,
     needs_gpu,
 )
-from dali_pipes.blame import find_bad
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.decode_probe import try_regions
 from dali_pipes.errors import BadSampleError, ConfigError
-from dali_pipes.fingerprint import changes, fingerprint
-from dali_pipes.lookup import Lookup
-from dali_pipes.mixing import check_fits
+from dali_pipes.loader.bad_samples import find_bad
+from dali_pipes.loader.decode_probe import try_regions
+from dali_pipes.loader.fingerprint import changes, fingerprint
+from dali_pipes.loader.mixing import check_fits
+from dali_pipes.loader.targets import Lookup
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, Rows, Shard
 from dali_pipes.plan.transforms import Transform

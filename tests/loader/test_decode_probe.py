@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.decode_probe import Message, Probed, cpu_fallbacks, messages, probe, try_regions
+from dali_pipes.loader.decode_probe import Message, Probed, cpu_fallbacks, messages, probe, try_regions
 
 CPU = torch.device("cpu")
 GATED = (
@@ -100,7 +100,7 @@ def test_the_cpu_against_itself(image_folder, tmp_path):
 
 
 def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
-    from dali_pipes import decode_compare
+    from dali_pipes.loader import decode_compare
 
     real = decode_compare._run
 

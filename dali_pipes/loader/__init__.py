@@ -1,0 +1,1 @@
+"""What a user iterates: epochs, resume, bad samples, targets and mixing."""

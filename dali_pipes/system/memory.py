@@ -1,0 +1,90 @@
+"""What is free on the host, in /dev/shm and on the GPU, and a refusal of what cannot fit."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.system.cpus import cgroup_folders
+
+GIB = 2**30
+SHM = "/dev/shm"
+# controller of /proc/self/cgroup, files for limit and use, and in memory.stat the page cache and what of it cannot be dropped
+_CGROUP_VERSIONS = [
+    ("", "memory.max", "memory.current", "file", "shmem"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that takes memory.
+
+    Attributes:
+        what: in a few words, with the numbers that it comes from.
+        where: "host", "shm" (which is part of the host's) or "gpu".
+        bytes: at least.
+        option: what makes it smaller.
+    """
+
+    what: str
+    where: str
+    bytes: int
+    option: str
+
+
+def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
+    """What is refused here could not have run; what passes may still run out, since only what is certain is counted.
+
+    Args:
+        free: bytes for each place, as from `free_memory`; a place that is not in it is not checked.
+
+    Raises:
+        ConfigError: the parts with their numbers, and what to make smaller.
+    """
+    for where, there in free.items():
+        here = sorted((need for need in needs if need.where == where or (where == "host" and need.where == "shm")), key=_bytes)
+        total = sum(need.bytes for need in here)
+        if total > there:
+            parts = "; ".join(f"{need.what}: {need.bytes / GIB:.2f} GiB" for need in reversed(here))
+            place = {"host": "of memory", "shm": f"in {SHM}", "gpu": "on the GPU"}[where]
+            raise ConfigError(
+                f"this needs at least {total / GIB:.2f} GiB {place}, and {there / GIB:.2f} GiB are free ({parts}); "
+                f"make {here[-1].option} smaller" + (f", or {SHM} larger (docker --shm-size)" if where == "shm" else "")
+            )
+
+
+def free_memory(ranks: int = 1) -> dict[str, int]:
+    """Bytes for each of `ranks` processes that share this machine: of the host and of /dev/shm, and on the current GPU."""
+    free = {"host": memory_left() // ranks}
+    with contextlib.suppress(OSError):
+        free["shm"] = shutil.disk_usage(SHM).free // ranks
+    if torch.cuda.is_available():
+        free["gpu"] = torch.cuda.mem_get_info()[0]
+    return free
+
+
+def memory_left() -> int:
+    """Bytes this process can still have: of the host, and of every cgroup (v1, v2) it is in; page cache counts as free."""
+    return max(0, min([psutil.virtual_memory().available, *_left_in_cgroups()]))
+
+
+def _left_in_cgroups() -> Iterator[int]:
+    for controller, limit, used, cache, kept in _CGROUP_VERSIONS:
+        for folder in cgroup_folders(controller):
+            with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is no number, and a top group has no files
+                stat = _stat(folder)
+                yield int((folder / limit).read_text()) - int((folder / used).read_text()) + stat[cache] - stat[kept]
+
+
+def _stat(folder: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in (line.split() for line in (folder / "memory.stat").read_text().splitlines())}
+
+
+def _bytes(need: Need) -> int:
+    return need.bytes

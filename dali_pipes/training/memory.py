@@ -1,0 +1,103 @@
+"""What a training run needs at least, whether that can fit, and what to say when a GPU has none left."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.nn.functional import cross_entropy
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.memory import loader_needs
+from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
+from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.recipe import build_network
+
+
+def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> None:
+    """Only what is certain is counted: what passes may still run out of memory later.
+
+    Args:
+        programs: so many of them at once on this machine.
+
+    Raises:
+        ConfigError: it cannot fit; the text has the numbers.
+    """
+    module = build_network(config.model, len(images.classes))
+    states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
+    half = config.precision != "fp32"
+    kept = (
+        0
+        if config.model.compile
+        else saved_bytes(module, config.batch_size, max(config.transform.every_size)) // (2 if half else 1)
+    )
+    needs = [
+        *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.sizes),
+        *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),
+    ]
+    check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+
+
+def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int) -> Iterator[Need]:
+    """Weights with what goes with them, and what a step takes besides: activations, which are gone when all gradients are there.
+
+    Args:
+        optimizer_states: tensors per weight, 1 for SGD with momentum, 2 for AdamW.
+        batch_size: images per forward pass.
+        kept: bytes that the forward pass keeps, as from `saved_bytes`; 0: unknown.
+    """
+    weights = sum(each.nbytes for each in module.parameters())
+    copies = 1 + optimizer_states + ema
+    yield Need(f"{copies} × the weights (optimizer, average)", _on_device(), copies * weights, "the model")
+    if kept > weights:
+        yield Need(f"activations of {batch_size} images", _on_device(), kept, "batch_size (and accumulate more)")
+    else:
+        yield Need("gradients", _on_device(), weights, "the model")
+
+
+def saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
+    """What the forward pass in fp32 keeps for the backward pass, its weights left out; no memory is taken to find out.
+
+    0 for a network that cannot be run without its numbers, as one whose steps depend on them.
+    """
+    try:
+        return _saved_bytes(module, batch_size, size)
+    except Exception:
+        return 0
+
+
+def _saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
+    kept: dict[int, Tensor] = {}
+    with FakeTensorMode() as fake:  # tensors without storage, but with the kernels that a CPU chooses
+        named = [*module.named_parameters(), *module.named_buffers()]
+        weights: dict[str, Tensor] = {name: fake.from_tensor(each) for name, each in named}
+        own = {each.untyped_storage()._cdata for each in weights.values()}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if tensor.untyped_storage()._cdata not in own:
+                kept[tensor.untyped_storage()._cdata] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            scores = torch.func.functional_call(module, weights, (torch.empty(batch_size, 3, size, size),))
+            cross_entropy(scores, torch.zeros(batch_size, dtype=torch.int64))
+    return sum(each.untyped_storage().nbytes() for each in kept.values())
+
+
+def _on_device() -> str:
+    return "gpu" if torch.cuda.is_available() else "host"
+
+
+def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:
+    """Who has how much of it, and what takes less. The allocator's state goes into a file for docs.pytorch.org/memory_viz."""
+    free, total = torch.cuda.mem_get_info()
+    reserved, used = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
+    torch.cuda.memory._dump_snapshot(str(snapshot))  # type: ignore[no-untyped-call]
+    return (
+        f"the GPU has no memory left ({str(error).split('. ')[0]}): of {total / GIB:.1f} GiB PyTorch holds {reserved / GIB:.1f}, "
+        f"{used / GIB:.1f} of them in tensors; others, which are DALI, CUDA itself and other programs, "
+        f"{(total - free - reserved) / GIB:.1f}; {free / GIB:.1f} are free. Take a smaller batch_size and accumulate more, "
+        f"precision=bf16, or a smaller loader.prefetch_queue_depth. What PyTorch holds is in {snapshot}"
+    )
