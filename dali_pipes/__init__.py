@@ -1,15 +1,19 @@
 """Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
 
+from typing import TYPE_CHECKING, Any
+
 from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.backends.config import CachedConfig, DaliConfig, SyntheticConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.diagnosis.attached import diagnose
 from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
 from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, Shard
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
+
+if TYPE_CHECKING:
+    from dali_pipes.tools.diagnosis.attached import diagnose
 
 __all__ = [
     "BadSampleError",
@@ -39,3 +43,12 @@ __all__ = [
     "cupy_stream",
     "diagnose",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Tools are imported when they are first used."""
+    if name == "diagnose":
+        from dali_pipes.tools.diagnosis.attached import diagnose
+
+        return diagnose
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,13 +16,13 @@ from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray, to_torch_type
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.dali.backend import DaliBackend, _to_batch, shut_down
-from dali_pipes.benchmark.consume import Touch
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError
-from dali_pipes.jobs import PreviewConfig
+from dali_pipes.measure.consume import Touch
 from dali_pipes.plan.plan import Plan, Rows
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.telemetry import MIB, cpu_seconds
+from dali_pipes.tools.preview import PreviewConfig
 
 SECONDS, WARM_UP = 0.5, 4  # of a window, and batches before it
 ALL_SECONDS = 14.0  # of as many rounds as fit, at least one

@@ -6,11 +6,11 @@ python scripts/compare.py runs/benchmark/2026-11-21_10-00-00 /other/machine/resu
 import argparse
 from pathlib import Path
 
-from _hydra import stop
 from rich.console import Console
 
-from dali_pipes.benchmark.compare import compare
+from dali_pipes.cli.hydra import stop
 from dali_pipes.errors import DaliPipesError
+from dali_pipes.tools.benchmark.compare import compare
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

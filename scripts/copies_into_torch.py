@@ -7,9 +7,9 @@ python scripts/copies_into_torch.py data.train=/my/images batches=4     # one sh
 import json
 
 from _copies import copies
-from _hydra import run
 
-from dali_pipes.jobs import PreviewConfig
+from dali_pipes.cli.hydra import run
+from dali_pipes.tools.preview import PreviewConfig
 
 
 def job(config: PreviewConfig) -> None:

@@ -6,14 +6,13 @@ python scripts/diagnose.py experiment=imagenet_resnet50 data.root=/imagenet veri
 
 from typing import Any
 
-from _hydra import run
-
+from dali_pipes.cli.hydra import run
 from dali_pipes.errors import ConfigError
 
 
 def job(config: Any) -> None:
     try:
-        from dali_pipes.diagnosis.run import diagnose
+        from dali_pipes.tools.diagnosis.run import diagnose
     except ModuleNotFoundError as error:
         raise ConfigError(f"a training step needs {error.name}; run bash scripts/setup.sh train") from None
     diagnose(config)

@@ -9,9 +9,8 @@ Ends with status 0 if training on a GPU can work here, with 1 if it cannot.
 import sys
 
 try:
-    from _hydra import run
-
-    from dali_pipes.doctor.run import doctor
+    from dali_pipes.cli.hydra import run
+    from dali_pipes.tools.doctor.run import doctor
 except ImportError as error:
     sys.exit(f"error: the package cannot be imported ({error}); bash scripts/setup.sh installs what it needs")
 

@@ -10,10 +10,10 @@ fi
 out=$1
 shift
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export PYTHONPATH=$root:$root/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
 if ! missing=$("$python" -c 'import hydra, nvidia.dali, torch' 2>&1); then
   echo "error: $python lacks a package (${missing##*$'\n'}); PYTHONPATH may name a folder that holds DALI and Hydra" >&2
   exit 2
 fi
-exec "$python" "$root/scripts/gpu_check.py" "out=$out" "$@"
+exec "$python" -m gpu_check "out=$out" "$@"

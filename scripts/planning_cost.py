@@ -3,11 +3,10 @@
 python scripts/planning_cost.py data.train=/my/images batch_size=256
 """
 
-from _hydra import run
-
 from dali_pipes.backends.dali.planning import planning_cost
+from dali_pipes.cli.hydra import run
 from dali_pipes.data.images import open_images
-from dali_pipes.jobs import PreviewConfig
+from dali_pipes.tools.preview import PreviewConfig
 
 
 def job(config: PreviewConfig) -> None:

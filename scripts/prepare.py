@@ -5,9 +5,8 @@ python scripts/prepare.py data.root=/imagenet out=/imagenet_shards to=shards
 python scripts/prepare.py source=cifar10 archive=cifar-10-binary.tar.gz out=/cifar10
 """
 
-from _hydra import run
-
-from dali_pipes.preparation.run import prepare
+from dali_pipes.cli.hydra import run
+from dali_pipes.tools.preparation.run import prepare
 
 if __name__ == "__main__":
     run("prepare", prepare)

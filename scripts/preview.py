@@ -4,9 +4,8 @@ python scripts/preview.py loader=dali data.train=/my/images
 python scripts/preview.py loader=torch data.train=/my/images     # the same samples, the same crops
 """
 
-from _hydra import run
-
-from dali_pipes.preview import preview
+from dali_pipes.cli.hydra import run
+from dali_pipes.tools.preview import preview
 
 if __name__ == "__main__":
     run("preview", preview)

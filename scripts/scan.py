@@ -3,9 +3,8 @@
 python scripts/scan.py data.train=/my/images out=train.parquet
 """
 
-from _hydra import run
-
-from dali_pipes.scan import scan
+from dali_pipes.cli.hydra import run
+from dali_pipes.tools.scan import scan
 
 if __name__ == "__main__":
     run("scan", scan)

@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 CONTRACTS=(
   tests/backends/test_contract.py tests/backends/test_dali.py tests/backends/test_dali_graph.py tests/loader/test_mixing_kernels.py
   tests/backends/test_decoding.py tests/backends/test_dali_kernels.py tests/backends/test_nvimagecodec_regions.py
-  tests/loader/test_decode_probe.py tests/system/test_provenance.py tests/doctor/test_doctor_software.py -k "not tfdata"
+  tests/loader/test_decode_probe.py tests/system/test_provenance.py tests/tools/doctor/test_doctor_software.py -k "not tfdata"
 )
 
 use() {

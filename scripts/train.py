@@ -7,8 +7,7 @@ torchrun --nproc-per-node 8 scripts/train.py experiment=imagenet_resnet50 data.r
 
 from typing import Any
 
-from _hydra import job_folder, run
-
+from dali_pipes.cli.hydra import job_folder, run
 from dali_pipes.errors import ConfigError
 
 

@@ -5,9 +5,8 @@ python scripts/tune.py data.train=/my/images loader=torch workload=train max_mem
 python scripts/train.py data.root=/imagenet loader=tuned_HOST
 """
 
-from _hydra import run
-
-from dali_pipes.tuning.run import tune
+from dali_pipes.cli.hydra import run
+from dali_pipes.tools.tuning.run import tune
 
 if __name__ == "__main__":
     run("tune", tune)

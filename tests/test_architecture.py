@@ -1,6 +1,8 @@
 """Who may import whom. A part that knows only what it must can be changed alone."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +15,21 @@ LIBRARIES = {
     "nvidia": {
         *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph", "planning")},
         "backends/reference/dali_native.py",
-        *{"doctor/decode.py", "doctor/nvimagecodec.py"},  # run in a process of their own: whether these libraries work at all
+        *{
+            "tools/doctor/decode.py",
+            "tools/doctor/nvimagecodec.py",
+        },  # run in a process of their own: whether these libraries work at all
     },
     "tensorflow": {"backends/tfdata.py"},
     "fsspec": {"data/remote.py"},
-    "cupy": {"loader/mixing.py", "doctor/kernels.py"},  # the doctor's in a process of its own: whether CuPy works at all
-    "hydra": {"jobs.py"},
-    "omegaconf": {"jobs.py"},
+    "cupy": {"loader/mixing.py", "tools/doctor/kernels.py"},
+    "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
+    "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},
+    "cloudpickle": {"cli/hydra.py"},
     "lightning": {"training/launch.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.
-FLOORS = ["errors", "system", "data", "plan", "backends", "loader"]
+FLOORS = ["errors", "system", "data", "plan", "backends", "loader", "training", "measure", "tools", "cli"]
 
 
 def name(module: Path) -> str:
@@ -51,10 +57,34 @@ def test_libraries_stay_in_their_place(module):
 @pytest.mark.parametrize("module", MODULES, ids=name)
 def test_imports_only_go_down(module):
     floor = module.relative_to(PACKAGE).with_suffix("").parts[0]
-    below = FLOORS[: FLOORS.index(floor) + 1] if floor in FLOORS else None
+    if floor == "__init__":
+        return
+    below = FLOORS[: FLOORS.index(floor) + 1]
     for imported in imports(module):
-        if below and imported.startswith("dali_pipes."):
+        if imported.startswith("dali_pipes."):
             assert imported.split(".")[1] in below, f"{name(module)} imports {imported}"
+
+
+@pytest.mark.parametrize("module", sorted((PACKAGE / "tools").rglob("*.py")), ids=name)
+def test_tools_do_not_know_each_other(module):
+    own = module.relative_to(PACKAGE / "tools").with_suffix("").parts[0]
+    for imported in imports(module):
+        if imported.startswith("dali_pipes.tools."):
+            assert imported.split(".")[2] == own, f"{name(module)} imports {imported}"
+
+
+def test_the_house_has_few_rooms():
+    entries = {each.name for each in PACKAGE.iterdir()} - {"__pycache__"}
+    assert entries == {"__init__.py", "py.typed", "errors.py", *FLOORS[1:]}
+
+
+def test_importing_the_package_loads_no_tool():
+    """What a training program does not use costs it no time and cannot break it."""
+    code = "import sys, torch, torchvision; before = set(sys.modules); import dali_pipes; print(*sys.modules.keys() - before)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "dali_pipes.loader.loader" in loaded
+    heavy = ("matplotlib", "pynvml", "hydra", "lightning", "nvidia.dali", "tensorflow", "cupy")
+    assert not [each for each in loaded if each.startswith((*heavy, "dali_pipes.tools", "dali_pipes.measure"))]
 
 
 def test_files_of_tests_have_a_name_each():

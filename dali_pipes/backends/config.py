@@ -155,6 +155,16 @@ class TorchvisionGpuConfig:
 
 LoaderConfig = DaliConfig | DaliNativeConfig | TorchConfig | TfDataConfig | TorchvisionGpuConfig | CachedConfig | SyntheticConfig
 
+LOADERS = {  # each schema of conf/loader is called NAME_schema
+    "dali": DaliConfig,
+    "dali_native": DaliNativeConfig,
+    "torch": TorchConfig,
+    "synthetic": SyntheticConfig,
+    "cached": CachedConfig,
+    "tfdata": TfDataConfig,
+    "torchvision_gpu": TorchvisionGpuConfig,
+}
+
 
 def needs_gpu(config: LoaderConfig) -> bool:
     """Whether this loader runs on a GPU only."""

@@ -8,8 +8,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
-from dali_pipes.models import build_model, check_model
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.models import build_model, check_model
 
 
 def build_network(config: ModelConfig, num_classes: int) -> nn.Module:

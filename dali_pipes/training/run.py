@@ -12,10 +12,9 @@ import torch
 
 from dali_pipes.backends.config import CachedConfig, DaliNativeConfig
 from dali_pipes.errors import ConfigError
-from dali_pipes.jobs import to_yaml
 from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.models import check_compiler, check_model, check_size
 from dali_pipes.plan.plan import Shard
+from dali_pipes.system.files import to_yaml
 from dali_pipes.system.provenance import provenance
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
@@ -26,6 +25,7 @@ from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import divide_cpus, gathered, launch, together
 from dali_pipes.training.log import Log
 from dali_pipes.training.memory import check_memory, explain
+from dali_pipes.training.models import check_compiler, check_model, check_size
 from dali_pipes.training.recipe import averaged_weights, build_mixing, build_network
 from dali_pipes.training.summary import summarize
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError

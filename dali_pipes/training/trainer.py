@@ -10,7 +10,6 @@ import torch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.loader.loader import Loader
-from dali_pipes.readback import Readback
 from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import TrainConfig
@@ -20,6 +19,7 @@ from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import Votes, gathered, share_buffers
 from dali_pipes.training.log import Log
 from dali_pipes.training.meter import Meter, rates
+from dali_pipes.training.readback import Readback
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer, lr_at, peak_lr
 from dali_pipes.training.step import TrainStep
 

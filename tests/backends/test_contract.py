@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.benchmark.agreement import to_steps
+from dali_pipes.measure.agreement import to_steps
 
 TORCH_PIL = dp.TorchConfig(num_workers=2)
 BACKENDS = {

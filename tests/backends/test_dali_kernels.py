@@ -17,9 +17,9 @@ from dali_pipes.backends.dali import graph as dali_graph
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.graph import PlanInputs, erase
 from dali_pipes.backends.reference.dali_native import DaliNativeBackend
-from dali_pipes.doctor import decode as doctor
 from dali_pipes.plan.augment.augmenter import POLICIES
 from dali_pipes.plan.transforms import DTYPES
+from dali_pipes.tools.doctor import decode as doctor
 
 FORMS = [{"dtype": dtype, "memory_format": memory_format} for dtype in DTYPES for memory_format in ("contiguous", "channels_last")]
 AUGMENT = [
@@ -43,7 +43,7 @@ def used(manifest, transform, decode="whole") -> set[Use]:
 def nothing_is_lacking(found: set[Use]):
     missing, unchecked = lacking(found)
     assert not missing, "DALI would raise at the first batch on a GPU:\n" + "\n".join(missing)
-    assert not unchecked, "add what these need to the table in tests/dali_kernels.py:\n" + "\n".join(unchecked)
+    assert not unchecked, "add what these need to the table in tests/support/dali_kernels.py:\n" + "\n".join(unchecked)
 
 
 def test_every_form_of_image_has_its_kernels(manifest, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dali_pipes.benchmark.block import gpu_uuid
+from dali_pipes.measure.trial import gpu_uuid
 from dali_pipes.system.nvml import FIGURES, Gpu
 
 pytestmark = pytest.mark.needs_cuda

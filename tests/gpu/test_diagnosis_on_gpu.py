@@ -7,10 +7,10 @@ import torch
 from diagnosis.planted import Samples, loader
 from torch.utils.data import TensorDataset
 
-from dali_pipes.diagnosis.attached import Attached
-from dali_pipes.diagnosis.examine import Effort, examine
-from dali_pipes.diagnosis.gpu import busy_share, copy_seconds, count_syncs
-from dali_pipes.models import build_model
+from dali_pipes.tools.diagnosis.attached import Attached
+from dali_pipes.tools.diagnosis.examine import Effort, examine
+from dali_pipes.tools.diagnosis.gpu import busy_share, copy_seconds, count_syncs
+from dali_pipes.training.models import build_model
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.alone, pytest.mark.timeout(250)]
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.doctor import decode, gpu, kernels, loading, nvimagecodec
 from dali_pipes.system.child import in_child
 from dali_pipes.system.nvml import Gpu
+from dali_pipes.tools.doctor import decode, gpu, kernels, loading, nvimagecodec
 
 pytestmark = pytest.mark.needs_cuda
 SCRIPT = Path(__file__).parents[2] / "scripts/doctor.py"
@@ -49,7 +49,7 @@ def test_the_verdict_on_the_jpeg_engines_is_that_of_the_counter():
 
 def test_no_visible_gpu_is_said_so(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = in_child("dali_pipes.doctor.gpu:driver_and_gpus", 120).value
+    found = in_child("dali_pipes.tools.doctor.gpu:driver_and_gpus", 120).value
     assert found["status"] == "failed" and "CUDA_VISIBLE_DEVICES is ''" in found["found"]
 
 

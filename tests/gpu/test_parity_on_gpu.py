@@ -14,7 +14,7 @@ from figures import tell
 from gpu_backends import needs_cuda
 
 import dali_pipes as dp
-from dali_pipes.benchmark.agreement import difference, to_steps
+from dali_pipes.measure.agreement import difference, to_steps
 
 SIDES = {
     "torch": dp.TorchConfig(num_workers=0),

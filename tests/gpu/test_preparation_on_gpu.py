@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.doctor import decode, gpu
-from dali_pipes.preparation.encode import Encoding, encode
 from dali_pipes.system.nvml import Gpu
+from dali_pipes.tools.doctor import decode, gpu
+from dali_pipes.tools.preparation.encode import Encoding, encode
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.readback import Readback
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 from dali_pipes.training.launch import launch
+from dali_pipes.training.readback import Readback
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
 from dali_pipes.training.run import train
 from dali_pipes.training.step import TrainStep

@@ -2,10 +2,9 @@ import time
 
 import psutil
 import pytest
-
-from dali_pipes.gpu_check import bench as module
-from dali_pipes.gpu_check.bench import Bench, PartError
-from dali_pipes.gpu_check.config import GpuCheckConfig
+from gpu_check import bench as module
+from gpu_check.bench import Bench, PartError
+from gpu_check.config import GpuCheckConfig
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
-from dali_pipes.jobs import PreviewConfig
+from dali_pipes.tools.preview import PreviewConfig
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TRANSFORM = dp.TrainTransform(size=48, dtype="fp16", memory_format="channels_last")

@@ -5,19 +5,19 @@ import shutil
 
 import numpy as np
 import pytest
-from benchmark.made_up import block
+from gpu_check import run as module
+from gpu_check.bench import PartError
+from gpu_check.config import GPU_CHECK_PARTS, GpuCheckConfig
+from gpu_check.parts import PARTS
+from gpu_check.report import markdown
+from gpu_check.run import gpu_check, limit_of
+from made_up import block
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
-from dali_pipes.benchmark.figures import result_figures
-from dali_pipes.benchmark.work import plain
 from dali_pipes.data.config import DataConfig
-from dali_pipes.gpu_check import run as module
-from dali_pipes.gpu_check.bench import PartError
-from dali_pipes.gpu_check.config import GPU_CHECK_PARTS, GpuCheckConfig
-from dali_pipes.gpu_check.parts import PARTS
-from dali_pipes.gpu_check.report import markdown
-from dali_pipes.gpu_check.run import gpu_check, limit_of
+from dali_pipes.measure.figures import result_figures
+from dali_pipes.measure.workload import plain
 
 NO_FAILURE = {"counts": {"passed": 1}, "failed": [], "skipped": {}, "no_time": []}
 RATES = {

@@ -2,14 +2,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from gpu_check import grid
+from gpu_check.grid import best_dali, best_torch, cells, search, work_of
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
-from dali_pipes.benchmark.fresh_process import ArmError
-from dali_pipes.benchmark.work import Work, plain
-from dali_pipes.gpu_check import grid
-from dali_pipes.gpu_check.grid import best_dali, best_torch, cells, search, work_of
+from dali_pipes.measure.worker_process import ArmError
+from dali_pipes.measure.workload import Work, plain
 from dali_pipes.system.nvml import NoGpu
 
 

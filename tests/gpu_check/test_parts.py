@@ -5,15 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_check.bench import ROOT, Bench, PartError
+from gpu_check.config import GpuCheckConfig
+from gpu_check.grid import FANCY
+from gpu_check.parts import ARMS, PARTS, TRAINED
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
-from dali_pipes.benchmark.work import plain
-from dali_pipes.gpu_check.bench import ROOT, Bench, PartError
-from dali_pipes.gpu_check.config import GpuCheckConfig
-from dali_pipes.gpu_check.grid import FANCY
-from dali_pipes.gpu_check.parts import ARMS, PARTS, TRAINED
+from dali_pipes.measure.workload import plain
 
 GRID = [
     {"loader": plain(loader), "batch_size": 256, "images_per_s": 9.0}

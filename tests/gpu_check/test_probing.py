@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gpu_check import probing
+from gpu_check.probing import probed, regions_are_right, together, tried
 
 import dali_pipes as dp
-from dali_pipes.benchmark.work import plain
-from dali_pipes.doctor.made_images import KINDS, SIZES
-from dali_pipes.gpu_check import probing
-from dali_pipes.gpu_check.probing import probed, regions_are_right, together, tried
 from dali_pipes.loader.decode_probe import IMAGES, Probed
+from dali_pipes.measure.workload import plain
 from dali_pipes.system.child import ChildError
+from dali_pipes.tools.doctor.made_images import KINDS, SIZES
 
 MADE = len(KINDS) * len(SIZES) + 1
 FINE = {"images": 60, "mean": 0.1, "far": {}, "refused": [], "accepted": [], "cpu_ms": 0.4, "cpu_ms_on_cpu": 2.0}

@@ -2,8 +2,7 @@
 
 import psutil
 import pytest
-
-from dali_pipes.gpu_check.suite import SuiteError, run
+from gpu_check.suite import SuiteError, run
 
 TESTS = {
     "test_fine.py": """

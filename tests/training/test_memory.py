@@ -8,9 +8,9 @@ from torch.nn.functional import cross_entropy
 import dali_pipes as dp
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.memory import HOST_MEMORY_PADDING, loader_needs
-from dali_pipes.models import build_model
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory, memory_left
 from dali_pipes.training.memory import model_needs, saved_bytes
+from dali_pipes.training.models import build_model
 
 SIZES = np.full((10, 2), 500)
 TRANSFORM = dp.TrainTransform(size=100)

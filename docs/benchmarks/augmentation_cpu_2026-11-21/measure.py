@@ -16,7 +16,7 @@ from torchvision.transforms.v2.functional import equalize
 
 import dali_pipes as dp
 from dali_pipes.backends.common.torchvision_augment import augment
-from dali_pipes.benchmark.agreement import difference
+from dali_pipes.measure.agreement import difference
 from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Slot
 from dali_pipes.plan.augment.policies import Policy
 from dali_pipes.system.provenance import provenance

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import dali_pipes as dp
-from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.data.images import repeated
+from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.telemetry import cpu_seconds
 

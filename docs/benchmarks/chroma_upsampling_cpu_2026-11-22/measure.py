@@ -15,7 +15,7 @@ import torch
 from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
-from dali_pipes.benchmark.agreement import difference, to_steps
+from dali_pipes.measure.agreement import difference, to_steps
 from dali_pipes.system.provenance import provenance
 
 TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform()}

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 
-from dali_pipes.benchmark.stats import claim, paired_ratio
+from dali_pipes.measure.stats import claim, paired_ratio
 
 PAIRS, TRIALS = 6, 1_000
 

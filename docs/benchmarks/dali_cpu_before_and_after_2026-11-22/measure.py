@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dali_pipes.benchmark.stats import paired_ratio
+from dali_pipes.measure.stats import paired_ratio
 
 CHILD = """
 import json, resource, subprocess, sys

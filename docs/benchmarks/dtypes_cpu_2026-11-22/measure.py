@@ -16,9 +16,9 @@ import numpy as np
 import psutil
 
 import dali_pipes as dp
-from dali_pipes.benchmark.agreement import difference, to_steps
-from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.data.images import read_all, repeated
+from dali_pipes.measure.agreement import difference, to_steps
+from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
 

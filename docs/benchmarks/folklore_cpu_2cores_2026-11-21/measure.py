@@ -19,13 +19,13 @@ from PIL import Image
 from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
-from dali_pipes.benchmark.protocol import rounds
-from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.data.images import read_all, repeated
-from dali_pipes.models import build_model
+from dali_pipes.measure.protocol import rounds
+from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.page_cache import evict
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
+from dali_pipes.training.models import build_model
 
 PAIRS, SECONDS = 5, 1.5
 TRANSFORM = dp.TrainTransform()

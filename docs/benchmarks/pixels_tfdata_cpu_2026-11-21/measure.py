@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import dali_pipes as dp
-from dali_pipes.benchmark.agreement import difference, to_steps
+from dali_pipes.measure.agreement import difference, to_steps
 from dali_pipes.system.provenance import provenance
 
 LOADERS = {

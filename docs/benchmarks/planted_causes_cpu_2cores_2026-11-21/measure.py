@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 from diagnosis.planted import Samples, computing, loader, training
 from diagnosis.test_planted import PLANTED, in_memory
 
-from dali_pipes.benchmark.stats import paired_ratio
-from dali_pipes.diagnosis.attached import Attached
-from dali_pipes.diagnosis.examine import Effort, examine
-from dali_pipes.diagnosis.probes import Probes
-from dali_pipes.diagnosis.report import plain
+from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
+from dali_pipes.tools.diagnosis.attached import Attached
+from dali_pipes.tools.diagnosis.examine import Effort, examine
+from dali_pipes.tools.diagnosis.probes import Probes
+from dali_pipes.tools.diagnosis.report import plain
 
 PAIRS = 3
 # The fix that the diagnosis names, made: what is changed, and the program afterwards.

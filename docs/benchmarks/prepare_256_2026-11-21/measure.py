@@ -13,8 +13,8 @@ import numpy as np
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.plan.philox import Draws
-from dali_pipes.preparation.config import PrepareConfig
-from dali_pipes.preparation.run import prepare
+from dali_pipes.tools.preparation.config import PrepareConfig
+from dali_pipes.tools.preparation.run import prepare
 
 EPOCHS = 200
 

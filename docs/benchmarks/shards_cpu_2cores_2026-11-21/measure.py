@@ -19,10 +19,10 @@ from pathlib import Path
 import psutil
 
 import dali_pipes as dp
-from dali_pipes.benchmark.protocol import rounds
-from dali_pipes.benchmark.stats import paired_ratio
 from dali_pipes.data import reader
 from dali_pipes.data.images import read_all, repeated
+from dali_pipes.measure.protocol import rounds
+from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
 

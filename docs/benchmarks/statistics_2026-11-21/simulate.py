@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from dali_pipes.benchmark.protocol import rounds
-from dali_pipes.benchmark.stats import claim, paired_ratio
+from dali_pipes.measure.protocol import rounds
+from dali_pipes.measure.stats import claim, paired_ratio
 
 RUNS = 2000
 NOISE = {"2 % noise": 0.02, "4 % noise": 0.04, "2 % noise, one block in 20 slowed by 30 %": 0.02}

@@ -1,0 +1,105 @@
+"""How every script starts: compose the configuration, run the job, and end user mistakes in one line."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dali_pipes.cli.help import explained
+from dali_pipes.cli.schemas import register
+from dali_pipes.errors import ConfigError, DaliPipesError
+
+CONF = str(Path(__file__).resolve().parents[2] / "conf")
+
+
+def run(config_name: str, job: Callable[[Any], None]) -> None:
+    """Composes conf/`config_name`.yaml with the command line and calls `job` with the typed config."""
+    composed = False
+
+    def task(config: DictConfig) -> None:
+        nonlocal composed
+        register()  # in a process of SLURM's launcher
+        try:
+            options = OmegaConf.to_object(config)
+            composed = True
+            job(options)
+        except (DaliPipesError, OmegaConfBaseException) as error:
+            told = str(error) if isinstance(error, DaliPipesError) else _explain(error)
+            stop(told) if composed else stop_once(told)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            stop(f"{error.filename}: {(error.strerror or str(error)).lower()}")
+
+    register()
+    OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(_root_), replace=True)
+    with contextlib.suppress(ImportError):  # SLURM's launcher sends the job to processes that do not find these files
+        import cloudpickle
+
+        for module in (__name__, explained.__module__):
+            cloudpickle.register_pickle_by_value(sys.modules[module])
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
+    try:
+        hydra.main(version_base="1.3", config_path=CONF, config_name=config_name)(task)()
+    except KeyboardInterrupt:
+        stop("interrupted", 130)
+    except Exception as error:
+        if composed:
+            raise
+        stop_once(_explain(error))
+
+
+def sweep_folder() -> Path | None:
+    """The folder of the sweep (`-m`) that this job belongs to."""
+    config = HydraConfig.get()
+    return Path(config.sweep.dir) if config.mode == RunMode.MULTIRUN else None
+
+
+def job_folder() -> Path | None:
+    """The folder of this job within a sweep (`-m`).
+
+    Raises:
+        ConfigError: torchrun started the sweep, once on every rank.
+    """
+    config = HydraConfig.get()
+    if config.mode != RunMode.MULTIRUN:
+        return None
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ConfigError("-m under torchrun would sweep on every rank; start each run with torchrun, or sweep with cluster=slurm")
+    return Path(config.runtime.output_dir)
+
+
+def _explain(error: BaseException) -> str:
+    """Hydra's and OmegaConf's words on a wrong command line, in one line."""
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not understood; a value with spaces, commas, = or brackets needs quotes: \"key='value'\""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    text = str(cause).split("Config search path")[0]
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.strip().startswith(("object_type", "reference_type"))
+    ]
+    return f"{' '.join(lines)}; --help explains every option"
+
+
+def stop(message: str, status: int = 2) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def stop_once(message: str) -> None:
+    """For what all ranks of torchrun find wrong alike: the first one of this machine says it."""
+    if int(os.environ.get("LOCAL_RANK", 0)):
+        sys.exit(2)
+    stop(message)

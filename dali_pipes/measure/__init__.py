@@ -1,0 +1,1 @@
+"""The A/B measuring kit: what a loader costs and what it delivers, measured the same way for all of them."""

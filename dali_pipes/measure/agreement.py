@@ -1,0 +1,118 @@
+"""Do the arms deliver the same samples and the same pixels? `python -m dali_pipes.measure.agreement`, in a process of its own."""
+
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.measure.arms import Arms, baseline, follows_plan
+from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.measure.worker_process import ArmError, FreshProcess, led
+from dali_pipes.measure.workload import Work, from_plain, plain
+from dali_pipes.plan.transforms import Transform
+
+SHOWN = 3
+AMPLIFIED = 64
+
+
+def gate(config: BenchmarkConfig, work: Work, arms: Arms, cpus: Set[int], samples: Path) -> dict[str, Any]:
+    """Compares all arms that follow the plan, in a process of their own.
+
+    Raises:
+        ArmError: they do not deliver the same; then nothing may be timed.
+    """
+    if not config.agreement_images:
+        return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
+    planned = {arm: plain(loader) for arm, loader in arms.items() if follows_plan(loader)}
+    if len(planned) < 2:
+        return {"images": 0, "arms": {}, "note": "fewer than two arms follow the plan: there is nothing to compare"}
+    first = baseline(config, arms)
+    if first in planned:
+        planned = {first: planned[first]} | planned
+    job = {"work": work.plain(), "loaders": planned, "images": config.agreement_images, "samples": str(samples)}
+    found = _compared(job, cpus)
+    for arm, difference in found["arms"].items():
+        _check(config, found["reference"], arm, difference)
+    return found
+
+
+def _compared(job: dict[str, Any], cpus: Set[int]) -> dict[str, Any]:
+    with FreshProcess("dali_pipes.measure.agreement", job, "agreement of the arms", cpus) as process:
+        return process.answer()
+
+
+def _check(config: BenchmarkConfig, reference: str, arm: str, difference: dict[str, Any]) -> None:
+    if not difference["same_ids"]:
+        raise ArmError(f"{arm} and {reference} deliver different samples; nothing was timed")
+    if not (difference["mean"] <= config.max_mean_difference and difference["p99"] <= config.max_p99_difference):  # nor NaN
+        raise ArmError(
+            f"{arm} and {reference} differ by {difference['mean']:.2f} of 255 in the mean and {difference['p99']:.1f} "
+            f"at the 99th percentile, more than max_mean_difference={config.max_mean_difference:g} and "
+            f"max_p99_difference={config.max_p99_difference:g}; nothing was timed, since the work was not the same"
+        )
+
+
+def agreement(job: dict[str, Any]) -> dict[str, Any]:
+    """Compares the first images of every arm with those of the first one.
+
+    The first three go into the folder `job["samples"]` as ARM_0.png …, with the difference times 64 as ARM_0_difference.png ….
+
+    Returns:
+        |difference| in steps of 1/255 of the pixel range: max, mean and p99 over all arms (the largest of each) and for each arm;
+        same_ids; images compared; the reference arm.
+    """
+    work = Work.from_plain(job["work"])
+    loaders = {name: from_plain(config) for name, config in job["loaders"].items()}
+    reference, *others = loaders
+    ids, pixels = _first_images(work, loaders[reference], job["images"])
+    folder = Path(job["samples"])
+    _save(pixels, folder, reference)
+    arms = {}
+    for name in others:
+        other_ids, other_pixels = _first_images(work, loaders[name], job["images"])
+        _save(other_pixels, folder, name)
+        _save((other_pixels - pixels).abs() * AMPLIFIED, folder, name, "_difference")
+        arms[name] = difference(other_pixels, pixels) | {"same_ids": torch.equal(ids, other_ids)}
+    worst = {key: max((arm[key] for arm in arms.values()), default=0.0) for key in ("max", "mean", "p99")}
+    same = all(arm["same_ids"] for arm in arms.values())
+    return {**worst, "same_ids": same, "images": len(ids), "reference": reference, "arms": arms}
+
+
+def difference(images: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
+    """max, mean and p99 of |images - reference|."""
+    found = (images - reference).abs_().numpy()
+    return {"max": float(found.max()), "mean": float(found.mean(dtype=np.float64)), "p99": float(np.percentile(found, 99))}
+
+
+def _first_images(work: Work, config: LoaderConfig, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    ids, images = [], []
+    with work.loader(config) as loader:
+        for batch in loader:
+            ids.append(batch.ids.cpu())
+            images.append(to_steps(batch.images.cpu(), work.transform))
+            if sum(map(len, ids)) >= count:
+                break
+    return torch.cat(ids)[:count], torch.cat(images)[:count]
+
+
+def _save(images: torch.Tensor, folder: Path, arm: str, suffix: str = "") -> None:
+    folder.mkdir(exist_ok=True)
+    for number, image in enumerate(images[:SHOWN]):
+        pixels = image.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(folder / f"{arm}_{number}{suffix}.png")
+
+
+def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
+    """float32 pixels from 0 to 255, normalization undone."""
+    if transform.dtype == "uint8":
+        return images.float()
+    mean, std = (torch.tensor(value).mul(255).reshape(3, 1, 1) for value in (transform.mean, transform.std))
+    return images.float() * std + mean
+
+
+if __name__ == "__main__":
+    led(lambda leader: leader.tell(agreement(leader.job)))

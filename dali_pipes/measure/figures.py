@@ -1,0 +1,167 @@
+"""From blocks to figures; pure functions. docs/result.md says what each figure means. What is not known is None, never a guess."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dali_pipes.measure.stats import Ratio, claim, paired_ratio
+
+Block = dict[str, Any]
+Figures = dict[str, Any]
+
+COMPARED = ("images_per_s", "cpu_s_per_1000_images")
+CEILING = "synthetic"
+_FROM_GPU = {  # what a GPU says of itself: the figure it becomes
+    "utilization": "gpu_utilization",
+    "sm_utilization": "sm_utilization",
+    "nvjpg_utilization": "nvjpg_utilization",
+    "memory_mib": "gpu_memory_mib",
+    "energy_j": "joules_per_1000_images",
+    "pinned": "pinned_mib",
+}
+
+
+def block_figures(block: Block) -> Figures:
+    """The figures of one block, over all jobs that ran at once."""
+    jobs, samples = block["jobs"], block["samples"]
+    images = sum(job["images"] for job in jobs)
+    return {
+        "images_per_s": sum(job["images_per_s"] for job in jobs),
+        "cpu_s_per_1000_images": sum(job["cpu_s_per_1000_images"] * job["images"] for job in jobs) / images,
+        "cgroup_cpu_s_per_1000_images": jobs[0]["cgroup_cpu_s_per_1000_images"] if len(jobs) == 1 else None,
+        "wait_share": sum(sum(job["waits_s"]) for job in jobs) / sum(job["end"] - job["start"] for job in jobs),
+        "first_batch_s": max(job.get("first_batch_s", job["waits_s"][0]) for job in jobs),
+        "warm_up_s": max(job["warm_up"]["seconds"] for job in jobs) if "warm_up" in jobs[0] else None,
+        "steady": all(job["warm_up"]["steady"] for job in jobs) if "warm_up" in jobs[0] else None,
+        "throttled_s": jobs[0]["throttled_s"],
+        "peak_rss_mib": _peak(samples, "rss_mib"),
+        "peak_pss_mib": _peak(samples, "pss_mib"),
+        "threads": _peak(samples, "threads"),
+        "processes": _peak(samples, "processes"),
+        "pinned_mib": None if jobs[0]["pinned_mib"] is None else sum(job["pinned_mib"] for job in jobs),
+        "resident": block.get("resident"),
+        **_gpu_figures(block, images),
+    }
+
+
+def _peak(samples: Sequence[dict[str, Any]], figure: str) -> float | None:
+    return max((sample[figure] for sample in samples if sample.get(figure) is not None), default=None)
+
+
+def _gpu_figures(block: Block, images: int) -> Figures:
+    """Utilization over the window, peak memory over the block, energy by the driver's counter; summed or averaged over GPUs."""
+    start, end = min(job["start"] for job in block["jobs"]), max(job["end"] for job in block["jobs"])
+    seen = [sample for sample in block["samples"] if sample["gpus"]]
+    inside = [sample for sample in seen if start < sample["at"] <= end]
+
+    def average(figure: str) -> float | None:
+        values = [gpu[figure] for sample in inside for gpu in sample["gpus"] if gpu[figure] is not None]
+        return float(np.mean(values)) if values else None
+
+    def over_gpus(figure: str) -> list[tuple[float, float]]:
+        return [
+            (sample["at"], sum(gpu[figure] for gpu in sample["gpus"]))
+            for sample in seen
+            if all(gpu[figure] is not None for gpu in sample["gpus"])
+        ]
+
+    energy = over_gpus("energy_j")
+    at, joules = [time for time, _ in energy], [value for _, value in energy]
+    used = float(np.interp(end, at, joules) - np.interp(start, at, joules)) if len(energy) > 1 else None
+    return {
+        "gpu_utilization": average("utilization"),
+        "sm_utilization": average("sm_utilization"),
+        "nvjpg_utilization": average("nvjpg_utilization"),
+        "gpu_memory_mib": max((value for _, value in over_gpus("memory_mib")), default=None),
+        "joules_per_1000_images": None if used is None else used / images * 1e3,
+    }
+
+
+def arm_figures(blocks: Sequence[Block]) -> Figures:
+    """The figures of one arm over all of its blocks: medians; peaks; and, as `_low` and `_high`, the range of what is compared."""
+    each = [block_figures(block) for block in blocks]
+    figures = {name: _over_blocks(name, [block[name] for block in each]) for name in each[0]}
+    for name in COMPARED:
+        values = [block[name] for block in each]
+        figures |= {f"{name}_low": min(values), f"{name}_high": max(values)}
+    waits = np.array([wait for block in blocks for job in block["jobs"] for wait in job["waits_s"]]) * 1e3
+    first = [job["waits_s"][at] * 1e3 for block in blocks for job in block["jobs"] for at in job["epoch_starts"]]
+    figures["wait_ms"] = {f"p{share}": float(np.percentile(waits, share)) for share in (50, 95, 99)}
+    figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
+    return figures | {name: blocks[0]["jobs"][0][name] for name in ("device", "decodes")} | {"blocks": len(blocks)}
+
+
+def _over_blocks(name: str, values: Sequence[Any]) -> Any:
+    there = [value for value in values if value is not None]
+    if not there:
+        return None
+    over: Callable[..., Any] = max if name.startswith("peak") or name in ("threads", "processes", "pinned_mib") else np.median
+    return f"{sum(there)} of {len(there)}" if name == "steady" else float(over(there))
+
+
+def compared(first: Sequence[Block], second: Sequence[Block], control: dict[str, Ratio] | None) -> Figures:
+    """second / first for each of COMPARED: estimate, low, high and the claim that the control allows."""
+    return {
+        name: _plain(ratio, claim(ratio, control[name] if control else None))
+        for name, ratio in {name: by_rounds(first, second, name) for name in COMPARED}.items()
+    }
+
+
+def by_rounds(first: Sequence[Block], second: Sequence[Block], name: str) -> Ratio:
+    by_round = {block["round"]: block_figures(block)[name] for block in first}
+    other = {block["round"]: block_figures(block)[name] for block in second}
+    both = sorted(set(by_round) & set(other))
+    return paired_ratio([by_round[number] for number in both], [other[number] for number in both])
+
+
+def _plain(ratio: Ratio, claimed: str) -> dict[str, Any]:
+    return {"estimate": ratio.estimate, "low": ratio.low, "high": ratio.high, "claim": claimed}
+
+
+def result_figures(
+    blocks: Sequence[Block], arms: Sequence[str], baseline: str, planning: Sequence[tuple[str, str]] = ()
+) -> Figures:
+    """Of all blocks: arms; control, the baseline's block of phase "control" against its other one of each round; and planning.
+
+    planning: pairs of arms, of which the second follows the plan and the first does not.
+    """
+    of = {arm: [block for block in blocks if (block["phase"], block["arm"]) == ("round", arm)] for arm in arms}
+    control_blocks = [block for block in blocks if block["phase"] == "control"]
+    control = {name: by_rounds(of[baseline], control_blocks, name) for name in COMPARED} if control_blocks else None
+    measured = [arm for arm in arms if of[arm]]
+    found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": []}
+    if control:
+        holds = all(ratio.holds_one() for ratio in control.values())
+        found["control"] = {"holds": holds, **{name: _plain(ratio, "") for name, ratio in control.items()}}
+    for arm in measured:
+        found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control) if baseline in measured else None
+        ceiling = CEILING in measured and arm != CEILING
+        found["arms"][arm]["share_of_ceiling"] = by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
+    found["planning"] = [
+        {"native": native, "planned": planned, **compared(of[native], of[planned], control)}
+        for native, planned in planning
+        if {native, planned} <= set(measured)
+    ]
+    return found
+
+
+def not_measured(blocks: Sequence[Block]) -> dict[str, str]:
+    """The reason for every figure that no block has."""
+    if not blocks:
+        return {}
+    cold, together = "warm_up" not in blocks[0]["jobs"][0], len(blocks[0]["jobs"]) > 1
+    reasons = dict.fromkeys(_FROM_GPU.values(), "no GPU was used") | {
+        "cgroup_cpu_s_per_1000_images": "jobs at once share their cgroup"
+        if together
+        else "no cgroup (v2) of which this run is all there is",
+        "throttled_s": "no cgroup that counts it",
+        "warm_up_s": "a cold block has no warm-up",
+        "steady": "a cold block has no warm-up",
+        "resident": "nothing says what is in the page cache" if cold else "only a cold block asks what is in the page cache",
+        "peak_pss_mib": "the system does not tell it",
+    }
+    for block in blocks:
+        reasons |= {_FROM_GPU[figure]: why for figure, why in block["gpu_missing"].items()}
+    each = [block_figures(block) for block in blocks]
+    return {figure: why for figure, why in reasons.items() if all(block[figure] is None for block in each)}

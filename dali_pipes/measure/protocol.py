@@ -1,0 +1,194 @@
+"""The order of the blocks, and how each of them is run. docs/method.md says why."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.measure.worker_process import ArmError, FreshProcess
+from dali_pipes.measure.workload import Work
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
+from dali_pipes.system.page_cache import evict, resident_share
+from dali_pipes.system.telemetry import Sampler
+
+Block = dict[str, Any]
+Key = tuple[str, str, str]  # phase, arm and job
+Arm = TypeVar("Arm")
+SLOWEST = 5  # images/s of a whole epoch from a disk; an arm that is slower is ended as one that hangs
+
+
+def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
+    """The arms of each round in the order in which they run: a random order, then the same reversed (ABBA), then another.
+
+    What changes steadily over two such rounds, as a machine that grows warm, weighs on all arms alike.
+    """
+    random = np.random.default_rng(seed)
+    orders: list[list[Arm]] = []
+    while len(orders) < count:
+        order = [arms[place] for place in random.permutation(len(arms))]
+        orders += [order, order[::-1]]
+    return orders[:count]
+
+
+@dataclass
+class _Arm:
+    """The processes of one arm; `stack` ends them."""
+
+    stack: contextlib.ExitStack
+    processes: list[FreshProcess]
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def first_answers(self) -> list[dict[str, Any]]:
+        self.answers = self.answers or [process.answer() for process in self.processes]
+        return self.answers
+
+
+class Blocks:
+    """Runs blocks of one work, one after the other, and writes each of them into a file; to be closed.
+
+    Args:
+        folder: for the files; their names begin with a running number.
+        cpus: the cores of every arm.
+    """
+
+    def __init__(self, work: Work, manifest: Manifest, config: BenchmarkConfig, folder: Path):
+        self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
+        self._work, self._manifest, self._config, self._folder = work, manifest, config, folder
+        self._count = 0
+        self._asleep: dict[Key, _Arm] = {}
+        folder.mkdir()
+
+    def close(self) -> None:
+        """Ends what sleeps."""
+        while self._asleep:
+            self._asleep.popitem()[1].stack.close()
+
+    def start(self, arms: dict[str, dict[str, Any]], control: str | None) -> dict[str, str]:
+        """Starts the processes of all arms at once, and lays them to sleep until their first blocks; for restart=false.
+
+        Args:
+            control: the arm that has processes of its own for the control, so that this sees how far two starts are apart.
+
+        Returns:
+            the arms that failed, with the reason.
+        """
+        failed = {}
+        wanted = [("round", arm) for arm in arms] + ([("control", control)] if control in arms else [])
+        begun = [((phase, arm, json.dumps(self._job(arms[arm]))), self._begin(arm, self._job(arms[arm]))) for phase, arm in wanted]
+        for key, one in begun:
+            try:
+                self._lay_to_sleep(key, one)
+            except ArmError as error:
+                failed[key[1]] = str(error)
+                one.stack.close()
+        return failed
+
+    def _job(self, loader: dict[str, Any], batch_size: int | None = None) -> dict[str, Any]:
+        work = self._work if batch_size is None else replace(self._work, batch_size=batch_size)
+        names = ("min_seconds", "min_batches", "max_warmup_seconds")
+        return {"work": work.plain(), "loader": loader, **{name: getattr(self._config, name) for name in names}}
+
+    def run(self, arm: str, loader: dict[str, Any], phase: str, number: int, batch_size: int | None = None) -> Block:
+        """One block, in as many processes at once as `corun` says.
+
+        Args:
+            batch_size: another one than that of the work.
+
+        Returns:
+            arm, phase and round; jobs: what each process answered; samples and sampler_cost of the telemetry around them; and
+            resident, the share of the files in the page cache before a cold block (None: unknown).
+
+        Raises:
+            ArmError: a process failed.
+        """
+        config, job = self._config, self._job(loader, batch_size)
+        block: Block = {"arm": arm, "phase": phase, "round": number}
+        with self._processes((phase, arm, json.dumps(job)), job) as (processes, begun):
+            with Sampler([process.pid for process in processes], min(1.0, config.min_seconds / 4)) as sampler:
+                for process in processes:
+                    process.go()
+                ready = [process.answer() for process in processes]
+                sampler.gpus, block["gpu_missing"] = _gpus(each["gpu"] for each in ready)
+                if self._work.workload == "cold":
+                    block["resident"] = self._make_cold()
+                if sampler.gpus:
+                    sampler.sample()
+                for process in processes:
+                    process.go()
+                windows = [process.answer() for process in processes]
+            block["jobs"] = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
+            block |= {"samples": sampler.samples, "sampler_cost": sampler.cost}
+            block["gpu_missing"] |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
+        if not config.restart:
+            block["gpu_missing"]["memory_mib"] = "with restart=false other arms lie in the GPU's memory too"
+            for each in (gpu for sample in block["samples"] for gpu in sample["gpus"]):
+                each["memory_mib"] = None
+        self._write(block)
+        return block
+
+    @contextlib.contextmanager
+    def _processes(self, key: Key, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
+        """As many as `corun` says, and their first answers: new ones, or with restart=false those that sleep between its blocks."""
+        one = self._asleep.pop(key, None) or self._begin(key[1], job)
+        with one.stack:
+            for process in one.processes:
+                process.wake()
+            yield one.processes, one.first_answers()
+            if not self._config.restart:
+                self._lay_to_sleep(key, one)
+
+    def _begin(self, arm: str, job: dict[str, Any]) -> "_Arm":
+        stack = contextlib.ExitStack()
+        return _Arm(stack, [stack.enter_context(self._process(arm, job, index)) for index in range(self._config.corun)])
+
+    def _lay_to_sleep(self, key: Key, one: "_Arm") -> None:
+        one.first_answers()
+        for process in one.processes:
+            process.sleep()
+        self._asleep[key] = _Arm(one.stack.pop_all(), one.processes, one.answers)
+
+    def _process(self, arm: str, job: dict[str, Any], index: int) -> FreshProcess:
+        patience = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
+        if self._config.workload == "cold":
+            patience += len(self._manifest) / SLOWEST
+        gpu = gpu_of(index, self._config.corun)
+        return FreshProcess("dali_pipes.measure.trial", job, f"arm {arm}", self.cpus, gpu, patience)
+
+    def _make_cold(self) -> float | None:
+        paths = [self._manifest.path(sample_id) for sample_id in range(len(self._manifest))]
+        evict(paths)
+        return resident_share(paths)
+
+    def _write(self, block: Block) -> None:
+        self._count += 1
+        name = f"{self._count:03d}_{block['phase']}_{block['round']}_{block['arm']}.json"
+        (self._folder / name).write_text(json.dumps(block))
+
+
+def gpu_of(index: int, corun: int) -> str | None:
+    """Each of several jobs has a GPU of its own, as far as there are any."""
+    count = torch.cuda.device_count()
+    if corun == 1 or not count:
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
+    return visible[index % count]
+
+
+def _gpus(uuids: Iterable[str | None]) -> tuple[list[Gpu], dict[str, str]]:
+    """The GPUs that the jobs use, and what cannot be asked of them with the reason."""
+    gpus, missing = [], dict[str, str]()
+    for uuid in sorted({uuid for uuid in uuids if uuid}):
+        try:
+            gpus.append(Gpu(uuid))
+        except NoGpu as error:
+            missing |= dict.fromkeys(FIGURES, str(error))
+    return gpus, missing

@@ -1,0 +1,52 @@
+"""What the arms of a benchmark are asked to do, in a form that passes from process to process as JSON."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self, get_args
+
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform, Transform
+
+_KINDS = {kind.__name__: kind for kind in (*get_args(LoaderConfig), EvalTransform, TrainTransform, PaddedCropTransform)}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The plan that all arms carry out, and what is done with the batches.
+
+    Attributes:
+        manifest: a saved manifest.
+        workload: "loader", "train" or "cold".
+        model: a name that dali_pipes.training.models knows, for "train"; else None.
+    """
+
+    manifest: str
+    transform: Transform
+    batch_size: int
+    seed: int
+    workload: str = "loader"
+    model: str | None = None
+
+    def loader(self, config: LoaderConfig) -> Loader:
+        """A loader of this work; `last_batch="pad"` keeps all batches of one size on any number of images."""
+        manifest = Manifest.load(self.manifest)
+        return build_loader(
+            manifest, config, transform=self.transform, batch_size=self.batch_size, seed=self.seed, shuffle=True, last_batch="pad"
+        )
+
+    def plain(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"transform": plain(self.transform)}
+
+    @classmethod
+    def from_plain(cls, value: dict[str, Any]) -> Self:
+        return cls(**value | {"transform": from_plain(value["transform"])})
+
+
+def plain(config: LoaderConfig | Transform) -> dict[str, Any]:
+    return {"kind": type(config).__name__, **asdict(config)}
+
+
+def from_plain(value: dict[str, Any]) -> Any:
+    options = dict(value)
+    return _KINDS[options.pop("kind")](**options)

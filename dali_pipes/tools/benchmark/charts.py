@@ -1,0 +1,152 @@
+"""The pictures of a result, as SVG whose colours follow the page's, light or dark."""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from dali_pipes.measure.figures import Block, block_figures
+
+Result = dict[str, Any]
+
+WIDTH = 5.2  # inches; about as wide as a column of the page, so that letters are as large as its own
+INK, LINE = "#ab1001", "#ab1002"
+COLOURS = [f"#ab20{number:02x}" for number in range(10)]
+_CSS = {INK: "var(--ink)", LINE: "var(--line)"} | {colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)}
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 11,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": LINE,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def ratios(result: Result, arms: Sequence[str]) -> str:
+    """Each arm's images/s against the baseline's, with its interval; the band is what the baseline differs from itself."""
+
+    def draw(axes: Axes) -> None:
+        for row, arm in enumerate(arms):
+            ratio = result["arms"][arm]["ratio"]["images_per_s"]
+            if ratio["low"] is not None:
+                axes.plot([ratio["low"], ratio["high"]], [row, row], color=_colour(result, arm), linewidth=4, solid_capstyle="butt")
+            axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
+        if control := result["control"]:
+            axes.axvspan(control["images_per_s"]["low"], control["images_per_s"]["high"], color=LINE, alpha=0.6, linewidth=0)
+        axes.axvline(1, color=INK, linewidth=1)
+        low, high = axes.get_xlim()
+        if high > 4 * low > 0:
+            _log_axis(axes)
+        _rows(axes, arms)
+        axes.set_xlabel(f"× the images/s of {result['baseline']}")
+
+    return _svg(draw, 0.9 + 0.42 * len(arms))
+
+
+def per_block(result: Result, blocks: Sequence[Block], figure: str, label: str, arms: Sequence[str]) -> str:
+    """One dot for each block of each arm, and a line for the arm's median."""
+
+    def draw(axes: Axes) -> None:
+        for row, arm in enumerate(arms):
+            values = [block_figures(block)[figure] for block in blocks if block["arm"] == arm]
+            axes.plot(values, [row] * len(values), "o", color=_colour(result, arm), alpha=0.55, markersize=7, markeredgewidth=0)
+            axes.plot([np.median(values)] * 2, [row - 0.3, row + 0.3], color=_colour(result, arm), linewidth=3)
+        axes.set_xlim(left=0)
+        _rows(axes, arms)
+        axes.set_xlabel(label)
+
+    return _svg(draw, 0.9 + 0.42 * len(arms))
+
+
+def waits(result: Result, blocks: Sequence[Block], arms: Sequence[str]) -> str:
+    """Which share of batches took at most so long to come."""
+
+    def draw(axes: Axes) -> None:
+        shares = np.linspace(0, 1, 201)
+        for arm in arms:
+            times = [wait for block in blocks if block["arm"] == arm for job in block["jobs"] for wait in job["waits_s"]]
+            axes.plot(np.quantile(times, shares) * 1e3 + 1e-3, shares * 100, color=_colour(result, arm), linewidth=2, label=arm)
+        _log_axis(axes)
+        axes.set_xlabel("ms in next() for one batch")
+        axes.set_ylabel("% of batches")
+        axes.legend(frameon=False, fontsize=10)
+
+    return _svg(draw, 3.2)
+
+
+def timeline(result: Result, block: Block) -> str:
+    """CPU cores in use, and how busy the GPUs are, from the start of a block to its end; the window is shaded."""
+    samples = block["samples"]
+    start = samples[0]["at"]
+    at = np.array([sample["at"] for sample in samples]) - start
+    cores = np.diff([sample["cpu_s"] for sample in samples]) / np.diff(at)
+
+    def draw(axes: Axes) -> None:
+        window = [min(job["start"] for job in block["jobs"]) - start, max(job["end"] for job in block["jobs"]) - start]
+        axes.axvspan(*window, color=LINE, alpha=0.5, linewidth=0)
+        axes.plot(at[1:], cores, color=_colour(result, block["arm"]), linewidth=2, drawstyle="steps-pre")
+        axes.set_ylim(0, max(result["protocol"]["cpus"], cores.max(initial=0)) * 1.1)
+        axes.set_ylabel("CPU cores")
+        axes.set_xlabel(f"{block['arm']}: seconds of one block")
+        _add_gpu(axes, samples, at)
+
+    return _svg(draw, 2.0)
+
+
+def _add_gpu(axes: Axes, samples: Sequence[dict[str, Any]], at: np.ndarray) -> None:
+    for figure, style in (("utilization", "--"), ("nvjpg_utilization", ":")):
+        seen = [
+            (time, np.mean([gpu[figure] for gpu in sample["gpus"]]) * 100)
+            for time, sample in zip(at, samples, strict=True)
+            if sample["gpus"] and all(gpu[figure] is not None for gpu in sample["gpus"])
+        ]
+        if seen:
+            right = axes.twinx()
+            right.plot(*zip(*seen, strict=True), style, color=INK, linewidth=1.5)
+            right.set_ylim(0, 105)
+            right.set_ylabel("GPU %  (dotted: JPEG)")
+
+
+def _colour(result: Result, arm: str) -> str:
+    return COLOURS[list(result["arms"]).index(arm) % len(COLOURS)]
+
+
+def _rows(axes: Axes, arms: Sequence[str]) -> None:
+    axes.set_yticks(range(len(arms)), arms)
+    axes.set_ylim(len(arms) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+
+
+def _log_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    if high / low < 50:
+        axes.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _svg(draw: Callable[[Axes], None], height: float) -> str:
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": repr(draw)}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(figure.subplots())
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = out.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
+    svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
+    return re.sub("|".join(_CSS), lambda colour: _CSS[colour[0]], svg)

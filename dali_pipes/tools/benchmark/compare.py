@@ -1,0 +1,91 @@
+"""Several results side by side: of the same work on other machines or days, or of a sweep over options."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dali_pipes.errors import DaliPipesError
+from dali_pipes.measure.table import HEADINGS, cells, print_runs
+
+Result = dict[str, Any]
+
+SCHEMA = 2
+
+
+class CompareError(DaliPipesError):
+    """Results that cannot stand side by side."""
+
+
+def load_result(run: Path) -> Result:
+    """The result of a run, named by its folder or by the file itself.
+
+    Raises:
+        CompareError: there is none, or it was written by another version.
+    """
+    file = run / "result.json" if run.is_dir() else run
+    try:
+        result: Result = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise CompareError(f"{run}: no result of a benchmark ({error})") from None
+    schema = result.get("schema") if isinstance(result, dict) else None
+    if schema != SCHEMA:
+        raise CompareError(f"{file}: schema {schema}, and this version reads {SCHEMA}; run the benchmark again")
+    return result
+
+
+def compare(runs: Sequence[Path], console: Console) -> None:
+    """A table of runs that did the same work.
+
+    Raises:
+        CompareError: they did not; the text says in what they differ.
+    """
+    results = {run: load_result(run) for run in runs}
+    first, *others = runs
+    for run in others:
+        one, other = the_work(results[first]), the_work(results[run])
+        names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        differ = [f"{name} ({one.get(name)} and {other.get(name)})" for name in names]
+        if differ:
+            raise CompareError(f"{first} and {run} did not do the same work: {', '.join(differ)}; each alone is still right")
+    rows = [
+        [f"{result['provenance']['date'][:10]} {_machine(result)}", *cells(result, arm)]
+        for result in results.values()
+        for arm in result["arms"]
+    ]
+    print_runs("the same work; × is against the baseline of the same run", ["run", *HEADINGS], rows, console)
+
+
+def the_work(result: Result) -> dict[str, Any]:
+    """All that must be equal for two rates to mean the same."""
+    work = result["work"]
+    equal = {name: work[name] for name in ("batch_size", "epoch", "workload", "model", "corun")}
+    return equal | {"images": result["provenance"]["data"]["fingerprint"], **work["transform"]}
+
+
+def _machine(result: Result) -> str:
+    hardware = result["provenance"]["hardware"]
+    where = hardware["gpu"] or hardware["cpu"]
+    return f"{where}, {result['protocol']['cpus']} cores"
+
+
+def collect_sweep(folder: Path, console: Console) -> None:
+    """A table of all runs of a sweep that are done, with the options in which they differ; also as sweep.txt in its folder."""
+    results = [load_result(file) for file in sorted(folder.glob("*/result.json"))]
+    options = [
+        dict(override.lstrip("+").split("=", 1) for override in result["provenance"]["overrides"] if "=" in override)
+        for result in results
+    ]
+    names = list(dict.fromkeys(name for each in options for name in each))
+    swept = [name for name in names if len({each.get(name) for each in options}) > 1]
+    rows = [
+        [*(each.get(name, "") for name in swept), *cells(result, arm)]
+        for each, result in zip(options, results, strict=True)
+        for arm in result["arms"]
+    ]
+    title = f"{len(results)} runs of this sweep; × is against the baseline of the same run"
+    print_runs(title, [*swept, *HEADINGS], rows, console)
+    with (folder / "sweep.txt").open("w") as file:
+        print_runs(title, [*swept, *HEADINGS], rows, Console(file=file, width=200))

@@ -1,0 +1,143 @@
+"""The result as one HTML page that needs nothing else, made from the files in a run's folder."""
+
+import base64
+import io
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from PIL import Image
+
+from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
+from dali_pipes.measure.figures import Block, block_figures
+from dali_pipes.measure.table import HEADINGS, cells
+from dali_pipes.measure.wording import agreement_line, caveats, control_line, headline, notes, same_work
+from dali_pipes.tools.benchmark import charts
+
+Result = dict[str, Any]
+
+TEMPLATE = Path(__file__).with_name("page.html")
+
+MORE = {  # figures of the second table, with the unit or the form
+    "images_per_s_low": ("images/s from", "{:,.0f}"),
+    "images_per_s_high": ("to", "{:,.0f}"),
+    "first_batch_s": ("first batch, s", "{:.2f}"),
+    "warm_up_s": ("warm-up, s", "{:.1f}"),
+    "wait_share": ("time in next()", "{:.0%}"),
+    "share_of_ceiling": ("of the ceiling", "{:.1%}"),
+    "peak_rss_mib": ("RSS MiB", "{:,.0f}"),
+    "threads": ("threads", "{:.0f}"),
+    "processes": ("processes", "{:.0f}"),
+    "pinned_mib": ("pinned MiB", "{:,.0f}"),
+    "gpu_memory_mib": ("GPU MiB", "{:,.0f}"),
+    "gpu_utilization": ("GPU busy", "{:.0%}"),
+    "sm_utilization": ("SM busy", "{:.0%}"),
+    "nvjpg_utilization": ("NVJPG busy", "{:.0%}"),
+    "joules_per_1000_images": ("J/1,000", "{:.1f}"),
+    "throttled_s": ("throttled, s", "{:.1f}"),
+}
+
+
+def write_page(folder: Path) -> None:
+    """Reads result.json, blocks/ and samples/ of a run; writes report.html."""
+    result: Result = json.loads((folder / "result.json").read_text())
+    blocks = [json.loads(file.read_text()) for file in sorted((folder / "blocks").glob("*_round_*.json"))]
+    measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
+    blocks = [block for block in blocks if block["arm"] in measured]
+    (folder / "report.html").write_text(
+        Template(TEMPLATE.read_text()).substitute(
+            headline=escape(headline(result)),
+            facts=_paragraphs([control_line(result), agreement_line(result), *notes(result)]),
+            charts=_charts(result, blocks, measured),
+            samples=_samples(result, folder / "samples"),
+            figures=_table(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
+            more=_more(result, measured),
+            baseline=escape(result["baseline"]),
+            caveats="".join(f"<li>{escape(caveat)}</li>" for caveat in caveats(result)),
+            provenance=escape(json.dumps(result["provenance"], indent=2, ensure_ascii=False)),
+            work=escape(json.dumps(result["work"] | {"protocol": result["protocol"]}, indent=2, ensure_ascii=False)),
+        )
+    )
+
+
+def _charts(result: Result, blocks: Sequence[Block], measured: Sequence[str]) -> str:
+    makers = [arm for arm in measured if result["work"]["loaders"][arm]["kind"] not in ("SyntheticConfig", "CachedConfig")]
+    others = [arm for arm in makers if arm != result["baseline"] and result["arms"][arm]["ratio"]]
+    figures = []
+    if others:
+        told = "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
+        figures.append(_figure(charts.ratios(result, others), told))
+    if measured:
+        rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
+        drawn = [arm for arm in measured if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)]
+        off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
+        told = "Images per second. A dot is a block, the line their median." + (f" Off the scale: {off}." if off else "")
+        figures.append(_figure(charts.per_block(result, blocks, "images_per_s", "images/s", drawn), told))
+        told = "CPU time of all processes of an arm. A dot is a block."
+        cost = charts.per_block(result, blocks, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
+        figures.append(_figure(cost, told))
+        figures.append(_figure(charts.waits(result, blocks, measured), "How long batches are waited for."))
+    for arm in measured:
+        block = _median_block([block for block in blocks if block["arm"] == arm])
+        if len(block["samples"]) > 2:
+            figures.append(_figure(charts.timeline(result, block), f"{arm}, its median block; shaded: what was measured."))
+    return "".join(figures)
+
+
+def _median_block(blocks: Sequence[Block]) -> Block:
+    return sorted(blocks, key=lambda block: block_figures(block)["images_per_s"])[len(blocks) // 2]
+
+
+def _figure(svg: str, caption: str) -> str:
+    caption = escape(caption)
+    labelled = svg.replace("<svg", f"<svg role=img aria-label='{caption}'", 1)
+    return f"<figure>{labelled}<figcaption>{caption}</figcaption></figure>"
+
+
+def _samples(result: Result, folder: Path) -> str:
+    rows = []
+    for arm in result["arms"]:
+        if same_work(result, arm):
+            images = [_image(folder / f"{arm}_{number}.png", f"{arm}, image {number}") for number in range(SHOWN)]
+            differences = [
+                _image(folder / f"{arm}_{number}_difference.png", f"{arm}, difference {number}")
+                for number in range(SHOWN)
+                if arm != result["agreement"]["reference"]
+            ]
+            rows.append(f"<tr><th>{escape(arm)}<td>{''.join(images)}<td>{''.join(differences) or 'the reference'}")
+    if not rows:
+        return "<p>No two arms follow the plan.</p>"
+    heading = f"<tr><th>arm<th>first images<th>|difference| from {escape(result['agreement']['reference'])} × {AMPLIFIED}"
+    return f"<div class=scroll><table class=samples>{heading}{''.join(rows)}</table></div>"
+
+
+def _image(file: Path, alt: str) -> str:
+    out = io.BytesIO()
+    image = Image.open(file)
+    image.thumbnail((160, 160))
+    image.save(out, "WEBP", quality=90)
+    return f"<img alt='{escape(alt)}' src='data:image/webp;base64,{base64.b64encode(out.getvalue()).decode()}'>"
+
+
+def _more(result: Result, measured: Sequence[str]) -> str:
+    """Only figures that some arm has; the others are listed with the reason under "What this does not show"."""
+    arms = {arm: result["arms"][arm] for arm in measured}
+    shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
+    rows = [
+        [name, *("" if arm[figure] is None else MORE[figure][1].format(arm[figure]) for figure in shown)]
+        for name, arm in arms.items()
+    ]
+    return _table(["arm", *(MORE[figure][0] for figure in shown)], rows)
+
+
+def _table(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(heading)}" for heading in headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}" for cell in row) for row in rows)
+    return f"<div class=scroll><table><tr>{head}{body}</table></div>"
+
+
+def _paragraphs(lines: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)

@@ -1,0 +1,234 @@
+"""diagnose(): somebody's own DataLoader and step, as a subject."""
+
+import inspect
+import itertools
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from rich.console import Console
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.data import DataLoader, IterableDataset
+
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.loader.loader import build_loader
+from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.progress import steps
+from dali_pipes.tools.diagnosis.examine import Diagnosis, Effort, examine
+from dali_pipes.tools.diagnosis.report import print_diagnosis
+from dali_pipes.tools.diagnosis.subject import Feed, Fix
+from dali_pipes.tools.diagnosis.window import Step
+
+_MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
+_OURS = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "decode-contention", "cgroup-throttled", "transfer-bound")
+
+
+def diagnose(
+    loader: DataLoader, step: Step, *, seconds: float = 3.0, rounds: int = 3, cold: bool = True, show: bool = True
+) -> Diagnosis:
+    """Why training waits, for a program that uses PyTorch's DataLoader.
+
+    The loader is run from its start several times, and the step with real batches: do it before training.
+
+    Args:
+        loader: any DataLoader. Of a dataset with `samples`, like torchvision's ImageFolder, the files are known: then cold files
+            are tried as well, and what DALI would gain with a random resized crop of the same size.
+        step: is called with each batch as the loader yields it, and does all that training does with it. On a GPU it copies the
+            batch there; called with one that lies there already, it need not.
+        seconds: of each measurement, at least; three steps are taken in any case.
+        rounds: how often each part is measured.
+        cold: also train on files that are put out of the page cache, where the files are known.
+        show: print the tables to stderr.
+
+    Returns:
+        The verdict with its evidence, and fixes with what they are predicted to gain; docs/diagnose.md explains it.
+
+    Raises:
+        ConfigError: not a DataLoader, or one without batches.
+    """
+    if not isinstance(loader, DataLoader):
+        raise ConfigError(f"{type(loader).__name__} is no torch DataLoader; of our own loaders use scripts/diagnose.py")
+    subject = Attached(loader, step)
+    effort = Effort(rounds, seconds, cold=cold)
+    with steps(effort.steps) as tell:
+        diagnosis = examine(subject, effort, tell if show else lambda text: None)
+    if show:
+        print_diagnosis(diagnosis, subject.workers, Console(stderr=True))
+    return diagnosis
+
+
+class Attached:
+    """A DataLoader and a step."""
+
+    def __init__(self, loader: DataLoader, step: Step):
+        self._loader, self._step = loader, step
+        self.workers = self.burst = max(1, loader.num_workers)
+        self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
+        self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
+        self.data_bytes = sum(path.stat().st_size for path in self.paths)
+        self.decodes_on_gpu = False
+
+    @contextmanager
+    def feed(self) -> Iterator[Feed]:
+        epochs = _Epochs(self._loader)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are worth a try
+            try:
+                yield Feed(iter(epochs), lambda: epochs.at_start, _on_device)
+            finally:
+                epochs.close()
+
+    def step(self) -> Step:
+        return self._step
+
+    def copied(self) -> tuple[int, bool]:
+        tensors = [
+            each for each in tree_flatten(next(iter(self._loader)))[0] if isinstance(each, torch.Tensor) and not each.is_cuda
+        ]
+        return sum(each.nbytes for each in tensors), all(each.is_pinned() for each in tensors)
+
+    def count(self, batch: Any) -> int:
+        return next((len(each) for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor) and each.ndim), 1)
+
+    def joined(self, batches: Sequence[Any]) -> Any:
+        def cat(*parts: Any) -> Any:
+            if not isinstance(parts[0], torch.Tensor):
+                raise TypeError(f"a batch holds a {type(parts[0]).__name__}")
+            return torch.cat(parts)
+
+        return tree_map(cat, batches[0], *batches[1:])
+
+    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
+        return [*self._more_workers(verdict), *self._ours(verdict), *([advice] if advice else [])]
+
+    def _more_workers(self, verdict: str) -> Iterator[Fix]:
+        cores, now = available_cpus(), self._loader.num_workers
+        if verdict not in _MORE_WORKERS:
+            return
+        for workers in sorted({cores, 2 * cores, 4 * cores} if verdict == "fetch-bound" else {max(now + 1, cores)}):
+            if workers > now:
+                changed = Attached(_again(self._loader, num_workers=workers), self._step)
+                yield Fix(f"num_workers={workers}", "more batches are made at the same time", changed)
+
+    def _ours(self, verdict: str) -> Iterator[Fix]:
+        """The same files through DALI. Only its pace is looked at: what it yields is not what the step expects."""
+        if verdict not in _OURS or not self.paths:
+            return
+        images = next(
+            (each for each in tree_flatten(next(iter(self._loader)))[0] if isinstance(each, torch.Tensor) and each.ndim == 4), None
+        )
+        if images is None:
+            return
+        try:
+            manifest = _manifest(self._loader.dataset)
+        except ManifestError:
+            return
+        why = "decodes and crops outside Python"
+        note = f"with RandomResizedCrop({images.shape[-1]}), whatever the dataset's own transform does"
+        yield Fix(
+            "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", why, Ours(manifest, images, self._step), note=note
+        )
+
+
+class Ours(Attached):
+    """The files of an attached dataset, loaded by DALI."""
+
+    def __init__(self, manifest: Manifest, like: torch.Tensor, step: Step):
+        self._manifest, self._like, self._step = manifest, like, step
+        self.workers, self.burst, self.in_flight, self.paths = available_cpus(), 1, 3, []
+        self.data_bytes, self.decodes_on_gpu = 0, torch.cuda.is_available()
+
+    def count(self, batch: Batch) -> int:
+        return len(batch)
+
+    @contextmanager
+    def feed(self) -> Iterator[Feed]:
+        transform = TrainTransform(size=self._like.shape[-1])
+        batch_size = len(self._like)
+        with build_loader(self._manifest, DaliConfig(), transform=transform, batch_size=batch_size, last_batch="pad") as loader:
+            batches = itertools.chain.from_iterable(itertools.repeat(loader))
+            yield Feed(batches, lambda: loader.batches_left == len(loader))
+
+    def step(self) -> Step:
+        return lambda batch: None
+
+
+class _Epochs:
+    """A DataLoader, epoch after epoch."""
+
+    def __init__(self, loader: DataLoader):
+        self._loader = loader
+        self._iterator: Any = None
+        self._taken = 0
+
+    @property
+    def at_start(self) -> bool:
+        """Whether the next batch is the first of an epoch; of an iterable dataset only the very first is known to be."""
+        try:
+            return self._taken % len(self._loader) == 0
+        except TypeError:
+            return self._taken == 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            before = self._taken
+            self._iterator = iter(self._loader)
+            for batch in self._iterator:
+                self._taken += 1
+                yield batch
+            if self._taken == before:
+                raise ConfigError("the DataLoader yields no batch; check its dataset, batch_size and drop_last")
+
+    def close(self) -> None:
+        if hasattr(self._iterator, "_shutdown_workers"):
+            self._iterator._shutdown_workers()
+        self._loader._iterator = None  # persistent workers have ended
+
+
+def _again(loader: DataLoader, **changes: Any) -> DataLoader:
+    """The same DataLoader with other options."""
+    names = set(inspect.signature(DataLoader).parameters) - {"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
+    options = {name: getattr(loader, name) for name in names if hasattr(loader, name)} | changes
+    if options["num_workers"] and options.get("prefetch_factor") is None:
+        options["prefetch_factor"] = 2
+    order: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    if isinstance(loader.dataset, IterableDataset):
+        order = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    elif loader.batch_sampler is None:
+        order = {"batch_size": None, "sampler": loader.sampler}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        return DataLoader(**options, **order)
+
+
+def _samples(dataset: Any) -> list[tuple[str, int]]:
+    """Path and label of each, as torchvision's ImageFolder has them; empty for anything else."""
+    samples = getattr(dataset, "samples", None)
+    if not isinstance(samples, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in samples):
+        return []
+    if not all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in samples):
+        return []
+    return samples if samples and Path(samples[0][0]).is_file() else []
+
+
+def _manifest(dataset: Any) -> Manifest:
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        paths, labels = zip(*((str(Path(path).absolute()), label) for path, label in _samples(dataset)), strict=True)
+        pq.write_table(pa.table({"path": paths, "label": labels}), file.name)
+        return Manifest.from_table(file.name, progress=False)
+
+
+def _on_device(batch: Any) -> Any:
+    if not torch.cuda.is_available():
+        return batch
+    return tree_map(lambda each: each.cuda() if isinstance(each, torch.Tensor) else each, batch)

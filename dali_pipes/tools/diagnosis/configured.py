@@ -1,0 +1,128 @@
+"""What a configuration of scripts/train.py would do, as a subject."""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dali_pipes.backends.base import Batch
+from dali_pipes.backends.config import DaliConfig, DaliNativeConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.data.headers import decoding_problem
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
+from dali_pipes.errors import ConfigError
+from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.memory import DTYPE_BYTES
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.diagnosis.fixes import propose
+from dali_pipes.tools.diagnosis.subject import Feed, Fix
+from dali_pipes.tools.diagnosis.window import Step
+from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.launch import launch
+from dali_pipes.training.memory import check_memory
+from dali_pipes.training.readback import Readback
+from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
+from dali_pipes.training.step import TrainStep
+
+
+class Configured:
+    """The loader and the step of training, of one process.
+
+    Args:
+        manifest: the images; repeated, so that a window does not end with them.
+        files: the file of each of these images, counted once; those in one shard have the same.
+        data_bytes: of the whole data set, which these images may be a part of.
+    """
+
+    def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0):
+        self.config, self.manifest, self.paths, self.data_bytes = config, manifest, files, data_bytes
+        loader = config.loader
+        self.decodes_on_gpu = torch.cuda.is_available() and (
+            isinstance(loader, TorchvisionGpuConfig) or (isinstance(loader, DaliConfig) and loader.device != "cpu")
+        )
+        self.workers, self.burst, self.in_flight = concurrency(config.loader)
+        self._fabric = launch(config.precision)
+
+    @contextmanager
+    def feed(self) -> Iterator[Feed]:
+        config = self.config
+        check_memory(config, self.manifest)
+        with build_loader(
+            self.manifest,
+            config.loader,
+            transform=config.transform,
+            batch_size=config.batch_size * config.accumulate,
+            seed=config.seed,
+            last_batch="pad",
+            on_bad_sample=config.on_bad_sample,
+            max_bad_fraction=config.max_bad_fraction,
+            device=self._fabric.device,
+            batch_transform=build_mixing(config.mixing, len(self.manifest.classes)),
+        ) as loader:
+            yield Feed(_endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
+
+    def step(self) -> Step:
+        config, fabric = self.config, self._fabric
+        torch.manual_seed(config.seed)
+        module = build_network(config.model, len(self.manifest.classes)).to(fabric.device)
+        compiled: Any = torch.compile(module) if config.model.compile else module
+        model, optimizer = fabric.setup(compiled, build_optimizer(config.optimizer, module))
+        train, losses = TrainStep(config, fabric, model, module, optimizer, build_ema(config, module)), Readback(fabric.device)
+        return lambda batch: losses.push(train(batch, 0.0))  # at a rate of 0 nothing is learned, and nothing can diverge
+
+    def copied(self) -> tuple[int, bool]:
+        loader, transform = self.config.loader, self.config.transform
+        if self.decodes_on_gpu:
+            return 0, True
+        raw = isinstance(loader, TorchConfig) and loader.normalize_on != "worker"
+        pixel_bytes = 1 if raw else DTYPE_BYTES[transform.dtype]
+        pinned = loader.pin_memory if isinstance(loader, TorchConfig) else True
+        return self.config.batch_size * self.config.accumulate * 3 * transform.size**2 * pixel_bytes, pinned
+
+    def count(self, batch: Batch) -> int:
+        return len(batch)
+
+    def joined(self, batches: Sequence[Batch]) -> Batch:
+        images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
+        return Batch(images, labels, ids)
+
+    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
+        return propose(self, verdict, advice)
+
+    def changed(self, **options: Any) -> "Configured":
+        return Configured(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
+
+    def _slow(self, batch: Batch) -> list[tuple[str, float]]:
+        """Reads and decodes each image of the batch alone, with Pillow."""
+        reader, timed = Reader(), []
+        for extent in {self.manifest.extent(sample_id) for sample_id in batch.ids.tolist()}:
+            before = time.monotonic()
+            with suppress(OSError):
+                decoding_problem(BytesIO(reader.read(extent).data))
+            timed.append((str(extent), time.monotonic() - before))
+        return timed
+
+
+def concurrency(loader: LoaderConfig) -> tuple[int, int, int]:
+    """Processes or threads that make batches (the training process itself counts as 1), batches that come at once, and ahead."""
+    match loader:
+        case TorchConfig():
+            workers = available_cpus() if loader.num_workers is None else loader.num_workers
+            return max(1, workers), max(1, workers), workers * loader.prefetch_factor
+        case DaliNativeConfig():
+            pass
+        case DaliConfig():
+            return loader.num_threads or available_cpus(), 1, loader.prefetch_queue_depth + 1
+        case TfDataConfig() | TorchvisionGpuConfig():
+            return loader.num_threads or available_cpus(), 1, 3
+    raise ConfigError("this loader is a yardstick, and not for training; use loader=dali, dali_cpu or torch")
+
+
+def _endless(loader: Loader) -> Iterator[Batch]:
+    return itertools.chain.from_iterable(itertools.repeat(loader))

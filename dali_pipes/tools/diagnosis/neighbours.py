@@ -1,0 +1,54 @@
+"""Other programs on the same machine that train as this one does."""
+
+import base64
+import contextlib
+import os
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.measure.protocol import gpu_of
+from dali_pipes.measure.worker_process import FreshProcess, Leader, led
+from dali_pipes.tools.diagnosis.config import DiagnoseConfig
+from dali_pipes.tools.diagnosis.configured import Configured
+
+
+@contextlib.contextmanager
+def neighbours(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
+    """`corun` - 1 of them, running when this is entered, ended when it is left; each on a GPU of its own as far as there are any.
+
+    Args:
+        manifest: a saved one.
+
+    Raises:
+        ArmError: one of them failed.
+    """
+    job: dict[str, Any] = {"config": base64.b64encode(pickle.dumps(config)).decode(), "manifest": manifest}
+    cpus = os.sched_getaffinity(0)
+    with contextlib.ExitStack() as stack:
+        others = [
+            stack.enter_context(FreshProcess(__name__, job, f"program {number + 1}", cpus, gpu_of(number, config.corun)))
+            for number in range(1, config.corun)
+        ]
+        for other in others:
+            other.answer()
+        yield
+        for other in others:
+            if not other.running:
+                other.answer()
+
+
+def _train(leader: Leader) -> None:
+    manifest = Manifest.load(leader.job["manifest"])
+    subject = Configured(pickle.loads(base64.b64decode(leader.job["config"])), manifest, [])
+    step = subject.step()
+    with subject.feed() as feed:
+        step(next(feed.batches))
+        leader.tell({})
+        while not leader.stop.is_set():
+            step(next(feed.batches))
+
+
+if __name__ == "__main__":
+    led(_train)

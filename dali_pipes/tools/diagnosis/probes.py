@@ -1,0 +1,162 @@
+"""The parts of a training program, each run alone, then together.
+
+Ingest, prep and fetch stalls as in Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training (VLDB 2021), section 3.
+"""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from dali_pipes.system.page_cache import evict, resident_share
+from dali_pipes.tools.diagnosis.subject import Feed, Subject
+from dali_pipes.tools.diagnosis.window import Step, Window, watch
+
+RESIDENT = 4  # batches
+LARGER = 4  # times
+COLD_BATCHES = 8  # of fewer, the start would be most of what is measured
+_MAX_WARM_UP_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One of each, shortly after one another.
+
+    Attributes:
+        model: with batches that lie on the device.
+        loader: batches as fast as they come, nothing done with them.
+        shadow: the model with resident batches while the loader makes as many, which nobody uses: what they take from each other.
+        together: training.
+    """
+
+    model: Window
+    loader: Window
+    shadow: Window
+    together: Window
+
+
+class Probes:
+    """Runs the parts of one subject.
+
+    Args:
+        seconds, least: how long each window is, and how many batches it has at least.
+    """
+
+    def __init__(self, subject: Subject, feed: Feed, seconds: float, least: int = 3):
+        self._subject, self._feed, self._seconds, self._least = subject, feed, seconds, least
+        self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
+
+    @cached_property
+    def _resident(self) -> list[Any]:
+        return [self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)]
+
+    @cached_property
+    def _step(self) -> Step:
+        """Taken once before it is watched."""
+        step = self._subject.step()
+        step(self._resident[0])
+        return step
+
+    def one_step(self) -> None:
+        """The model with a resident batch."""
+        self._step(self._resident[0])
+
+    def model(self) -> Window:
+        return self._watch(itertools.cycle(self._resident), self._step)
+
+    def larger(self) -> Window | None:
+        """The model with batches four times as large; None if these cannot be made, or the step does not take them."""
+        try:
+            batch = self._subject.joined(self._resident[:1] * LARGER)
+            self._step(batch)
+            return self._watch(itertools.repeat(batch), self._step)
+        except Exception:  # a user's step may raise anything at a batch of another size, or be out of memory
+            return None
+
+    def loader(self) -> Window:
+        self._warm_up(_nothing)
+        batches, longest = self._feed.batches, 0.0
+
+        def remembering() -> Iterator[Any]:
+            nonlocal longest
+            while True:
+                first, before = self._feed.starts_epoch(), time.monotonic()
+                batch = next(batches)
+                if not first and time.monotonic() - before > longest:
+                    longest, self.slowest = time.monotonic() - before, batch
+                yield batch
+
+        return self._watch(remembering(), _nothing, self._feed.starts_epoch)
+
+    def together(self) -> Window:
+        self._warm_up(self._step)
+        return self._watch(self._feed.batches, self._step, self._feed.starts_epoch)
+
+    def shadow(self) -> Window:
+        with _drained(self._feed.batches) as take:
+
+            def step(batch: Any) -> None:
+                take()
+                self._step(batch)
+
+            return self._watch(itertools.cycle(self._resident), step)
+
+    def cold(self) -> tuple[Window, float | None] | None:
+        """Training on files that are not in the page cache, and the share of them that still was; None of unknown or too few.
+
+        The loader has started, what it had read ahead is used up, and no file is counted twice.
+        """
+        subject, paths = self._subject, self._subject.paths
+        if len(paths) < COLD_BATCHES * subject.count(self._resident[0]):
+            return None
+        with subject.feed() as feed:
+            next(feed.batches)
+            evict(paths)
+            resident = resident_share(paths)
+            for _ in range(min(subject.in_flight, len(paths) // (4 * subject.count(self._resident[0])))):
+                next(feed.batches)
+            return watch(feed.batches, self._step, subject.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2), resident
+
+    def _warm_up(self, step: Step) -> None:
+        """Uses up what was made while nobody looked."""
+        begin = time.monotonic()
+        for _ in range(self._subject.in_flight):
+            step(next(self._feed.batches))
+            if time.monotonic() - begin > _MAX_WARM_UP_S:
+                return
+
+    def _watch(self, batches: Iterator[Any], step: Step, starts_epoch: Callable[[], bool] = lambda: False) -> Window:
+        return watch(batches, step, self._subject.count, self._seconds, self._least, starts_epoch)
+
+
+def _nothing(batch: Any) -> None:
+    """A loader's batch is ready when it is there."""
+
+
+@contextlib.contextmanager
+def _drained(batches: Iterator[Any]) -> Iterator[Callable[[], None]]:
+    """Takes a batch each time that it is told to, in a thread, and drops it; told while it is busy, it takes one afterwards."""
+    wanted, done = threading.Semaphore(0), threading.Event()
+
+    def drain() -> None:
+        if torch.cuda.is_available():
+            torch.cuda.set_device(device)  # a thread begins with the first one
+        while wanted.acquire() and not done.is_set():
+            next(batches)
+
+    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    with ThreadPoolExecutor(1) as pool:
+        draining = pool.submit(drain)
+        try:
+            yield wanted.release
+        finally:
+            done.set()
+            wanted.release()
+        draining.result()

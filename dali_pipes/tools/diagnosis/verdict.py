@@ -1,0 +1,205 @@
+"""From figures to a verdict: a closed list of causes, each with the rule that names it."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dali_pipes.tools.diagnosis.probes import Round
+from dali_pipes.tools.diagnosis.window import Window
+
+WAITING = 0.1  # share of the time inside next(), from which on the loader is what training waits for
+SATURATED = 0.9  # share of our cores that is busy
+CONTENTION = 0.85  # the model beside the loader, of its pace alone
+IDLE_WORKERS = 0.5  # cores that the loader uses, of those that its workers could use
+STRAGGLING = 0.3  # share of the loader's time beyond three times its usual pace
+BLOCKED = 0.4  # share of the step in which its thread neither computes nor stands in line
+LAUNCHING = 1.5  # how much faster images pass in batches four times as large
+DEVICE_IDLE = 0.8  # share of the step in which the GPU works
+TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
+THROTTLED = 0.1
+STALLED = 0.1
+COLD = 0.8  # cold pace, of the warm one
+OTHERS = 0.25  # share of our cores that other programs keep busy, from which on the step's own costs cannot be told
+
+VERDICTS = {
+    "model-bound": "the model sets the pace; a faster loader would change nothing",
+    "fetch-bound": "training waits for files: the loader's workers wait for their data more than they compute",
+    "prep-bound (too few workers)": "training waits for the loader, whose workers are all busy while cores are idle",
+    "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
+    "cgroup-throttled": "a CPU quota keeps this program from running",
+    "transfer-bound": "training waits for batches on their way to the GPU",
+    "sync-bound": "the training step waits for something while neither CPU nor GPU works",
+    "launch-bound": "the training step costs nearly as much for a few images as for many",
+    "decode-contention": "loader and model want the same cores or the same GPU, and the model is the slower for it",
+    "straggler": "training waits for a few batches that take much longer than the rest",
+    "memory-bound": "the machine or the GPU is short of memory, and spends its time finding some",
+    "inconclusive": "the figures scatter too much, or point in different directions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What is measured once, and on a GPU alone where None stands otherwise.
+
+    Attributes:
+        larger_gain: images/s in batches four times as large, over those in the usual ones.
+        cold_rate: images/s from files that are not in the page cache.
+        data_fits: whether the page cache has room for all images.
+        device_busy: share of the step in which the GPU works.
+        syncs: how often a step waits for the GPU.
+        transfer_share: of a step of training, what copying its batch from the CPU would take.
+        decodes_on_gpu: whether the loader does, so that its threads on the CPU stand still while it works.
+    """
+
+    larger_gain: float | None = None
+    cold_rate: float | None = None
+    data_fits: bool = True
+    device_busy: float | None = None
+    syncs: int | None = None
+    transfer_share: float | None = None
+    decodes_on_gpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the rules look at: rates in images/s, the rest shares from 0 to 1."""
+
+    model: float
+    loader: float
+    shadow: float
+    together: float
+    wait_share: float
+    overlap: float
+    contention: float
+    loader_cores: float
+    busy: float
+    others: float
+    blocked: float | None
+    straggling: float
+    throttled: float
+    model_throttled: float
+    memory_stall: float
+    alloc_retries: int
+
+    @property
+    def prep_stall(self) -> float:
+        """What the loader takes from the model's own pace, with files in memory."""
+        return max(0.0, 1 - self.together / self.model)
+
+    @property
+    def waiting(self) -> bool:
+        return self.wait_share >= WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One of `VERDICTS`.
+
+    Attributes:
+        confidence: "high": every round says so; "medium": most do; "low": for "inconclusive", which is said of all others.
+        rounds: what each round said.
+    """
+
+    name: str
+    confidence: str
+    rounds: list[str]
+
+
+def judge(rounds: Sequence[Round], extra: Extra, workers: int, burst: int) -> Verdict:
+    """The verdict of all rounds together, if most of them say the same when asked alone."""
+    each = [cause(figures([one], burst), extra, workers) for one in rounds]
+    name, agreeing = Counter(each).most_common(1)[0]
+    if name != cause(figures(rounds, burst), extra, workers) or agreeing * 2 <= len(each):
+        return Verdict("inconclusive", "low", each)
+    return Verdict(name, "high" if agreeing == len(each) and len(each) > 1 else "medium", each)
+
+
+def cause(found: Figures, extra: Extra, workers: int) -> str:
+    """The first rule that holds. What starves everything comes first, then what the loader is short of, then the model."""
+    too_large = not extra.data_fits and extra.cold_rate is not None and extra.cold_rate < COLD * found.together
+    if found.throttled >= THROTTLED:
+        return "cgroup-throttled"
+    if (found.memory_stall >= STALLED or found.alloc_retries) and found.together < CONTENTION * found.model:
+        return "memory-bound"
+    if too_large:
+        return "fetch-bound"
+    if not found.waiting:
+        return _of_the_step(found, extra)
+    if extra.transfer_share is not None and extra.transfer_share >= TRANSFER:
+        return "transfer-bound"
+    if found.straggling >= STRAGGLING:
+        return "straggler"
+    if found.busy >= SATURATED:
+        return "prep-bound (CPU saturated)"
+    if found.loader_cores < IDLE_WORKERS * min(workers, _cores()):
+        return "decode-contention" if extra.decodes_on_gpu else "fetch-bound"
+    return "prep-bound (too few workers)"
+
+
+def _of_the_step(found: Figures, extra: Extra) -> str:
+    """Not waiting for batches. A step that is slower with new batches than with resident ones has to copy them."""
+    unexplained = found.together < CONTENTION * min(found.model, found.shadow)
+    if unexplained:
+        return "transfer-bound" if (extra.transfer_share or 0.0) >= TRANSFER else "inconclusive"
+    if extra.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
+        if extra.device_busy < DEVICE_IDLE:
+            return "sync-bound" if extra.syncs else "launch-bound"
+    elif found.blocked is not None and found.blocked >= BLOCKED:
+        return "sync-bound"
+    elif extra.larger_gain is not None and extra.larger_gain >= LAUNCHING:
+        return "launch-bound" if found.others < OTHERS * _cores() else "inconclusive"
+    return "decode-contention" if found.contention >= 1 - CONTENTION else "model-bound"
+
+
+def figures(rounds: Sequence[Round], burst: int) -> Figures:
+    """Medians over the rounds."""
+
+    def of(read: object, *windows: str) -> float:
+        return median(read(getattr(one, window)) for one in rounds for window in windows)  # type: ignore[operator]
+
+    model, loader, shadow, together = (
+        of(lambda window: window.rate, window) for window in ("model", "loader", "shadow", "together")
+    )
+    blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
+    return Figures(
+        model=model,
+        loader=loader,
+        shadow=shadow,
+        together=together,
+        wait_share=of(lambda window: window.wait_share, "together"),
+        overlap=together / min(model, loader),
+        contention=1 - min(1.0, shadow / model),
+        loader_cores=of(lambda window: window.cpu_s / window.seconds, "loader"),
+        busy=of(lambda window: window.busy, "together"),
+        others=of(lambda window: max(0.0, window.busy * _cores() - window.cpu_s / window.seconds), "together"),
+        blocked=max(0.0, median(blocked)) if blocked else None,
+        straggling=of(lambda window: straggling(window, burst), "loader", "together"),
+        throttled=of(_throttled, "together"),
+        model_throttled=of(_throttled, "model"),
+        memory_stall=of(lambda window: window.memory_stall or 0.0, "together"),
+        alloc_retries=sum(one.together.alloc_retries for one in rounds),
+    )
+
+
+def straggling(window: Window, burst: int) -> float:
+    """Share of the time that lies beyond three times the usual pace.
+
+    Worker processes deliver in bursts of one batch each, so the pace is that of whole bursts.
+    """
+    waits = [wait for wait in window.waits_s if wait is not None]
+    bursts = [sum(waits[start : start + burst]) for start in range(0, len(waits) - burst + 1, burst)]
+    if len(bursts) < 3:
+        return 0.0
+    usual = median(bursts)
+    return sum(burst - usual for burst in bursts if burst > 3 * usual) / window.seconds
+
+
+def _throttled(window: Window) -> float:
+    """A share of the time of all cores, since each of them is kept from running by itself."""
+    return (window.throttled_s or 0.0) / window.seconds / _cores()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,89 @@
+"""DALI and, through it, the hardware JPEG engines, tried on a JPEG. Runs in a child process: what is broken here may crash."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from nvidia.dali import Pipeline, __version__, fn, pipeline_def, types
+from nvidia.dali.data_node import DataNode
+
+from dali_pipes.system.nvml import Gpu
+from dali_pipes.tools.doctor.finding import Finding, ok, warning
+from dali_pipes.tools.doctor.gpu import uuid
+from dali_pipes.tools.doctor.pixels import difference, judge, make_jpeg
+
+BATCH = 64
+SECONDS = 1.2  # of decoding, to see whether the JPEG engines are used
+_STIR = 0.01  # utilization above this is no noise
+
+
+def dali_on_cpu() -> Finding:
+    """A pipeline built and run; pixels against Pillow's."""
+    encoded, expected = make_jpeg()
+    (images,) = _pipeline(encoded, 1, None).run()
+    return judge(f"DALI {__version__}, a CPU pipeline ran", difference(np.asarray(images[0]), expected))
+
+
+def jpeg_engines() -> Finding:
+    """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1; nothing else proves them."""
+    gpu, encoded = Gpu(uuid()), make_jpeg()[0]
+    idle = highest_use(gpu, lambda: time.sleep(0.05), SECONDS / 4)
+    if idle is None:
+        reason = gpu.missing.get("nvjpg_utilization", "NVML gives no reason")
+        return warning(
+            f"unknown: their use cannot be read ({reason})", "compare loader.hw_decoder_load=0 and 1 with scripts/benchmark.py"
+        )
+    if idle > _STIR:
+        return warning(f"unknown: another process keeps them {idle:.0%} busy", "ask again when it has ended")
+    for fancy in (True, False):
+        pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
+        busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0
+        if busy > _STIR:
+            break
+    if busy <= _STIR:
+        return warning(f"not used: their counter stayed at {busy:.0%} while DALI decoded baseline JPEGs", _why_not())
+    if not fancy:
+        return warning(
+            f"used up to {busy:.0%}, but only without jpeg_fancy_upsampling",
+            "loader.jpeg_fancy_upsampling=false takes them, with other pixels; else loader.hw_decoder_load=0",
+        )
+    return ok(f"used up to {busy:.0%} while DALI decoded baseline JPEGs")
+
+
+def highest_use(gpu: Gpu, work: Callable[[], Any], seconds: float) -> float | None:
+    """The highest utilization of the JPEG engines, 0 to 1, while `work` is done over and over; None if it cannot be read."""
+    start = look = time.monotonic()
+    seen = []
+    while look - start < seconds:
+        while time.monotonic() - look < 0.1:
+            work()
+        look = time.monotonic()
+        seen.append(gpu.sample()["nvjpg_utilization"])
+    return max((use for use in seen if use is not None), default=None)
+
+
+def _why_not() -> str:
+    capabilities = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    without = "DALI then decodes on the multiprocessors: loader.hw_decoder_load=0"
+    if capabilities is None:
+        return f"this GPU has none, or a container was started without NVIDIA_DRIVER_CAPABILITIES=compute,utility,video. {without}"
+    if {"video", "all"} & set(capabilities.split(",")):
+        return f"this GPU has none. {without}"
+    return f"NVIDIA_DRIVER_CAPABILITIES is {capabilities!r}; start the container with compute,utility,video. {without}"
+
+
+def _pipeline(encoded: bytes, batch_size: int, device_id: int | None, **tuned: Any) -> Pipeline:
+    """A built pipeline that decodes the same JPEG again and again; on the CPU without a device."""
+    options = {"device": "cpu"} if device_id is None else {"device": "mixed", "jpeg_fancy_upsampling": True} | tuned
+    pipeline = _decoding(encoded, options, batch_size=batch_size, num_threads=2, device_id=device_id)
+    pipeline.build()
+    return pipeline
+
+
+@pipeline_def
+def _decoding(encoded: bytes, options: dict[str, Any]) -> DataNode:
+    batch = [np.frombuffer(encoded, np.uint8)] * Pipeline.current().max_batch_size
+    source = fn.external_source(source=lambda: batch, dtype=types.DALIDataType.UINT8, ndim=1)
+    return fn.decoders.image(source, output_type=types.DALIImageType.RGB, **options)

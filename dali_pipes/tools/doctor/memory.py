@@ -1,0 +1,18 @@
+"""Memory that the host and the cgroup leave."""
+
+import psutil
+
+from dali_pipes.system.memory import memory_left
+from dali_pipes.tools.doctor.finding import Finding, ok, warning
+from dali_pipes.tools.doctor.units import size
+
+TIGHT = 4 * 2**30
+
+
+def memory() -> Finding:
+    """What is left, against what a process with CUDA, DALI and workers takes."""
+    total, left = psutil.virtual_memory().total, memory_left()
+    told = f"{size(left)} left, of {size(total)} on this machine"
+    if left >= TIGHT:
+        return ok(told)
+    return warning(told, f"less than {size(TIGHT)}: fewer workers and smaller batches, or raise the container's memory limit")

@@ -1,0 +1,32 @@
+"""nvImageCodec, tried on a JPEG. Runs in a child process: what is broken here may crash."""
+
+import numpy as np
+import torch
+from nvidia import nvimgcodec
+
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.decoding import choose
+from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.tools.doctor.finding import Finding, failed, ok
+from dali_pipes.tools.doctor.pixels import difference, judge, make_jpeg
+from dali_pipes.tools.doctor.software import SETUP
+
+
+def nvimagecodec() -> Finding:
+    """A header read; with a GPU, an image decoded. Which version it is, and what decode=auto makes of that."""
+    encoded, expected = make_jpeg()
+    told = f"nvImageCodec {nvimgcodec.__version__}"
+    stream = nvimgcodec.CodeStream(encoded)
+    if (stream.height, stream.width) != expected.shape[:2]:
+        return failed(f"{told} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
+    if not torch.cuda.is_available():
+        return ok(f"{told} reads headers; it decodes on a GPU only; {_auto()}")
+    image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
+    if image is None:
+        return failed(f"{told} cannot decode a JPEG", SETUP)
+    return judge(f"{told} decoded a JPEG on the GPU; {_auto()}", difference(np.asarray(image.cpu()), expected))
+
+
+def _auto() -> str:
+    """What loader.decode=auto comes to on a GPU."""
+    return f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"

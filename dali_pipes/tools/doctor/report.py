@@ -1,0 +1,68 @@
+"""The findings, for people and for programs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dali_pipes.tools.doctor.finding import FAILED, OK, WARNING, Finding
+
+SCHEMA = 1
+_STYLES = {OK: "green", WARNING: "yellow", FAILED: "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A finding, and which check it is of."""
+
+    group: str
+    check: str
+    finding: Finding
+
+
+def can_train_on_gpu(lines: Sequence[Line]) -> bool:
+    return all(line.finding.status != FAILED for line in lines)
+
+
+def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
+    """What is printed on stdout; docs/doctor.md has the keys."""
+    findings = [
+        {
+            "group": line.group,
+            "check": line.check,
+            "status": line.finding.status,
+            "found": line.finding.found,
+            "remedy": line.finding.remedy,
+        }
+        for line in lines
+    ]
+    return {"schema": SCHEMA, "can_train_on_gpu": can_train_on_gpu(lines), "findings": findings, "versions": versions}
+
+
+def print_lines(lines: Sequence[Line], console: Console) -> None:
+    """A block for each group, then one sentence."""
+    width = max(len(line.check) for line in lines)
+    for group, members in groupby(lines, lambda line: line.group):
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(width=len(WARNING))
+        table.add_column(width=width, no_wrap=True)
+        table.add_column(overflow="fold")
+        for line in members:
+            style = _STYLES[line.finding.status]
+            remedy = f"\n→ {line.finding.remedy}" if line.finding.remedy else ""
+            table.add_row(Text(line.finding.status, style), Text(line.check), Text.assemble(line.finding.found, (remedy, style)))
+        console.print(Text(group, "bold"), table, "", sep="\n")
+    console.print(Text(closing_sentence(lines)), soft_wrap=True)
+
+
+def closing_sentence(lines: Sequence[Line]) -> str:
+    wrong, doubts = ([line for line in lines if line.finding.status == status] for status in (FAILED, WARNING))
+    warnings = f"{len(doubts)} warning{'' if len(doubts) == 1 else 's'}" if doubts else "no warnings"
+    if wrong:
+        names = ", ".join(f"{line.check} ({line.group})" for line in wrong)
+        return f"Training on a GPU cannot work here; failed: {names}; {warnings}."
+    return f"Training on a GPU can work here; {warnings}."

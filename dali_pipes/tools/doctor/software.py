@@ -1,0 +1,60 @@
+"""The versions that are installed, and whether they can live in one process."""
+
+import platform
+import re
+import sys
+from importlib.metadata import distributions
+
+import torch
+
+from dali_pipes.tools.doctor.finding import Finding, failed, ok, warning
+
+TESTED = ((3, 11), (3, 13))  # the oldest and the newest Python
+SETUP = "bash scripts/setup.sh installs versions that fit"
+_RELEVANT = re.compile(r"dali_pipes|torch|torchvision|numpy|pillow|nvidia-(dali|nvimgcodec|nvjpeg|ml-py)\S*|cupy\S*|cuda-toolkit")
+_CUDA_IN_NAME = re.compile(r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?")
+
+
+def python_version() -> Finding:
+    found, (oldest, newest) = sys.version_info[:2], TESTED
+    told = f"Python {platform.python_version()}"
+    between = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+    if found < oldest:
+        return failed(f"{told}; the package needs {between}", f"install Python {newest[0]}.{newest[1]}, then {SETUP}")
+    if found > newest:
+        return warning(f"{told}; tested are {between}", "if a wheel is missing or a test fails, take one of those")
+    return ok(told)
+
+
+def pytorch() -> Finding:
+    told = f"PyTorch {torch.__version__}"
+    if torch.version.cuda is None:
+        return failed(f"{told}, a build without CUDA", f"install a build with CUDA; {SETUP}")
+    return ok(f"{told}, built for CUDA {torch.version.cuda}")
+
+
+def one_cuda() -> Finding:
+    """DALI, nvImageCodec, CuPy and PyTorch load CUDA libraries into one process: their major versions must agree."""
+    majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
+    if torch.version.cuda:
+        majors["torch"] = int(torch.version.cuda.split(".")[0])
+    told = ", ".join(f"{name} {major}" for name, major in sorted(majors.items()))
+    if len(set(majors.values())) > 1:
+        return failed(f"several CUDA majors in one process: {told}", f"install builds for one of them; {SETUP}")
+    return ok(f"CUDA {next(iter(majors.values()))}: {', '.join(sorted(majors))}" if majors else "no CUDA build is installed")
+
+
+def cuda_major(distribution: str) -> int | None:
+    """12 of nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None where the name holds none."""
+    match = _CUDA_IN_NAME.fullmatch(distribution)
+    if not match:
+        return None
+    number = int(match[1])
+    return number // 10 if number >= 100 else number
+
+
+def installed() -> dict[str, str]:
+    """Versions of Python and of what image loading and training on a GPU depend on, by distribution."""
+    names = {(each.metadata["Name"] or "").lower(): each.version for each in distributions()}
+    relevant = {name: version for name, version in sorted(names.items()) if _RELEVANT.fullmatch(name)}
+    return {"python": platform.python_version(), **relevant}

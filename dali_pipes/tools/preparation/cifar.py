@@ -1,0 +1,149 @@
+"""CIFAR-10 and CIFAR-100 from their binary versions to a folder of PNGs. No pickle is read: a pickle can run any code.
+
+The format is that of https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a coarse and a fine one),
+then 32 × 32 red, green and blue values, one color after the other.
+"""
+
+import io
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dali_pipes.errors import PreparationError
+from dali_pipes.system.progress import track
+from dali_pipes.tools.preparation.archive import digest, first_name, read_members
+from dali_pipes.tools.preparation.names import class_folders
+from dali_pipes.tools.preparation.record import Record
+from dali_pipes.tools.preparation.workers import in_order
+
+_PIXELS = 3 * 32 * 32
+_NAMES_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things are in an archive.
+
+    Attributes:
+        sha256: of the official archive.
+        folder: that all files in it lie in.
+        names: file of the class names, one a line.
+        files: of each split.
+        records: that a file holds at most.
+        label_bytes: of each record; the last one is the label.
+    """
+
+    sha256: str
+    folder: str
+    names: str
+    files: dict[str, list[str]]
+    records: int
+    label_bytes: int
+
+
+LAYOUTS = {  # SHA-256: github.com/tensorflow/datasets, tensorflow_datasets/url_checksums/cifar10.txt and cifar100.txt
+    "cifar10": Layout(
+        sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        folder="cifar-10-batches-bin",
+        names="batches.meta.txt",
+        files={"train": [f"data_batch_{number}.bin" for number in range(1, 6)], "val": ["test_batch.bin"]},
+        records=10_000,
+        label_bytes=1,
+    ),
+    "cifar100": Layout(
+        sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        folder="cifar-100-binary",
+        names="fine_label_names.txt",
+        files={"train": ["train.bin"], "val": ["test.bin"]},
+        records=50_000,
+        label_bytes=2,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """labels: (N,) uint8; pixels: (N, 32, 32, 3) uint8."""
+
+    labels: NDArray[np.uint8]
+    pixels: NDArray[np.uint8]
+
+
+def check_archive(archive: Path, source: str, expected: str | None) -> str:
+    """Its SHA-256, once that is the official or the expected one.
+
+    Raises:
+        PreparationError: it is not, or there is no such file.
+    """
+    wanted, found = (expected or LAYOUTS[source].sha256).lower(), digest(archive)
+    if found == wanted:
+        return found
+    name = LAYOUTS[source].folder.removesuffix("-batches-bin").removesuffix("-binary")
+    first = first_name(archive)
+    if "-batches-py" in first or "-python" in first:
+        raise PreparationError(
+            f"{archive} is the Python version, made of pickles, which can run any code when they are read; "
+            f"give the binary version, {name}-binary.tar.gz"
+        )
+    whose = "that was asked for" if expected else f"of the official {name}-binary.tar.gz"
+    raise PreparationError(f"{archive}: its SHA-256 is {found}, and not {wanted}, the one {whose}; download it again")
+
+
+def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split]]:
+    """Class names, and the images of "train" and "val".
+
+    Raises:
+        PreparationError: a file is missing, or is not what the format says.
+    """
+    layout = LAYOUTS[source]
+    record = layout.label_bytes + _PIXELS
+    largest = {f"{layout.folder}/{file}": layout.records * record for files in layout.files.values() for file in files}
+    members = read_members(archive, largest | {f"{layout.folder}/{layout.names}": _NAMES_BYTES})
+    classes = members[f"{layout.folder}/{layout.names}"].decode("ascii", "replace").split()
+    splits = {}
+    for split, files in layout.files.items():
+        contents = []
+        for file in files:
+            content = members[f"{layout.folder}/{file}"]
+            if not content or len(content) % record:
+                raise PreparationError(f"{archive}: {file} has {len(content):,} bytes, and records of {record:,} do not fill that")
+            contents.append(content)
+        images = splits[split] = _split(b"".join(contents), layout)
+        if images.labels.max() >= len(classes):
+            raise PreparationError(f"{archive}: {split} has label {images.labels.max()}, and there are {len(classes)} classes")
+    return classes, splits
+
+
+def _split(content: bytes, layout: Layout) -> Split:
+    records = np.frombuffer(content, np.uint8).reshape(-1, layout.label_bytes + _PIXELS)
+    planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
+    return Split(records[:, layout.label_bytes - 1], planes.transpose(0, 2, 3, 1))
+
+
+def write_pngs(record: Record, split: str, classes: list[str], images: Split) -> tuple[int, int]:
+    """CLASS/NUMBER.png, the number being the image's place in the archive. A file that is there already is kept.
+
+    Returns:
+        How many images there are, and how many of them were kept.
+    """
+    folders = [record.out / split / name for name in class_folders(classes)]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    count = len(images.labels)
+    written = in_order(partial(_write, record, folders, images), range(count), chunk=256)
+    return count, sum(track(written, f"writing {split}", count))
+
+
+def _write(record: Record, folders: list[Path], images: Split, number: int) -> bool:
+    """Whether it was there already."""
+    file = folders[images.labels[number]] / f"{number:05d}.png"
+    if file.exists() and file.stat().st_size:
+        return True
+    buffer = io.BytesIO()
+    Image.fromarray(images.pixels[number]).save(buffer, "PNG")
+    record.write(file, buffer.getvalue())
+    return False

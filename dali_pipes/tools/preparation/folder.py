@@ -1,0 +1,83 @@
+"""Images to a folder of JPEGs with a subfolder for each class, in the same order."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import PreparationError
+from dali_pipes.system.progress import track
+from dali_pipes.tools.preparation.encode import Encoding, LeftOutError, encode
+from dali_pipes.tools.preparation.names import class_folders, output_names
+from dali_pipes.tools.preparation.outcome import Outcome
+from dali_pipes.tools.preparation.record import Record
+from dali_pipes.tools.preparation.workers import in_order
+
+
+class _Written(NamedTuple):
+    """size: bytes after, 0 if it was left out; why: only then."""
+
+    size: int
+    same_pixels: bool = False
+    kept: bool = False
+    why: str = ""
+
+
+def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding) -> tuple[Outcome, list[int]]:
+    """Writes all images of the source below `record.out`/`split`; files that are there already are kept.
+
+    Returns:
+        The outcome, and the source's id of each image that was written.
+
+    Raises:
+        ConfigError: folders cannot keep the source's order.
+    """
+    out, names = record.out / split, output_names(source)
+    for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
+    done = in_order(partial(_write, record, out, source, names, encoding), range(len(source)))
+    for sample_id, written in enumerate(track(done, f"preparing {split}", len(source))):
+        if written.why:
+            outcome.left_out.append((os.path.relpath(source.name(sample_id), source.root), written.why))
+            continue
+        ids.append(sample_id)
+        outcome.images += 1
+        outcome.same_pixels += written.same_pixels
+        outcome.kept += written.kept
+        outcome.bytes_after += written.size
+    outcome.bytes_before = int(source.bytes_each[ids].sum())
+    return outcome, ids
+
+
+def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
+    """Whether a scan of what was written numbers the images as they were numbered.
+
+    Raises:
+        PreparationError: something else lies between them.
+    """
+    names = output_names(source)
+    found = [os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))]
+    for name, expected in zip([*found, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False):
+        if name != expected:
+            stray = name or expected
+            raise PreparationError(
+                f"{os.path.join(written.root, stray)} is not what this run left there; remove it and start again"
+            )
+    if len(found) != len(ids) or list(written.labels) != list(source.labels[ids]) or written.problems:
+        raise PreparationError(f"{written.root} holds other images than this run left there; choose another folder")
+
+
+def _write(record: Record, out: Path, source: Manifest, names: list[str], encoding: Encoding, sample_id: int) -> _Written:
+    file = out / names[sample_id]
+    size = file.stat().st_size if file.exists() else 0
+    if size:
+        return _Written(size, kept=True)
+    height, width = source.sizes[sample_id].tolist()
+    try:
+        encoded = encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
+    except LeftOutError as error:
+        return _Written(0, why=str(error))
+    record.write(file, encoded.content)
+    return _Written(len(encoded.content), same_pixels=encoded.same_pixels)

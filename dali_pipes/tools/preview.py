@@ -1,0 +1,86 @@
+"""What a loader yields, for people to look at."""
+
+import hashlib
+import itertools
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from rich.console import Console
+
+from dali_pipes.backends.base import Batch
+from dali_pipes.data.config import DataConfig
+from dali_pipes.data.images import open_images
+from dali_pipes.errors import at_least, one_of
+from dali_pipes.loader.loader import build_loader
+from dali_pipes.measure.agreement import to_steps
+from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.progress import track
+
+SHOWN, COLUMNS, GAP = 24, 6, 4
+
+
+@dataclass(kw_only=True, slots=True)
+class PreviewConfig:
+    """scripts/preview.py: batches of one loader, to see what it yields.
+
+    Attributes:
+        split: "train" or "val".
+        batch_size: images per batch.
+        seed: of the order of the samples and everything drawn.
+        batches: how many; None: a whole epoch.
+        out: folder for the picture of the first images.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    transform: Any = None
+    loader: Any = None
+    split: str = "train"
+    batch_size: int = 64
+    seed: int = 0
+    batches: int | None = None
+    out: str = "runs/preview"
+
+    def __post_init__(self) -> None:
+        one_of("split", self.split, ("train", "val"))
+        at_least("batch_size", self.batch_size, 1)
+        at_least("batches", self.batches, 1)
+
+
+def preview(config: PreviewConfig) -> None:
+    """Loads some batches, prints what they are, and saves a picture of the first images.
+
+    The digest is a hash of the sample ids in order: it is the same for every loader that carries out the same plan.
+    """
+    console = Console(soft_wrap=True)
+    Path(config.out).mkdir(parents=True, exist_ok=True)
+    manifest = open_images(config.data, config.split)
+    with build_loader(
+        manifest, config.loader, transform=config.transform, batch_size=config.batch_size, seed=config.seed, last_batch="partial"
+    ) as loader:
+        total = min(config.batches or len(loader), len(loader))
+        digest, images, start = hashlib.sha256(), 0, time.perf_counter()
+        for number, batch in enumerate(track(itertools.islice(loader, total), "loading", total)):
+            if number == 0:
+                console.print(f"first batch: {batch}", highlight=False)
+                picture = _save(batch, config.transform, Path(config.out))
+            digest.update(batch.ids.cpu().numpy().tobytes())
+            images += len(batch)
+        seconds = time.perf_counter() - start
+    console.print(f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} images/s with start-up")
+    console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
+    console.print(f"picture: {picture}", markup=False)
+
+
+def _save(batch: Batch, transform: Transform, folder: Path) -> Path:
+    pixels = to_steps(batch.images[:SHOWN].cpu(), transform).round().clamp(0, 255).to(torch.uint8)
+    size, rows = pixels.shape[-1], -(-len(pixels) // COLUMNS)
+    picture = Image.new("RGB", (COLUMNS * (size + GAP) - GAP, rows * (size + GAP) - GAP), "white")
+    for at, image in enumerate(pixels.permute(0, 2, 3, 1).contiguous().numpy()):
+        picture.paste(Image.fromarray(image), (at % COLUMNS * (size + GAP), at // COLUMNS * (size + GAP)))
+    file = folder / "batch.png"
+    picture.save(file)
+    return file

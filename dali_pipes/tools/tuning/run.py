@@ -1,0 +1,96 @@
+"""Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST` reads."""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dali_pipes.measure.arms import on_cpu_for_want_of_gpu
+from dali_pipes.measure.wording import control_line
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.tuning.bench import Bench
+from dali_pipes.tools.tuning.compare import compare
+from dali_pipes.tools.tuning.config import TuneConfig
+from dali_pipes.tools.tuning.limits import limits
+from dali_pipes.tools.tuning.race import Race
+from dali_pipes.tools.tuning.report import print_tries, tries
+from dali_pipes.tools.tuning.search import search
+from dali_pipes.tools.tuning.settings import Setting, choices, settings
+from dali_pipes.tools.tuning.tuned_file import command, tuned_file, write
+from dali_pipes.tools.tuning.verdict import verdict, winner_of
+
+SCHEMA = 1
+
+console = Console(stderr=True)
+
+
+def tune(config: TuneConfig) -> None:
+    """Searches, compares and writes. The tries go to stderr, the result as one line of JSON to stdout, all into a new folder.
+
+    Raises:
+        ConfigError: there is nothing to search, or nothing that can be kept.
+        ArmError: the default fails, or the winner delivers other pixels. Whatever is raised, an earlier file is left as it was.
+    """
+    cores = config.cpus or available_cpus()
+    default, others = settings(config, cores)
+    file = tuned_file(config.into, config.host)
+    bench = Bench(config)
+    if on_cpu_for_want_of_gpu({"default": config.loader}):
+        _tell("No GPU here: DALI on its CPU backend.")
+    race = Race(default, others, config.seed)
+    try:
+        search(config, bench.run, race, _tell)
+    finally:
+        print_tries(tries(race), console)
+    winner = winner_of(race)
+    compared = _compared(config, bench, race, winner)
+    kept, told = verdict(config, race, winner, compared)
+    result = {
+        "schema": SCHEMA,
+        "told": told,
+        "file": str(file),
+        "kept": "default" if kept == default else "tuned",
+        "setting": _plain(kept),
+        "default": _plain(default),
+        "tries": tries(race),
+        "comparison": compared,
+        "values": choices(config, cores) | {"batch_size": sorted({config.batch_size, *config.batch_sizes})},
+        "limits": limits(config),
+        **bench.facts(),
+    }
+    (bench.folder / "result.json").write_text(json.dumps(result, indent=1))
+    _write(config, file, kept, default, result)
+    if compared and not compared["failed"]:
+        _tell(control_line({"control": compared["control"], "baseline": "the default"}))
+    _tell(f"{told}.")
+    _tell(f"Use it with loader={file.stem}: {file}")
+    print(json.dumps(result))
+
+
+def _compared(config: TuneConfig, bench: Bench, race: Race, winner: Setting) -> dict[str, Any] | None:
+    """The A/B of the winner, and how far its pixels differ; None if it is the default, or if that does not run."""
+    if winner == race.default or not race.default_runs:
+        return None
+    agreement = bench.agreement(race.default, winner)
+    return compare(bench.run, race.default, winner, config.pairs, config.seed) | {"agreement": agreement}
+
+
+def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, result: dict[str, Any]) -> None:
+    loader = config.loader if kept == default else kept.applied_to(config.loader)
+    facts = [
+        f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
+        f"workload={config.workload}, on {result['provenance']['date']} by",
+        command(config.overrides),
+        *textwrap.wrap(f"{result['told']}.", 120),
+    ]
+    write(file, loader, facts)
+
+
+def _plain(setting: Setting) -> dict[str, Any]:
+    return dict(setting.options) | {"batch_size": setting.batch_size}
+
+
+def _tell(line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False, highlight=False)

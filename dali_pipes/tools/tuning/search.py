@@ -1,0 +1,91 @@
+"""The search: as many settings as there is time for, raced against each other and the default."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.measure.figures import Block
+from dali_pipes.measure.worker_process import ArmError
+from dali_pipes.system.progress import track
+from dali_pipes.tools.tuning.config import TuneConfig
+from dali_pipes.tools.tuning.limits import limits, over_limit, ran_out_of_memory, used
+from dali_pipes.tools.tuning.race import Race, blocks_of
+from dali_pipes.tools.tuning.settings import Setting
+
+
+class Run(Protocol):
+    """Measures one block of a setting, under the name `arm`.
+
+    Raises:
+        ArmError: its process failed.
+    """
+
+    def __call__(self, setting: Setting, arm: str, phase: str, number: int) -> Block: ...
+
+
+def search(
+    config: TuneConfig, run: Run, race: Race, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Runs the race with as many of its settings as fit into `config.minutes`. The default's first block shows how long one takes.
+
+    Raises:
+        ArmError: the default failed, and not for want of memory.
+        ConfigError: there is no time for a single setting besides the default.
+    """
+    start, count = clock(), 1
+    _measure(config, run, race, race.default, 0)
+    block_s = clock() - start
+    known = race.left()
+    limited = bool(race.out) or any(limit is not None for limit in limits(config).values())
+    race.others = _drawn(known, 60 * config.minutes / block_s - 1, config.seed, limited)
+    if known and not race.others:
+        need = (blocks_of(1) + 1) * block_s / 60
+        told = f"minutes={config.minutes:g} is too short: a block takes {block_s:.0f} s here"
+        raise ConfigError(f"{told}, and a single setting {need:.1f} minutes")
+    searched = f"{len(race.others)} of {len(known)} settings besides the default ({race.default})"
+    compared = 3 * config.pairs * block_s / 60
+    tell(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")
+
+    def in_time() -> bool:
+        spent = clock() - start
+        return spent + spent / count <= 60 * config.minutes
+
+    for number, setting in track(race.plan(in_time), lambda each: f"round {each[0]}: {each[1]}", blocks_of(len(race.others))):
+        _measure(config, run, race, setting, number)
+        count += 1
+
+
+def _drawn(settings: Sequence[Setting], blocks: float, seed: int, smallest: bool) -> list[Setting]:
+    """As many at random as can be raced in so many blocks, every number of threads (the first option) before one comes again.
+
+    Args:
+        smallest: begin with the smallest, which limits leave over if they leave any.
+    """
+    count = max((count for count in range(1, len(settings) + 1) if blocks_of(count) <= blocks), default=0)
+    shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]
+    if smallest:
+        shuffled.sort(key=lambda each: each != min(settings, key=lambda one: one.size))
+    seen, turns = Counter[Any](), dict[Setting, int]()
+    for setting in shuffled:
+        turns[setting] = seen[setting.options[0]]
+        seen[setting.options[0]] += 1
+    return sorted(shuffled, key=turns.__getitem__)[:count]
+
+
+def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number: int) -> None:
+    try:
+        race.add(setting, run(setting, str(setting).replace(" ", ","), "search", number))
+    except ArmError as error:
+        if ran_out_of_memory(error):
+            race.drop_as_large(setting)
+        elif setting == race.default:
+            raise
+        else:
+            race.drop(setting, f"failed: {' '.join(str(error).split())}")
+        return
+    if why := over_limit(config, used(race.blocks[setting])):
+        race.drop(setting, why)

@@ -1,0 +1,133 @@
+"""What is searched: the options that change a loader's speed and not its pixels, and the values worth a try on this machine."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig, needs_gpu
+from dali_pipes.errors import ConfigError
+from dali_pipes.tools.tuning.config import SearchConfig, TuneConfig
+
+Choices = dict[str, list[Any]]
+
+_THREADS = ("num_workers", "num_threads")
+_DECODER = ("hw_decoder_load", "decode", "hybrid_huffman_threshold")
+_PREFETCH = ("prefetch_factor", "prefetch_queue_depth")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value of each option that is searched.
+
+    Attributes:
+        options: of the loader, as (name, value).
+    """
+
+    options: tuple[tuple[str, Any], ...]
+    batch_size: int
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in (*self.options, ("batch_size", self.batch_size)))
+
+    def applied_to(self, loader: LoaderConfig) -> LoaderConfig:
+        return replace(loader, **dict(self.options))
+
+    @property
+    def in_flight(self) -> int:
+        """Images that lie in memory at once: batches of PyTorch's workers times those that each fetches ahead, or DALI's queue."""
+        options = dict(self.options)
+        return self.batch_size * math.prod(max(1, options.get(name, 1)) for name in (*_PREFETCH, "num_workers"))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """For the smallest of several: images in flight, then threads."""
+        options = dict(self.options)
+        return self.in_flight, max(options.get(name, 0) for name in _THREADS)
+
+
+def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
+    """The default, which is the loader as it was given, and all other settings.
+
+    Raises:
+        ConfigError: this loader has nothing to search, or a value that it cannot take.
+    """
+    values = choices(config, cores)
+    default = _default(config.loader, config.batch_size, list(values), cores)
+    for name, value in default.options:
+        if value not in values[name]:
+            values[name] = [value, *values[name]]
+    sizes = dict.fromkeys([config.batch_size, *config.batch_sizes])
+    grid = [
+        Setting(tuple(zip(values, combination, strict=True)), size)
+        for size, *combination in itertools.product(sizes, *values.values())
+    ]
+    grid = [setting for setting in grid if _differs_in_one(setting, default)]
+    for setting in grid:
+        setting.applied_to(config.loader)
+    others = [setting for setting in dict.fromkeys(grid) if setting != default and not _same_as_another(setting, default)]
+    if not others:
+        raise ConfigError(
+            f"there is nothing to search: {default} is the only setting; give more values, as in search.{next(iter(values))}=[…]"
+        )
+    return default, others
+
+
+def choices(config: TuneConfig, cores: int) -> Choices:
+    """The values of each option: those that were asked for, or else those that make sense with so many cores.
+
+    Raises:
+        ConfigError: this loader has no such option, or none at all.
+    """
+    loader = config.loader
+    if type(loader) not in (DaliConfig, TorchConfig):
+        raise ConfigError(
+            f"loader={config.loader_name} has no settings to search; choose dali, dali_cpu, torch or torch_torchvision"
+        )
+    if needs_gpu(loader) and not torch.cuda.is_available():
+        raise ConfigError("loader.device=gpu, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch")
+    found: Choices = {}
+    if isinstance(loader, TorchConfig):
+        found |= {"num_workers": _shares(cores, 1 / 2, 1, 3 / 2, 2), "prefetch_factor": [1, 2, 4]}
+    else:
+        found |= {"num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2), "prefetch_queue_depth": [1, 2, 4]}
+        if torch.cuda.is_available() and loader.device != "cpu":
+            if not loader.exact:
+                found |= {"hw_decoder_load": [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]}
+            found |= {"decode": ["auto", "whole"], "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1]}
+    return found | _asked_for(config.search, list(found), config.loader_name)
+
+
+def _asked_for(search: SearchConfig, names: Sequence[str], loader: str) -> Choices:
+    asked = {name: values for name, values in asdict(search).items() if values is not None}
+    for name, values in asked.items():
+        if name not in names:
+            raise ConfigError(f"search.{name}: nothing that is searched of loader={loader} here; that is {', '.join(names)}")
+        if not values:
+            raise ConfigError(f"search.{name} is empty; give the values to try, or leave it out")
+    return asked
+
+
+def _shares(cores: int, *shares: float) -> list[int]:
+    return sorted({max(1, int(share * cores)) for share in shares})
+
+
+def _default(loader: LoaderConfig, batch_size: int, names: Sequence[str], cores: int) -> Setting:
+    """None stands for as many as there are cores."""
+    given = {name: getattr(loader, name) for name in names}
+    return Setting(tuple((name, cores if value is None else value) for name, value in given.items()), batch_size)
+
+
+def _differs_in_one(setting: Setting, default: Setting) -> bool:
+    """At most, of the options of the GPU's decoder: all of their combinations would be too many to try."""
+    given = dict(default.options)
+    return sum(name in _DECODER and value != given[name] for name, value in setting.options) <= 1
+
+
+def _same_as_another(setting: Setting, default: Setting) -> bool:
+    """Without workers nothing is prefetched."""
+    options = dict(setting.options)
+    return options.get("num_workers") == 0 and options["prefetch_factor"] != dict(default.options)["prefetch_factor"]

@@ -1,0 +1,44 @@
+"""The file that `loader=tuned_HOST` reads."""
+
+import os
+import platform
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from dali_pipes.backends.config import LOADERS, LoaderConfig
+from dali_pipes.errors import ConfigError
+from dali_pipes.system.files import to_yaml
+
+
+def tuned_file(into: str, host: str | None) -> Path:
+    """Where the file goes. In its name everything but letters, digits, - and _ becomes _.
+
+    Raises:
+        ConfigError: it cannot be written there.
+    """
+    folder = Path(into).absolute()
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(f"into={folder}: no such folder, or it cannot be written to")
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", host or platform.node())
+    if not name.strip("_"):
+        raise ConfigError("this machine has no name that a file could be called after; give one, host=NAME")
+    return folder / f"tuned_{name}.yaml"
+
+
+def write(file: Path, loader: LoaderConfig, told: Sequence[str]) -> None:
+    """Replaces the file as a whole, with every option of the loader, and with each line of what is told as a comment."""
+    schema = next(name for name, kind in LOADERS.items() if type(loader) is kind)
+    text = "".join(f"# {' '.join(line.split())}\n" for line in told)
+    text += f"defaults:\n  - {schema}_schema\n  - _self_\n\n{to_yaml(loader)}"
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        aside.write_text(text)
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def command(overrides: Sequence[str]) -> str:
+    return f"python scripts/tune.py {shlex.join(overrides)}"

@@ -1,0 +1,64 @@
+"""What is kept in the end, and the sentence that says why."""
+
+from dataclasses import asdict
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.measure.figures import Figures
+from dali_pipes.measure.wording import comparison, interval
+from dali_pipes.tools.tuning.config import TuneConfig
+from dali_pipes.tools.tuning.limits import over_limit
+from dali_pipes.tools.tuning.race import Race
+from dali_pipes.tools.tuning.settings import Setting
+
+
+def winner_of(race: Race) -> Setting:
+    """The setting that the search ends with; the default unless another was faster.
+
+    Raises:
+        ConfigError: none can be kept.
+    """
+    best = race.best()
+    if best is None:
+        smallest = min(race.out, key=lambda each: each.size)
+        raise ConfigError(f"no setting that was tried can be kept, not even the smallest, {smallest}: {race.out[smallest]}")
+    return best
+
+
+def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures | None) -> tuple[Setting, str]:
+    """What is kept, and why: the winner if it is faster than the default beyond the noise, or if the default is out.
+
+    Args:
+        compared: what `compare` found; None: the winner is the default, or the default does not run.
+
+    Raises:
+        ConfigError: neither can be kept.
+    """
+    default, out = race.default, race.out.get(race.default)
+    if compared is None:
+        if winner == default:
+            return default, f"The default stays, {default}. {_nothing_faster(race)}"
+        return winner, f"{winner} is kept, and not compared: the default, {default}, {out}"
+    if spoiled := compared["failed"] or over_limit(config, compared["arms"]["tuned"]):
+        if out:
+            raise ConfigError(f"no setting that was tried can be kept: {winner} in the comparison: {spoiled}; {default}: {out}")
+        return default, f"The default stays, {default}. {winner} in the comparison: {spoiled}"
+    ratio = compared["arms"]["tuned"]["ratio"]
+    claim, told = ratio["images_per_s"]["claim"], comparison(str(winner), "the default", ratio, config.pairs)
+    if out:
+        return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {told}"
+    if claim == "more":
+        return winner, f"{told}; the default is {default}"
+    again = "; try again when the machine is quiet" if claim == "untrustworthy" else ""
+    return default, f"The default stays, {default}. {told}{again}"
+
+
+def _nothing_faster(race: Race) -> str:
+    """The fastest of those that ran in the most rounds, as far as it was beyond the noise of the search."""
+    rounds = {setting: len(race.blocks[setting]) for setting in race.others if race.against_default(setting)}
+    if not rounds:
+        return "No other setting could be measured"
+    longest = [setting for setting, count in rounds.items() if count == max(rounds.values())]
+    ratios = {setting: ratio for setting in longest if (ratio := race.against_default(setting))}
+    best = max(ratios, key=lambda setting: ratios[setting].estimate)
+    told = f"{best}, {interval(asdict(ratios[best]))} × its images/s in {rounds[best]} rounds"
+    return f"None of {len(race.others)} others is faster beyond the noise of the search; the nearest: {told}"

@@ -1,0 +1,80 @@
+"""What all parts share: the images, the time that is left, and how a script is run in it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dali_pipes.errors import DaliPipesError
+from dali_pipes.measure.workload import Work
+from dali_pipes.plan.transforms import TrainTransform
+from gpu_check.config import GpuCheckConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+class PartError(DaliPipesError):
+    """A part that has no result."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """
+    Attributes:
+        images: a saved manifest, of as many images as an epoch is to have.
+        real_images: a saved manifest of these, each once.
+        details: the folder that the parts write into.
+        cpus: cores.
+    """
+
+    config: GpuCheckConfig
+    images: str
+    real_images: str
+    details: Path
+    cpus: int
+
+    def work(self) -> Work:
+        form = TrainTransform(size=64) if self.config.dry_run else TrainTransform(dtype="fp16", memory_format="channels_last")
+        return Work(self.images, form, self.config.batch_size, seed=0)
+
+    def model(self, name: str) -> str:
+        return "shufflenet_v2_x0_5" if self.config.dry_run else name
+
+    def form(self, part: str) -> list[str]:
+        """The options that all scripts have alike; the transform is that of `work`."""
+        transform = ["size=64"] if self.config.dry_run else ["dtype=fp16", "memory_format=channels_last"]
+        work = [f"out={self.details / part}", f"batch_size={self.config.batch_size}"]
+        return [*work, *(f"transform.{option}" for option in transform)]
+
+    def script(self, part: str, script: str, options: list[str], limit: float, statuses: tuple[int, ...] = (0,)) -> dict[str, Any]:
+        """The line of JSON that one of scripts/ prints; what else it writes goes into details/PART.log.
+
+        Args:
+            limit: seconds.
+
+        Raises:
+            PartError: it took longer, or it ended with another status.
+        """
+        command = [sys.executable, str(ROOT / "scripts" / script), f"data.train={self.images}", *options]
+        with open(self.details / f"{part}.log", "w+") as log:
+            log.write(" ".join(command) + "\n")
+            log.flush()
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True) as process:
+                try:
+                    told, _ = process.communicate(timeout=limit)
+                except subprocess.TimeoutExpired:
+                    raise PartError(f"ended after {limit:.0f} s; details/{part}.log says how far it came") from None
+                finally:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+            log.seek(0)
+            if process.returncode not in statuses or not told.strip():
+                last = " ".join(log.read().split())[-400:]
+                raise PartError(f"{script} ended with status {process.returncode}: {last}")
+        found: dict[str, Any] = json.loads(told.splitlines()[-1])
+        return found

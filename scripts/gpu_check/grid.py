@@ -1,0 +1,220 @@
+"""The grid: DALI's settings and the DataLoader's workers, each for a moment, in one process that pays for its start once.
+
+What is found here chooses the settings of the A/B, and is no comparison itself: one short window each, in a fixed order.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.backends.dali.decoding import choose
+from dali_pipes.measure.consume import Touch
+from dali_pipes.measure.trial import endless, gpu_uuid, whole_bursts, window
+from dali_pipes.measure.worker_process import ArmError, FreshProcess, Leader, led
+from dali_pipes.measure.workload import Work, from_plain, plain
+from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.system.nvml import Gpu, NoGpu
+
+WINDOW, WARM_UP = 0.7, 0.3  # seconds of each
+LOADS = (0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0)
+Change = dict[str, Any]  # of options
+BY_LOAD: list[Change] = [{"hw_decoder_load": load} for load in LOADS]
+# Tried one list after the other, each of its changes on the fastest setting so far. 6000: what NVIDIA's own benchmarks take.
+ON_GPU: list[list[Change]] = [
+    BY_LOAD,
+    [{"hybrid_huffman_threshold": pixels} for pixels in (300_000, 100_000, 1)],
+    [{"preallocate_width_hint": 6000, "preallocate_height_hint": 6000}],
+    [{"device_memory_padding": count * 2**20} for count in (0, 64)],
+]
+ANYWHERE: list[list[Change]] = [[{"prefetch_queue_depth": 4}]]
+TUNED = ("num_threads", "decode", *(name for changes in (*ON_GPU, *ANYWHERE) for name in changes[0]))
+FANCY = {"dali": True, "dali_native_fancy": True, "dali_fastest": False, "dali_native": False}  # arms that decode alike, in pairs
+Cell = dict[str, Any]  # loader (plain), batch_size, dtype if it is not that of the work; measured: images_per_s …, or error
+
+
+def search(work: Work, cores: int, seconds: float, log: Path, regions: Collection[bool] = ()) -> list[Cell]:
+    """Measures as many cells as there is time for; each is written into `log` as it comes. One that crashes is told as an error.
+
+    Args:
+        regions: with which values of jpeg_fancy_upsampling decode=force_region has been found right on this GPU.
+    """
+    end = time.monotonic() + seconds
+    todo, done, crashed = cells(work.batch_size, cores, regions), list[Cell](), True
+    with open(log, "w") as lines:
+        while crashed and time.monotonic() + 10 < end:
+            job = {"work": work.plain(), "cells": todo, "found": done, "regions": [*regions], "seconds": end - time.monotonic()}
+            crashed = False
+            for cell in _measure(job, end):
+                crashed = cell.pop("crashed", False)
+                done.append(cell)
+                print(json.dumps(cell), file=lines, flush=True)
+    return done
+
+
+def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[Cell]:
+    """All cells but those that follow from the best ones."""
+    workers = sorted({max(1, cores // 2), cores, 3 * cores // 2})
+    loaders: list[LoaderConfig] = [
+        TorchConfig(decoder=decoder, num_workers=count) for decoder, count in itertools.product(("pil", "torchvision"), workers)
+    ]
+    threads = sorted({max(1, cores // share) for share in (1, 2, 4)}, reverse=True)
+    loaders += [
+        DaliConfig(num_threads=count, decode=decode) for count, decode in itertools.product(threads, _decodes(True, regions))
+    ]
+    return [{"loader": plain(loader), "batch_size": batch_size} for loader in loaders]
+
+
+def _decodes(fancy: bool, regions: Collection[bool]) -> list[str]:
+    """The values of `decode` that come to something else each."""
+    auto = choose(DaliConfig(jpeg_fancy_upsampling=fancy), TrainTransform(), torch.cuda.is_available())
+    others = ["whole"] if auto.region else ["force_region"] if fancy in regions else []
+    return ["auto", *others]
+
+
+def best_dali(parts: dict[str, Any], arm: str = "dali") -> dict[str, Any]:
+    """The fastest settings that were tried for this arm at the first cell's batch size; nothing if there are none.
+
+    A yardstick for which there was no time has those of the arm that decodes alike.
+    """
+    rows, native = _rows_of(parts), arm.startswith("dali_native")
+    best = (native and _best(rows, "DaliNativeConfig", FANCY[arm])) or _best(rows, "DaliConfig", FANCY[arm])
+    return {name: best["loader"][name] for name in TUNED} if best else {}
+
+
+def best_torch(parts: dict[str, Any]) -> tuple[str, int | None]:
+    """The arm and the number of workers of the fastest DataLoader."""
+    best = _best(_rows_of(parts), "TorchConfig")
+    if not best:
+        return "torch", None
+    return "torch" if best["loader"]["decoder"] == "pil" else "torch_torchvision", best["loader"]["num_workers"]
+
+
+def _rows_of(parts: dict[str, Any]) -> list[Cell]:
+    return parts.get("grid", {}).get("result") or []
+
+
+def _best(rows: list[Cell], kind: str, fancy: bool | None = None) -> Cell | None:
+    tried = [
+        row
+        for row in rows
+        if row["loader"]["kind"] == kind
+        and row["loader"].get("jpeg_fancy_upsampling") == fancy
+        and row["batch_size"] == rows[0]["batch_size"]
+        and "dtype" not in row
+        and "error" not in row
+    ]
+    return max(tried, key=lambda row: row["images_per_s"], default=None)
+
+
+def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
+    """The cells that one process got through; the last of them with an error, and `crashed`, if that ended it.
+
+    Raises:
+        ArmError: the process does not come as far as the first cell of the grid.
+    """
+    cell = None
+    with FreshProcess(__name__, job, "grid", os.sched_getaffinity(0), patience_s=30) as process:
+        try:
+            while time.monotonic() < end and (cell := process.answer()["next"]):
+                yield process.answer()["cell"]
+                cell = None
+        except ArmError as error:
+            if cell:
+                yield cell | {"error": str(error), "crashed": True}
+            elif not job["found"]:
+                raise
+
+
+def _child(leader: Leader) -> None:
+    end = time.monotonic() + leader.job["seconds"] - WINDOW - WARM_UP
+    work, found = Work.from_plain(leader.job["work"]), leader.job["found"]
+    gpu = _gpu()
+    for cell in itertools.chain(leader.job["cells"], _around_the_best(found, leader.job["regions"])):
+        if time.monotonic() > end or leader.stop.is_set():
+            break
+        if not any(_setting(cell) == _setting(row) for row in found):
+            leader.tell({"next": cell})
+            found.append(cell | _figures(work_of(cell, work), from_plain(cell["loader"]), gpu, leader))
+            leader.tell({"cell": found[-1]})
+    leader.tell({"next": None})
+
+
+def _setting(cell: Cell) -> tuple[Any, ...]:
+    return cell["loader"], cell["batch_size"], cell.get("dtype")
+
+
+def _gpu() -> Gpu | None:
+    """None where nothing can be asked of it: then cells have no such figures."""
+    uuid = gpu_uuid()
+    with contextlib.suppress(NoGpu):
+        return Gpu(uuid) if uuid else None
+    return None
+
+
+def work_of(cell: Cell, work: Work) -> Work:
+    transform = replace(work.transform, dtype=cell.get("dtype", work.transform.dtype))
+    return replace(work, batch_size=cell["batch_size"], transform=transform)
+
+
+def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[Cell]:
+    """What follows from the cells found so far, to which each of these is added as it is measured; the weightiest first."""
+    on_gpu = torch.cuda.is_available()
+    yield from _one_at_a_time(found, "DaliConfig", True, [*(ON_GPU if on_gpu else []), *ANYWHERE])
+    plain_upsampling = [{"jpeg_fancy_upsampling": False, "decode": decode} for decode in _decodes(False, regions)]
+    yield from _changed(_best(found, "DaliConfig", True), plain_upsampling)
+    yield from _one_at_a_time(found, "DaliConfig", False, [BY_LOAD] if on_gpu else [])
+    for fancy in (True, False):
+        yield from _changed(_best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig"}])
+        yield from _one_at_a_time(found, "DaliNativeConfig", fancy, [BY_LOAD[1::2]] if on_gpu else [])
+    if best := _best(found, "DaliConfig", True):
+        for dtype in ("bf16", "fp32"):
+            yield {"loader": best["loader"], "batch_size": best["batch_size"], "dtype": dtype}
+        for factor in (1 / 4, 1 / 2, 2, 4):
+            yield {"loader": best["loader"], "batch_size": max(1, int(factor * best["batch_size"]))}
+
+
+def _one_at_a_time(found: list[Cell], kind: str, fancy: bool, axes: list[list[Change]]) -> Iterator[Cell]:
+    for changes in axes:
+        yield from _changed(_best(found, kind, fancy), changes)
+
+
+def _changed(cell: Cell | None, changes: list[Change]) -> Iterator[Cell]:
+    if cell:
+        for change in changes:
+            yield {"loader": cell["loader"] | change, "batch_size": cell["batch_size"]}
+
+
+def _figures(work: Work, config: LoaderConfig, gpu: Gpu | None, leader: Leader) -> Cell:
+    try:
+        with work.loader(config) as loader:
+            batches, touch, burst = endless(loader), Touch(), whole_bursts(1, config)
+            touch(next(batches))
+            warm = time.monotonic() + WARM_UP
+            for number in itertools.count(1):
+                touch(next(batches))
+                if time.monotonic() >= warm and number >= burst:
+                    break
+            touch.finish()
+            if gpu:
+                gpu.sample()
+            measured = window(loader, batches, touch, leader.stop, WINDOW, 4, burst)
+            used = gpu.sample() if gpu else {}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    names = ("images_per_s", "cpu_s_per_1000_images", "device")
+    return {name: measured[name] for name in names} | {
+        name: used.get(name) for name in ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib")
+    }
+
+
+if __name__ == "__main__":
+    led(_child)

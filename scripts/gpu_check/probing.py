@@ -1,0 +1,86 @@
+"""Whether DALI decodes on this GPU at all and rightly: one set of options after the other, each in a process that may crash."""
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.decode_probe import IMAGES, Probed, probe
+from dali_pipes.measure.workload import plain
+from dali_pipes.system.child import ChildError
+from dali_pipes.tools.doctor.made_images import make_images
+
+LEAST = 5.0  # seconds that one takes, and more
+LONGEST = 40.0
+Row = dict[str, Any]  # loader (plain), batch_size; Probed, faults and doubts, or error
+
+
+def tried(batch_size: int) -> Iterator[tuple[DaliConfig, int]]:
+    """What users run, and whether its pixels depend on the batch; then regions and whole images, by every decoder there is."""
+    yield DaliConfig(), batch_size
+    yield DaliConfig(exact=True), batch_size
+    yield DaliConfig(exact=True), max(1, batch_size // 4)
+    for load, fancy, decode in itertools.product((0.65, 1.0, 0.0), (True, False), ("force_region", "whole")):
+        yield DaliConfig(decode=decode, jpeg_fancy_upsampling=fancy, hw_decoder_load=load), batch_size
+
+
+def probed(
+    images: Manifest, batch_size: int, folder: Path, seconds: float, device: torch.device, at_most: int | None = None
+) -> list[Row]:
+    """As many of `tried` as there is time for; each is written into probe.jsonl as it comes.
+
+    Args:
+        images: real ones; made ones are added.
+        folder: for all of these, and for probe.jsonl.
+        at_most: so many of `tried`.
+    """
+    end, found = time.monotonic() + seconds, list[Row]()
+    folder.mkdir(exist_ok=True)
+    manifest = together(images, folder / "probe_images")
+    with open(folder / "probe.jsonl", "w") as lines:
+        for config, size in itertools.islice(tried(batch_size), at_most):
+            limit = min(LONGEST, end - time.monotonic())
+            if limit < LEAST:
+                break
+            found.append({"loader": plain(config), "batch_size": size} | _answer(manifest, config, size, device, limit))
+            print(json.dumps(found[-1]), file=lines, flush=True)
+    return found
+
+
+def regions_are_right(parts: dict[str, Any]) -> list[bool]:
+    """With which values of jpeg_fancy_upsampling all trials of regions went well."""
+    rows = [row for row in parts.get("probe", {}).get("result") or [] if row["loader"]["decode"] == "force_region"]
+    outcomes = {
+        fancy: [_went_well(row) for row in rows if row["loader"]["jpeg_fancy_upsampling"] == fancy] for fancy in (True, False)
+    }
+    return [fancy for fancy, each in outcomes.items() if each and all(each)]
+
+
+def together(images: Manifest, folder: Path) -> Manifest:
+    """Made images and real ones, `IMAGES` at most, as files in one folder."""
+    make_images(folder)
+    left = IMAGES - sum(1 for _ in folder.rglob("*.jpg"))
+    (folder / "real").mkdir()
+    for sample_id in np.unique(np.linspace(0, len(images) - 1, left).astype(np.int64)).tolist():
+        images.read(sample_id).tofile(folder / f"real/{sample_id:06d}{Path(images.name(sample_id)).suffix}")
+    return Manifest.scan(folder, progress=False)
+
+
+def _answer(manifest: Manifest, config: DaliConfig, batch_size: int, device: torch.device, limit: float) -> dict[str, Any]:
+    try:
+        found: Probed = probe(manifest, "ignore", config, batch_size, device, limit)
+    except ChildError as error:
+        return {"error": str(error)}
+    return {**asdict(found), "faults": found.faults(), "doubts": found.doubts()}
+
+
+def _went_well(row: Row) -> bool:
+    return "error" not in row and not row["faults"]

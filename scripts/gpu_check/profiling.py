@@ -1,0 +1,83 @@
+"""Where the time of the DALI loader goes: CPU time by thread, GPU time by kernel. In a process of its own."""
+
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.measure.consume import Touch
+from dali_pipes.measure.trial import endless
+from dali_pipes.measure.worker_process import FreshProcess, Leader, led
+from dali_pipes.measure.workload import Work, from_plain, plain
+
+SECONDS = 2.0
+LONGEST = 12  # kernels that are named
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def profiled(work: Work, config: DaliConfig, seconds: float) -> dict[str, Any]:
+    """
+    Returns:
+        images_per_s; cpu_s_per_1000_images, "all" and by the name of the thread (this Python's main thread is "main"); and
+        gpu_ms_per_1000_images by kernel or copy, the longest ones, empty without a GPU.
+
+    Raises:
+        ArmError: it failed, or took too long.
+    """
+    job = {"work": work.plain(), "loader": plain(config)}
+    with FreshProcess(__name__, job, "profile", os.sched_getaffinity(0), patience_s=seconds) as process:
+        return process.answer()
+
+
+def thread_seconds() -> dict[str, float]:
+    """CPU seconds of this process's living threads by their names, numbers at the end left out."""
+    found: dict[str, float] = defaultdict(float)
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name, stat = (task / "comm").read_text().strip(), (task / "stat").read_text()
+        except OSError:
+            continue
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        found["main" if int(task.name) == os.getpid() else name.rstrip("0123456789")] += (int(user) + int(system)) / _TICKS
+    return found
+
+
+def _child(leader: Leader) -> None:
+    work = Work.from_plain(leader.job["work"])
+    with work.loader(from_plain(leader.job["loader"])) as loader:
+        batches, touch = endless(loader), Touch()
+
+        def run(seconds: float) -> int:
+            end, images = time.monotonic() + seconds, 0
+            while time.monotonic() < end:
+                batch = next(batches)
+                images += len(batch)
+                touch(batch)
+            touch.finish()
+            return images
+
+        run(1.0)
+        before, start = thread_seconds(), time.monotonic()
+        images = run(SECONDS)
+        found = {"images_per_s": images / (time.monotonic() - start)}
+        spent = {name: (seconds - before.get(name, 0)) / images * 1e3 for name, seconds in thread_seconds().items()}
+        used = dict(sorted(((name, each) for name, each in spent.items() if each > 0), key=lambda one: -one[1]))
+        leader.tell(found | {"cpu_s_per_1000_images": {"all": sum(used.values())} | used, "gpu_ms_per_1000_images": _kernels(run)})
+
+
+def _kernels(run: Any) -> dict[str, float]:
+    if not torch.cuda.is_available():
+        return {}
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        images = run(SECONDS / 2)
+    longest = sorted(seen.key_averages(), key=lambda each: each.self_device_time_total, reverse=True)[:LONGEST]
+    return {each.key: each.self_device_time_total / images for each in longest if each.self_device_time_total}
+
+
+if __name__ == "__main__":
+    led(_child)

@@ -1,0 +1,181 @@
+"""Every option of every group composes into its typed schema, and wrong values are refused by name."""
+
+from pathlib import Path
+
+import pytest
+from gpu_check.config import GpuCheckConfig
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
+from omegaconf import OmegaConf
+
+import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.cli.schemas import register
+from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.tools.diagnosis.config import DiagnoseConfig
+from dali_pipes.tools.doctor.config import DoctorConfig
+from dali_pipes.tools.preparation.config import PrepareConfig
+from dali_pipes.tools.preview import PreviewConfig
+from dali_pipes.tools.scan import ScanConfig
+from dali_pipes.tools.tuning.config import TuneConfig
+from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
+
+CONF = Path(__file__).parents[2] / "conf"
+JOBS = {
+    "scan": ScanConfig,
+    "preview": PreviewConfig,
+    "benchmark": BenchmarkConfig,
+    "train": TrainConfig,
+    "diagnose": DiagnoseConfig,
+    "doctor": DoctorConfig,
+    "tune": TuneConfig,
+    "prepare": PrepareConfig,
+    "gpu_check": GpuCheckConfig,
+}
+NEEDED = {"prepare": ["out=made", "resize=64"]}
+GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
+OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hydra():
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+def composed(job, *overrides):
+    """As a script has it, with Hydra's own config, where conf/benchmark.yaml looks up what was chosen."""
+    given = [*NEEDED.get(job, []), *overrides]
+    HydraConfig.instance().set_config(compose(job, given, return_hydra_config=True))
+    return OmegaConf.to_object(compose(job, given))
+
+
+def jobs_of(group):
+    """The jobs whose defaults name this group."""
+    return [
+        job
+        for job in JOBS
+        if f"{group}:" in (CONF / f"{job}.yaml").read_text() or f"{group}@" in (CONF / f"{job}.yaml").read_text()
+    ]
+
+
+def test_every_file_in_conf_is_known():
+    assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted(JOBS)
+    assert GROUPS == ["cluster", "data", "experiment", "loader", "model", "optimizer", "transform"]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_jobs_compose_into_their_schema(job):
+    assert isinstance(composed(job), JOBS[job])
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_of_every_group_composes(group, option):
+    for job in ["train"] if "resnet" in option else jobs_of(group):
+        override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
+        assert isinstance(composed(job, override), JOBS[job])
+
+
+def test_sizes_are_given_as_a_mapping():
+    assert composed("preview", "transform.sizes={0:64,5:96}").transform.sizes == {0: 64, 5: 96}
+    assert composed("train", "transform=cifar", "transform.sizes={1:40}").transform.sizes == {1: 40}
+    with pytest.raises(ConfigCompositionException):
+        composed("preview", "transform.sizs={0:64}")
+
+
+def test_the_toggle():
+    """Every file in conf/loader, and the config that it is."""
+    configs = {name: composed("preview", f"loader={name}").loader for group, name in OPTIONS if group == "loader"}
+    assert configs == {
+        "cached": dp.CachedConfig(),
+        "dali": dp.DaliConfig(),
+        "dali_cpu": dp.DaliConfig(device="cpu"),
+        "dali_fastest": dp.DaliConfig(decode="probe", jpeg_fancy_upsampling=False),
+        "dali_native": DaliNativeConfig(),
+        "dali_native_fancy": DaliNativeConfig(decode="auto", jpeg_fancy_upsampling=True),
+        "synthetic": dp.SyntheticConfig(),
+        "tfdata": dp.TfDataConfig(),
+        "torch": dp.TorchConfig(),
+        "torch_torchvision": dp.TorchConfig(decoder="torchvision"),
+        "torchvision_gpu": dp.TorchvisionGpuConfig(),
+    }
+
+
+def test_experiments_set_what_they_say():
+    config = composed("preview", "experiment=imagenet_gpu")
+    assert (config.batch_size, config.transform.dtype, config.transform.memory_format) == (256, "fp16", "channels_last")
+    fastest = composed("train", "experiment=imagenet_gpu_fastest", "data.root=x")
+    assert (fastest.batch_size, fastest.transform.dtype) == (256, "fp16")
+    assert fastest.loader == composed("preview", "loader=dali_fastest").loader
+    assert composed("preview", "experiment=imagenet_gpu_fastest", "loader=torch").loader == dp.TorchConfig()
+    assert composed("benchmark", "experiment=quick").transform.size == 96
+
+
+def test_recipes_of_training():
+    demo, short = (composed("train", f"experiment={name}") for name in ("demo_resnet18", "imagenet_resnet50_short"))
+    assert (
+        demo.model.name == "resnet18" and demo.data.root.endswith("data/demo") and demo.transform.size == demo.eval_transform.size
+    )
+    assert (short.epochs, short.transform.size, short.eval_transform.size, short.precision) == (36, 176, 224, "bf16")
+    assert short.eval_transform.dtype == short.transform.dtype == "fp16" and short.optimizer.nesterov
+    assert composed("train", "model.name=vit_b_16").model.name == "vit_b_16"
+    assert composed("train", "optimizer=adamw").optimizer.lr_batch_size is None
+    assert composed("train", "mixing.mixup_alpha=0.2").mixing == MixingConfig(mixup_alpha=0.2)
+    assert composed("train", "cluster=slurm").resume == "auto"
+
+
+def test_defaults_in_conf_are_those_of_python():
+    assert composed("preview", "transform=train").transform == dp.TrainTransform()
+    assert composed("preview", "transform=eval").transform == dp.EvalTransform()
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda: dp.DaliConfig(device="cuda"), "loader.device is 'cuda'; choose one of auto, gpu, cpu"),
+        (lambda: dp.DaliConfig(num_threads=0), "loader.num_threads is 0"),
+        (lambda: dp.DaliConfig(hw_decoder_load=1.5), "loader.hw_decoder_load is 1.5"),
+        (lambda: dp.DaliConfig(decode="crop"), "loader.decode is 'crop'"),
+        (lambda: dp.TorchConfig(decoder="turbo"), "loader.decoder is 'turbo'"),
+        (lambda: dp.TorchConfig(num_workers=-1), "loader.num_workers is -1"),
+        (lambda: dp.TorchConfig(multiprocessing_context="thread"), "loader.multiprocessing_context is 'thread'"),
+        (lambda: dp.TfDataConfig(num_threads=0), "loader.num_threads is 0; it must be at least 1"),
+        (lambda: composed("preview", "loader=tfdata", "loader.num_threads=-2"), "loader.num_threads is -2"),
+        (lambda: dp.TorchvisionGpuConfig(num_threads=0), "loader.num_threads is 0; it must be at least 1"),
+        (lambda: dp.TorchvisionGpuConfig(prefetch=0), "loader.prefetch is 0; it must be at least 1"),
+        (lambda: dp.CachedConfig(batches=0), "loader.batches is 0; it must be at least 1"),
+        (lambda: dp.TrainTransform(size=0), "transform.size is 0"),
+        (lambda: dp.TrainTransform(dtype="fp8"), "transform.dtype is 'fp8'; choose one of fp32, fp16, bf16, uint8"),
+        (lambda: dp.TrainTransform(memory_format="NHWC"), "transform.memory_format is 'NHWC'"),
+        (lambda: dp.TrainTransform(mean=(0.5,)), "transform.mean is"),
+        (lambda: dp.TrainTransform(std=(0.5, 0, 0.5)), "must be positive"),
+        (lambda: dp.TrainTransform(scale=(1, 0.5)), "transform.scale is"),
+        (lambda: dp.TrainTransform(flip=2), "transform.flip is 2"),
+        (lambda: dp.EvalTransform(resize=200), "resize is 200, less than the size of 224"),
+        (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=["torch", "dalli"]), "an arm is 'dalli'; choose one of torch"),
+        (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=[]), "name at least one loader"),
+        (lambda: TrainConfig(epochs=0), "epochs is 0; it must be at least 1"),
+        (lambda: TrainConfig(precision="fp8"), "precision is 'fp8'; choose one of fp32, bf16, fp16"),
+        (lambda: TrainConfig(eval_only=True), "eval_only=true and checkpoint=FILE go together"),
+        (lambda: TrainConfig(transform=dp.TrainTransform(dtype="uint8")), "dtype=uint8 is not normalized"),
+        (lambda: OptimizerConfig(nesterov=True, momentum=0), "nesterov=true needs optimizer.momentum"),
+        (lambda: OptimizerConfig(beta2=1), "optimizer.beta2 is 1"),
+        (lambda: OptimizerConfig(name="lamb"), "optimizer.name is 'lamb'"),
+        (lambda: MixingConfig(cutmix_alpha=-1), "mixing.cutmix_alpha is -1; it must be at least 0"),
+        (lambda: composed("train", "mixing.probability=2"), "mixing.probability is 2.0; it must lie between 0 and 1"),
+        (lambda: dp.TrainTransform(size="128"), "transform.size is '128'"),
+        (lambda: dp.TrainTransform(size=None), "transform.size is None"),
+        (lambda: dp.TrainTransform(std=(float("nan"),) * 3), "must be positive"),
+        (lambda: dp.PaddedCropTransform(padding=-1), "transform.padding is -1"),
+        (lambda: composed("train", "transform.augment=[Trivial]"), "'Trivial' is none of TrivialAugmentWide"),
+        (lambda: composed("benchmark", "transform.sizes={0:64}"), "transform.sizes changes the work"),
+        (lambda: composed("diagnose", "transform.sizes={0:64}"), "transform.sizes changes the work"),
+        (lambda: PreviewConfig(split="test"), "split is 'test'"),
+        (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(build, told):
+    with pytest.raises(dp.ConfigError, match=told):
+        build()

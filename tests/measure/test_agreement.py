@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.measure import agreement as module
+from dali_pipes.measure.agreement import AMPLIFIED, agreement, to_steps
+from dali_pipes.measure.arms import follows_plan
+from dali_pipes.measure.workload import Work, from_plain, plain
+
+
+@pytest.fixture
+def work(saved):
+    return Work(saved, dp.TrainTransform(), 8, 0)
+
+
+@pytest.fixture
+def job(work, tmp_path):
+    def make(**loaders):
+        plain_loaders = {name: plain(config) for name, config in loaders.items()}
+        return {"work": work.plain(), "loaders": plain_loaders, "images": 20, "samples": str(tmp_path / "samples")}
+
+    return make
+
+
+def test_arms_that_agree(job, tmp_path):
+    found = agreement(job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu")))
+    assert found["images"] == 20 and found["reference"] == "torch" and found["same_ids"]
+    assert 0 < found["mean"] <= 0.25 and found["p99"] <= 2.001 and found["max"] >= found["p99"]
+    assert found["arms"]["dali_cpu"]["mean"] == found["mean"]
+    names = [f"{arm}_{number}.png" for arm in ("dali_cpu", "torch") for number in range(3)]
+    names += [f"dali_cpu_{number}_difference.png" for number in range(3)]
+    assert sorted(file.name for file in (tmp_path / "samples").iterdir()) == sorted(names)
+    difference = np.asarray(Image.open(tmp_path / "samples/dali_cpu_0_difference.png"))
+    assert difference.shape == (224, 224, 3) and 0 < difference.mean() < 0.25 * AMPLIFIED * 2
+
+
+def test_one_wrong_arm_is_seen(job, monkeypatch):
+    """Pixels that are off by 3 of 255 everywhere, and samples in another order."""
+    original = module._first_images
+
+    def spoiled(work, config, count):
+        ids, images = original(work, config, count)
+        return (ids.flip(0) if isinstance(config, dp.SyntheticConfig) else ids), images + 3 * isinstance(config, dp.SyntheticConfig)
+
+    monkeypatch.setattr(module, "_first_images", spoiled)
+    found = agreement(job(a=dp.SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0)))
+    assert not found["same_ids"] and not found["arms"]["b"]["same_ids"]
+    assert found["mean"] > 3
+
+
+def test_only_arms_on_the_plan_are_compared():
+    assert all(follows_plan(config) for config in (dp.DaliConfig(), dp.TorchConfig(), dp.TfDataConfig(), dp.TorchvisionGpuConfig()))
+    assert not any(follows_plan(config) for config in (DaliNativeConfig(), dp.SyntheticConfig(), dp.CachedConfig()))
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "uint8"])
+def test_steps_undo_the_normalization(dtype):
+    transform = dp.TrainTransform(dtype=dtype, mean=(0.5, 0.4, 0.3), std=(0.1, 0.2, 0.3))
+    steps = torch.randint(0, 256, (2, 3, 4, 4)).float()
+    mean, std = (torch.tensor(each).reshape(3, 1, 1) for each in (transform.mean, transform.std))
+    images = steps if dtype == "uint8" else (steps / 255 - mean) / std
+    assert torch.allclose(to_steps(images, transform), steps, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        dp.TrainTransform(size=99),
+        dp.EvalTransform(dtype="fp16"),
+        dp.DaliConfig(num_threads=3),
+        DaliNativeConfig(),
+        dp.TorchConfig(),
+        dp.TfDataConfig(num_threads=2),
+        dp.TorchvisionGpuConfig(),
+        dp.CachedConfig(batches=3),
+    ],
+)
+def test_configs_pass_through_json(config):
+    assert from_plain(plain(config)) == config
+
+
+def test_work_passes_through_json(work):
+    assert Work.from_plain(work.plain()) == work

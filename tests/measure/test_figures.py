@@ -1,0 +1,112 @@
+import pytest
+from made_up import block, gpu
+
+from dali_pipes.measure.figures import arm_figures, block_figures, not_measured, result_figures
+
+
+def test_one_block():
+    figures = block_figures(block("torch", rate=640, cpu=3))
+    assert figures["images_per_s"] == 640 and figures["cpu_s_per_1000_images"] == 3
+    assert figures["wait_share"] == pytest.approx(1) and figures["first_batch_s"] == 0.5
+    assert figures["peak_rss_mib"] == 1003 and figures["peak_pss_mib"] == 800 and figures["threads"] == 20
+    assert figures["gpu_utilization"] is None and figures["joules_per_1000_images"] is None
+
+
+def test_jobs_at_once_add_up():
+    figures = block_figures(block("torch", rate=500, cpu=2, jobs=3))
+    assert figures["images_per_s"] == 1500 and figures["cpu_s_per_1000_images"] == 2
+    assert figures["cgroup_cpu_s_per_1000_images"] is None
+
+
+def test_what_the_gpus_say():
+    """A window of 10 s, from 100 to 110, with 20 J a second by the counter; idle before."""
+    gpus = [[gpu(0.0, 50)], [gpu(0.1, 100)], [gpu(0.5, 200)], [gpu(0.7, 300, memory_mib=5000.0)]]
+    figures = block_figures(block("dali", rate=64, gpus=gpus))
+    assert figures["gpu_utilization"] == pytest.approx(0.6)  # the samples after 100
+    assert figures["nvjpg_utilization"] == pytest.approx(0.9) and figures["sm_utilization"] == pytest.approx(0.4)
+    assert figures["gpu_memory_mib"] == 5000
+    assert figures["joules_per_1000_images"] == pytest.approx(200 / 0.64)
+
+
+def test_what_a_gpu_does_not_say_is_no_figure():
+    gpus = [[gpu(energy_j=None, nvjpg_utilization=None)]] * 4
+    made = block("dali", rate=64, gpus=gpus) | {"gpu_missing": {"energy_j": "NVML: Not Supported"}}
+    figures = block_figures(made)
+    assert figures["joules_per_1000_images"] is None and figures["nvjpg_utilization"] is None
+    assert figures["gpu_utilization"] == 0.5
+    assert not_measured([made])["joules_per_1000_images"] == "NVML: Not Supported"
+    assert "gpu_utilization" not in not_measured([made])
+
+
+def test_without_a_gpu_the_reason_is_told():
+    assert not_measured([block("torch")])["joules_per_1000_images"] == "no GPU was used"
+
+
+def test_what_this_workload_does_not_have_is_told():
+    warm, together, cold = block("torch"), block("torch", jobs=2), block("torch")
+    del cold["jobs"][0]["warm_up"]
+    assert "cold block" in not_measured([warm])["resident"] and "warm_up_s" not in not_measured([warm])
+    assert "share" in not_measured([together])["cgroup_cpu_s_per_1000_images"]
+    assert not_measured([cold])["warm_up_s"] == not_measured([cold])["steady"] == "a cold block has no warm-up"
+    assert not_measured([cold])["resident"] == "nothing says what is in the page cache"
+    assert "resident" not in not_measured([cold | {"resident": 0.0}])
+
+
+@pytest.mark.parametrize("made", [block("torch"), block("torch", jobs=2)])
+def test_every_figure_that_is_not_there_has_its_reason(made):
+    assert {name for name, value in block_figures(made).items() if value is None} == set(not_measured([made]))
+
+
+def test_an_arm_over_its_blocks():
+    blocks = [block("torch", 1, rate=900), block("torch", 2, rate=1000), block("torch", 3, rate=1500)]
+    blocks[1]["jobs"][0]["warm_up"]["steady"] = False
+    figures = arm_figures(blocks)
+    assert figures["images_per_s"] == 1000
+    assert (figures["images_per_s_low"], figures["images_per_s_high"]) == (900, 1500)
+    assert figures["steady"] == "2 of 3" and figures["blocks"] == 3 and figures["device"] == "cpu"
+    assert figures["wait_ms"]["p50"] == pytest.approx(64) and figures["wait_ms"]["first_of_epoch_p50"] == pytest.approx(64)
+
+
+def rounds(arm, rates, **options):
+    return [block(arm, number, rate=rate, **options) for number, rate in enumerate(rates, 1)]
+
+
+def control(rates):
+    return [block("torch", number, "control", rate) for number, rate in enumerate(rates, 1)]
+
+
+def test_ratios_are_taken_within_a_round():
+    """The machine gets twice as fast; dali is 1.5 times as fast as torch in every round."""
+    blocks = [
+        *control([101, 124, 150, 176, 199]),
+        *rounds("torch", [100, 125, 150, 175, 200]),
+        *rounds("dali", [150, 187.5, 225, 262.5, 300]),
+    ]
+    found = result_figures(blocks, ["torch", "dali"], "torch")
+    ratio = found["arms"]["dali"]["ratio"]["images_per_s"]
+    assert found["control"]["images_per_s"]["high"] < 1.02
+    assert ratio["estimate"] == pytest.approx(1.5) and ratio["low"] == pytest.approx(1.5) and ratio["claim"] == "more"
+    assert found["control"]["holds"] and found["planning"] == []
+    assert found["arms"]["dali"]["share_of_ceiling"] is None
+
+
+def test_a_control_that_differs_from_itself_makes_the_run_untrustworthy():
+    blocks = [*control([130, 131, 129] * 2), *rounds("torch", [100] * 6), *rounds("dali", [200] * 6)]
+    found = result_figures(blocks, ["torch", "dali"], "torch")
+    assert not found["control"]["holds"]
+    assert found["arms"]["dali"]["ratio"]["images_per_s"]["claim"] == "untrustworthy"
+
+
+def test_the_ceiling_and_the_cost_of_planning():
+    blocks = [*rounds("synthetic", [5000] * 3), *rounds("dali", [1000] * 3, cpu=2.1), *rounds("native", [1000] * 3, cpu=2.0)]
+    found = result_figures(blocks, ["synthetic", "dali", "native"], "dali", [("native", "dali"), ("left_out", "dali")])
+    assert found["arms"]["dali"]["share_of_ceiling"] == pytest.approx(0.2)
+    assert found["arms"]["synthetic"]["share_of_ceiling"] is None
+    (cost,) = found["planning"]
+    assert cost["cpu_s_per_1000_images"]["estimate"] == pytest.approx(1.05)
+    assert cost["native"] == "native" and cost["planned"] == "dali" and found["control"] is None
+
+
+def test_without_its_baseline_an_arm_has_no_ratio():
+    found = result_figures(rounds("dali", [100] * 3), ["torch", "dali"], "torch")
+    assert set(found["arms"]) == {"dali"} and found["arms"]["dali"]["ratio"] is None

@@ -1,0 +1,147 @@
+import shutil
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.measure.trial import run_block, whole_bursts
+from dali_pipes.measure.workload import Work, plain
+
+
+class InProcess:
+    """A leader that says go at once, as often as there are answers to be had but the last."""
+
+    has_spoken = True
+
+    def __init__(self, job, blocks=1):
+        self.job, self.answers = job, []
+        self.stop = threading.Event()
+        self._wanted = 1 + 2 * blocks
+
+    def tell(self, answer):
+        self.answers.append(answer)
+
+    def go(self):
+        return len(self.answers) < self._wanted
+
+
+def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
+    timing = {"min_seconds": min_seconds, "min_batches": min_batches, "max_warmup_seconds": max_warmup_seconds}
+    leader = InProcess({"work": work.plain(), "loader": plain(config), **timing})
+    run_block(leader)
+    first, ready, window = leader.answers
+    return first | ready | window
+
+
+def test_the_window_is_as_long_as_asked_for(work):
+    by_time = run(work, dp.SyntheticConfig(), min_seconds=0.4)
+    assert by_time["end"] - by_time["start"] >= 0.4 and by_time["images"] > 32
+    by_count = run(work, dp.DaliConfig(device="cpu"), min_seconds=0, min_batches=7)
+    assert by_count["images"] == 7 * 8 == 8 * len(by_count["waits_s"])
+
+
+def test_told_to_go_once_more_it_is_the_next_block(work):
+    timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
+    leader = InProcess({"work": work.plain(), "loader": plain(dp.DaliConfig(device="cpu")), **timing}, blocks=3)
+    run_block(leader)
+    assert ["warm_up" in answer for answer in leader.answers[1:]] == [True, False] * 3
+    windows = leader.answers[2::2]
+    assert [window["images"] for window in windows] == [24] * 3
+    assert windows[0]["end"] < windows[1]["start"] and windows[1]["end"] < windows[2]["start"]
+
+
+def test_rates_are_counts_over_time(work):
+    found = run(work, dp.DaliConfig(device="cpu"))
+    assert found["images_per_s"] == pytest.approx(found["images"] / (found["end"] - found["start"]))
+    assert found["device"] == "cpu" and found["first_batch_s"] > 0 and found["pinned_mib"] is None
+    assert found["cpu_s_per_1000_images"] > 0
+    assert sum(found["waits_s"]) <= found["end"] - found["start"]
+
+
+def slow(monkeypatch, seconds):
+    fetch = dp.Loader._next_batch
+    monkeypatch.setattr(dp.Loader, "_next_batch", lambda loader: (time.sleep(seconds()), fetch(loader))[1])
+
+
+def test_waiting_is_inside_the_clock(work, monkeypatch):
+    """A fetch that sleeps 20 ms cannot be faster than 50 batches a second, nor cost CPU for it."""
+    slow(monkeypatch, lambda: 0.02)
+    found = run(work, dp.SyntheticConfig(), max_warmup_seconds=3)
+    assert found["images_per_s"] <= 8 / 0.02
+    assert min(found["waits_s"]) >= 0.02
+    assert found["cpu_s_per_1000_images"] < 2
+    assert found["warm_up"]["steady"] and found["warm_up"]["images"] % 8 == 0
+
+
+def test_a_rate_that_never_settles_is_an_outcome(work, monkeypatch):
+    start = time.monotonic()
+    slow(monkeypatch, lambda: 0.005 + 0.05 * (time.monotonic() - start))  # slower and slower
+    found = run(work, dp.SyntheticConfig(), max_warmup_seconds=2.5)
+    assert not found["warm_up"]["steady"] and found["warm_up"]["seconds"] >= 2.5
+    assert found["images_per_s"] > 0
+
+
+def test_epochs_start_where_they_do(work):
+    found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=10)  # an epoch has 5 batches
+    assert len(found["epoch_starts"]) == 2 and found["epoch_starts"][1] - found["epoch_starts"][0] == 5
+
+
+@pytest.mark.parametrize("config", [DaliNativeConfig(device="cpu"), dp.CachedConfig(), dp.TfDataConfig()], ids=str)
+def test_every_arm_is_measured_alike(work, config):
+    assert run(work, config)["images_per_s"] > 0
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "uint8"])
+def test_training_steps(work, dtype):
+    work = replace(work, workload="train", model="shufflenet_v2_x0_5", transform=dp.TrainTransform(size=32, dtype=dtype))
+    found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=2, max_warmup_seconds=0)
+    assert found["images"] == 16
+    assert sum(found["waits_s"]) < 0.5 * (found["end"] - found["start"])  # the step takes the time, not the loader
+
+
+def test_what_is_not_finite_is_no_result(work, monkeypatch):
+    fetch = dp.Loader._next_batch
+
+    def spoiled(loader):
+        batch = fetch(loader)
+        return dp.Batch(torch.full_like(batch.images, float("nan")), batch.labels, batch.ids)
+
+    monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
+    with pytest.raises(ValueError, match="nothing can be said"):
+        run(work, dp.SyntheticConfig())
+
+
+def test_a_cold_block_is_one_epoch_from_its_first_fetch(work):
+    found = run(replace(work, workload="cold"), dp.DaliConfig(device="cpu"))
+    assert found["images"] == 40 and found["epoch_starts"] == [0]  # 37 images, filled up to whole batches
+    assert "first_batch_s" not in found and found["waits_s"][0] > 0
+
+
+def test_a_cold_block_that_nobody_waits_for_ends_at_once(work, monkeypatch):
+    leader = InProcess({"work": replace(work, workload="cold").plain(), "loader": plain(dp.SyntheticConfig())})
+    slow(monkeypatch, lambda: leader.stop.set() or 0)
+    run_block(leader)
+    assert leader.answers[2]["images"] == 8
+
+
+@pytest.mark.parametrize(
+    ("config", "batches"),
+    [(dp.DaliConfig(), 12), (dp.TorchConfig(), 12), (dp.TorchConfig(num_workers=5), 15), (dp.TorchConfig(num_workers=32), 32)],
+    ids=str,
+)
+def test_a_rate_is_taken_overwhole_bursts(config, batches):
+    assert whole_bursts(12, config) == batches
+
+
+def test_an_arm_that_raises_has_no_figure(image_folder, tmp_path):
+    shutil.copytree(image_folder, tmp_path / "set")
+    manifest = dp.Manifest.scan(tmp_path / "set", progress=False)
+    manifest.save(tmp_path / "m.parquet")
+    manifest.path(3).write_bytes(b"")
+    work = Work(str(tmp_path / "m.parquet"), dp.TrainTransform(size=32), 8, 0)
+    with pytest.raises(dp.BadSampleError, match=manifest.path(3).name):
+        run(work, dp.DaliConfig(device="cpu"))

@@ -1,0 +1,104 @@
+import copy
+import json
+
+import pytest
+from made_up import block
+from rich.console import Console
+
+from dali_pipes.measure.figures import result_figures
+from dali_pipes.tools.benchmark.compare import SCHEMA, CompareError, collect_sweep, compare, load_result
+
+
+def made_result(rate=1000.0, **work):
+    blocks = [*(block("torch", number) for number in range(1, 6)), *(block("dali", number, rate=rate) for number in range(1, 6))]
+    found = result_figures(blocks, ["torch", "dali"], "torch")
+    arms = {arm: {"failed": None, "skipped": None} | figures for arm, figures in found["arms"].items()}
+    work = {
+        "batch_size": 64,
+        "workload": "loader",
+        "model": None,
+        "corun": 1,
+        "epoch": 5000,
+        "transform": {"kind": "TrainTransform", "size": 224},
+    } | work
+    hardware = {"cpu": "A CPU", "gpu": None}
+    data = {"fingerprint": "abc", "images": 125}
+    return {
+        "schema": SCHEMA,
+        "baseline": "torch",
+        **found,
+        "arms": arms,
+        "work": work | {"loaders": {}},
+        "protocol": {"pairs": 5, "cpus": 2},
+        "provenance": {"date": "2026-11-21T10:00:00+00:00", "hardware": hardware, "data": data, "overrides": []},
+    }
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(name, result):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def console():
+    return Console(record=True, width=160)
+
+
+def test_runs_of_the_same_work_stand_side_by_side(save, console):
+    other = made_result(2000.0)
+    other["provenance"]["hardware"]["gpu"] = "A GPU"
+    compare([save("one", made_result()), save("other", other) / "result.json"], console)
+    told = console.export_text()
+    assert "A CPU, 2 cores" in told and "A GPU, 2 cores" in told and "2026-11-21" in told
+    assert told.count("torch") == 2 and "2.00 [2.00, 2.00]" in told
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        ({"batch_size": 128}, r"batch_size \(64 and 128\)"),
+        ({"workload": "cold"}, r"workload \(loader and cold\)"),
+        ({"transform": {"kind": "TrainTransform", "size": 96}}, r"size \(224 and 96\)"),
+    ],
+)
+def test_other_work_is_refused_by_name(save, console, work, told):
+    with pytest.raises(CompareError, match=told):
+        compare([save("one", made_result()), save("other", made_result(**work))], console)
+
+
+def test_other_images_are_refused(save, console):
+    other = copy.deepcopy(made_result())
+    other["provenance"]["data"]["fingerprint"] = "def"
+    with pytest.raises(CompareError, match="did not do the same work: images"):
+        compare([save("one", made_result()), save("other", other)], console)
+
+
+def test_transforms_of_different_kinds_are_refused(save, console):
+    kinds = [{"kind": "TrainTransform", "size": 224, "scale": [0.08, 1]}, {"kind": "EvalTransform", "size": 224, "resize": 256}]
+    with pytest.raises(CompareError, match=r"kind .* scale \(.* and None\), resize \(None and 256\)"):
+        compare([save(kind["kind"], made_result(transform=kind)) for kind in kinds], console)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"arms": {}}'])
+def test_what_is_no_result_is_refused(tmp_path, text):
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(CompareError):
+        load_result(tmp_path)
+    with pytest.raises(CompareError, match="no result of a benchmark"):
+        load_result(tmp_path / "nowhere")
+
+
+def test_a_sweep_shows_the_options_in_which_its_runs_differ(save, console, tmp_path):
+    for threads in (1, 2):
+        result = made_result(1000.0 * threads)
+        result["provenance"]["overrides"] = ["data.train=/my/images", "~hydra", f"loader.num_threads={threads}"]
+        save(f"sweep/{threads}", result)
+    collect_sweep(tmp_path / "sweep", console)
+    told = console.export_text()
+    assert "loader.num_threads" in told and "data.train" not in told and "2 runs" in told
+    assert (tmp_path / "sweep/sweep.txt").read_text().count("dali") == 2

@@ -1,0 +1,108 @@
+"""A user's own DataLoader, taken as it is."""
+
+import pytest
+import torch
+from diagnosis.planted import Samples, computing, loader
+from diagnosis.test_verdict import window
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+import dali_pipes as dp
+from dali_pipes.tools.diagnosis.attached import Attached, _again
+from dali_pipes.tools.diagnosis.examine import Effort, examine
+from dali_pipes.tools.diagnosis.predict import predicted_gain
+
+
+class Numbers(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(32.0))
+
+
+def test_another_number_of_workers_changes_nothing_else():
+    one = DataLoader(TensorDataset(torch.arange(10.0)), 4, num_workers=0, drop_last=True, shuffle=True, collate_fn=len)
+    two = _again(one, num_workers=2)
+    assert (two.num_workers, two.prefetch_factor, two.collate_fn) == (2, 2, len) and two.batch_sampler is one.batch_sampler
+    assert list(two) == [4, 4]
+    plain = _again(DataLoader(Numbers(), None), num_workers=1)
+    assert plain.batch_size is None and len(list(plain)) == 32
+    assert _again(DataLoader(Numbers(), 8), num_workers=0).batch_size == 8
+
+
+def test_epochs_follow_each_other_and_their_starts_are_known():
+    with Attached(loader(Samples(), workers=0, batch_size=100), computing(0)).feed() as feed:
+        starts = [(feed.starts_epoch(), next(feed.batches))[0] for _ in range(9)]
+    assert starts == [True, False, False, False] * 2 + [True]
+
+
+def test_batches_of_any_structure():
+    subject = Attached(DataLoader(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), 4), computing(0))
+    batch = {"images": torch.zeros(4, 3), "more": [torch.zeros(4), torch.zeros(4, 1)]}
+    assert subject.count(batch) == 4 and subject.joined([batch, batch])["more"][1].shape == (8, 1)
+    with pytest.raises(TypeError, match="a batch holds a str"):
+        subject.joined([["a"], ["b"]])
+    assert subject.copied() == (4 * 2 * 4 + 4 * 4, False)
+
+
+def test_our_loader_is_tried_on_an_image_folder(image_folder):
+    """What it would gain is measured on the same files."""
+    crop = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64), v2.ToDtype(torch.float32)])
+    images = ImageFolder(image_folder, crop)
+    subject = Attached(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
+    assert len(subject.paths) == 37
+    (fix,) = [fix for fix in subject.fixes("prep-bound (CPU saturated)", None) if fix.subject]
+    assert "DaliConfig" in fix.what and "RandomResizedCrop(64)" in fix.note
+    with fix.subject.feed() as feed:
+        batch = next(feed.batches)
+        assert tuple(batch.images.shape) == (8, 3, 64, 64) and fix.subject.count(batch) == 8
+    found = predicted_gain(fix, subject, window(1000), window(100), lambda changed, part: window(500, cpu_s=0.1))
+    assert found == pytest.approx(5, rel=0.5)
+
+
+@pytest.mark.parametrize("samples", [["a.jpg"], [{"path": "a.jpg"}], [1, 2], torch.zeros(3), [("no/such.jpg", 0)], None])
+def test_samples_of_another_kind_are_left_alone(samples):
+    dataset = Samples()
+    dataset.samples = samples
+    subject = Attached(loader(dataset), computing(0))
+    assert not subject.paths and not subject.data_bytes
+
+
+def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
+    """The diagnosis stands without them."""
+
+    def step(batch):
+        if len(batch[0]) != 8:
+            raise RuntimeError("only eight at a time")
+        computing(0.001)(batch)
+
+    def failing(*arguments):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.examine.predicted_gain", failing)
+    found = examine(Attached(loader(Samples(sleep=0.005), workers=1), step), Effort(1, 0.2))
+    assert found.extra.larger_gain is None and found.proposals
+    assert all("could not be tried: too many open files" in each.fix.note for each in found.proposals)
+
+
+def test_a_diagnosis_from_start_to_end(capsys):
+    found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
+    told = capsys.readouterr().err
+    assert found.verdict.name in told and "loader alone" in told and found.figures.loader < found.figures.model
+
+
+def test_what_cannot_be_diagnosed():
+    with pytest.raises(dp.ConfigError, match="list is no torch DataLoader"):
+        dp.diagnose([1, 2], print)
+    with pytest.raises(dp.ConfigError, match="yields no batch"):
+        dp.diagnose(DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True), print)
+
+
+def test_an_error_of_the_loader_comes_up():
+    class Broken(Samples):
+        def __getitem__(self, index):
+            if index > 300:
+                raise ValueError("sample 301 is broken")
+            return super().__getitem__(index)
+
+    with pytest.raises(ValueError, match="sample 301 is broken"):
+        examine(Attached(loader(Broken(), workers=0), computing(0)), Effort(1, 0.1))

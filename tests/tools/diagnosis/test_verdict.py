@@ -1,0 +1,124 @@
+"""The rules, on made-up figures; tests/tools/diagnosis/test_planted.py has real programs with real faults."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dali_pipes.tools.diagnosis import verdict as module
+from dali_pipes.tools.diagnosis.probes import Round
+from dali_pipes.tools.diagnosis.verdict import VERDICTS, Extra, Figures, cause, figures, judge, straggling
+from dali_pipes.tools.diagnosis.window import Window
+
+WAITING = Figures(
+    model=1000, loader=100, shadow=990, together=98, wait_share=0.9, overlap=0.98, contention=0.01, loader_cores=2.0, busy=0.6,
+    others=0.0, blocked=0.0, straggling=0.0, throttled=0.0, model_throttled=0.0, memory_stall=0.0, alloc_retries=0,
+)  # fmt: skip
+COMPUTING = replace(WAITING, loader=10_000, together=990, wait_share=0.01)
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    monkeypatch.setattr(module, "_cores", lambda: 4)
+
+
+def said(found, workers=2, **extra):
+    return cause(found, Extra(**extra), workers)
+
+
+def test_what_the_loader_is_short_of():
+    assert said(WAITING) == "prep-bound (too few workers)"
+    assert said(replace(WAITING, loader_cores=0.2)) == "fetch-bound"
+    assert said(replace(WAITING, busy=0.97)) == "prep-bound (CPU saturated)"
+    assert said(replace(WAITING, straggling=0.5)) == "straggler"
+    assert said(WAITING, transfer_share=0.8) == "transfer-bound"
+
+
+def test_a_loader_that_decodes_on_the_gpu_needs_little_cpu():
+    assert said(replace(WAITING, loader_cores=0.2), decodes_on_gpu=True) == "decode-contention"
+
+
+def test_a_step_that_is_slower_with_new_batches_is_not_called_model_bound():
+    slower = replace(COMPUTING, together=500)
+    assert said(slower) == "inconclusive"
+    assert said(slower, transfer_share=0.6) == "transfer-bound"
+
+
+def test_more_workers_than_cores_need_not_all_be_busy():
+    assert said(replace(WAITING, loader_cores=3.0), workers=16) == "prep-bound (too few workers)"
+
+
+def test_what_keeps_the_model():
+    assert said(COMPUTING) == "model-bound"
+    assert said(replace(COMPUTING, contention=0.3)) == "decode-contention"
+    assert said(replace(COMPUTING, blocked=0.7)) == "sync-bound"
+    assert said(COMPUTING, larger_gain=2.5) == "launch-bound"
+    assert said(replace(COMPUTING, others=2.0), larger_gain=2.5) == "inconclusive"
+
+
+def test_on_a_gpu_its_own_figures_decide():
+    """The host may wait for the GPU, or be launched far ahead of it; only a GPU that stands still is a fault."""
+    assert said(replace(COMPUTING, blocked=0.9), larger_gain=2.0, device_busy=0.95, syncs=3) == "model-bound"
+    assert said(COMPUTING, device_busy=0.5, syncs=3) == "sync-bound"
+    assert said(COMPUTING, device_busy=0.5, syncs=0) == "launch-bound"
+
+
+def test_what_starves_everything_comes_first():
+    for found in (WAITING, COMPUTING):
+        assert said(replace(found, throttled=0.4)) == "cgroup-throttled"
+        slowed = replace(found, together=found.model / 2)
+        assert said(replace(slowed, memory_stall=0.3)) == "memory-bound"
+        assert said(replace(slowed, alloc_retries=2)) == "memory-bound"
+    assert said(replace(COMPUTING, alloc_retries=2)) == "model-bound"  # which costs nothing
+
+
+def test_cold_files_matter_if_they_do_not_fit_in_memory():
+    cold = {"cold_rate": 100.0}
+    assert said(COMPUTING, **cold) == "model-bound"
+    assert said(COMPUTING, **cold, data_fits=False) == "fetch-bound"
+    assert said(COMPUTING, cold_rate=980.0, data_fits=False) == "model-bound"
+
+
+def window(rate=100.0, waits=(), **figures):
+    usual = {
+        "cpu_s": 0.5,
+        "blocked_s": 0.0,
+        "busy": 0.5,
+        "throttled_s": 0.0,
+        "memory_stall": 0.0,
+        "alloc_retries": 0,
+        "gaps_s": None,
+    }
+    return Window(images=int(rate), seconds=1.0, waits_s=waits, **usual | figures)
+
+
+def one_round(wait):
+    return Round(window(1000), window(10_000), window(990), window(900, waits=(wait,)))
+
+
+def test_a_verdict_that_few_rounds_share_is_none():
+    rounds = [one_round(0.0), one_round(0.0), one_round(0.9)]
+    found = judge(rounds, Extra(), 2, 1)
+    assert (found.name, found.confidence) == ("model-bound", "medium") and len(found.rounds) == 3
+    assert judge(rounds[:2], Extra(), 2, 1).confidence == "high"
+    split = [one_round(0.0), replace(one_round(0.9), together=window(900, waits=(0.9,), busy=1.0)), one_round(0.9)]
+    split[2] = replace(split[2], loader=window(10_000, cpu_s=0.01))
+    assert judge(split, Extra(), 2, 1).name == "inconclusive"
+
+
+def test_figures_are_medians():
+    rounds = [Round(window(rate), window(2 * rate), window(rate / 2), window(rate / 4)) for rate in (100, 120, 1000)]
+    found = figures(rounds, 1)
+    assert (found.model, found.loader, found.together, found.contention) == (120, 240, 30, 0.5) and found.overlap == 0.25
+
+
+def test_stragglers_are_told_from_bursts():
+    slow = [0.01] * 10 + [0.5] + [0.01] * 10
+    assert straggling(window(waits=slow), 1) == pytest.approx(0.49)
+    assert straggling(window(waits=[0.0, 0.0, 0.0, 0.1] * 6), 4) == 0  # four workers deliver at once
+    assert straggling(window(waits=[None, *[0.01] * 20]), 1) == 0  # the start of an epoch is another thing
+
+
+def test_every_cause_has_its_words():
+    source = Path(module.__file__).read_text()
+    assert all(source.count(f'"{name}"') >= 2 for name in VERDICTS)

@@ -1,0 +1,198 @@
+"""Limits that are really set, each seen by the check that is about it."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from dali_pipes.system.cpus import cgroup_folders
+from dali_pipes.system.memory import memory_left
+from dali_pipes.tools.doctor import cpu, limits, memory
+from dali_pipes.tools.doctor.cpu import cores, quota
+from dali_pipes.tools.doctor.finding import Finding
+from dali_pipes.tools.doctor.limits import locked_memory, open_files, shared_memory
+from dali_pipes.tools.doctor.units import size
+
+
+def in_a_process_with(limits_code, call):
+    """The finding of a check after this code has been run, in a process of its own."""
+    code = f"import dataclasses, json, os, resource\nfrom dali_pipes.tools.doctor import cpu, limits, memory\n{limits_code}\n"
+    code += f"print(json.dumps(dataclasses.asdict({call})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Finding(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_low_limit_of_open_files():
+    finding = in_a_process_with("resource.setrlimit(resource.RLIMIT_NOFILE, (300, 400))", "limits.open_files(16)")
+    assert finding.status == "warning" and "300; about 576 are needed with 16 workers" in finding.found
+    assert finding.remedy == "ulimit -n 65536; the hard limit is 400, which root can raise"
+
+
+def test_open_files_that_suffice(monkeypatch):
+    unlimited = limits.resource.RLIM_INFINITY
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (4096, unlimited))
+    assert open_files(16) == Finding("ok", "4,096")
+    assert open_files(1000).remedy == "ulimit -n 65536"
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (unlimited, unlimited))
+    assert open_files(10**6) == Finding("ok", "no limit")
+
+
+def test_locked_memory_matters_where_there_is_infiniband(tmp_path):
+    lowered = "resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))"
+    (tmp_path / "mlx5_0").mkdir()
+    adapter = f"from pathlib import Path; limits.INFINIBAND = Path({str(tmp_path)!r})"
+    finding = in_a_process_with(f"{lowered}\n{adapter}", "limits.locked_memory()")
+    assert finding.status == "warning" and "64.0 KiB, and there is InfiniBand (mlx5_0)" in finding.found
+    assert "ulimit -l unlimited" in finding.remedy
+    none = "from pathlib import Path; limits.INFINIBAND = Path('/none')"
+    finding = in_a_process_with(f"{lowered}\n{none}", "limits.locked_memory()")
+    assert finding.status == "ok" and "64.0 KiB" in finding.found
+
+
+def test_no_limit_of_locked_memory(monkeypatch):
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (limits.resource.RLIM_INFINITY,) * 2)
+    assert locked_memory() == Finding("ok", "no limit")
+
+
+@pytest.fixture
+def tiny_shm(tmp_path, monkeypatch):
+    """A tmpfs of 64 MiB, which is what a container gets by default."""
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(tmp_path)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    monkeypatch.setattr(limits, "SHM", tmp_path)
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_tiny_shm(tiny_shm):
+    finding = shared_memory(8, 256)
+    assert finding.status == "warning" and f"64.0 MiB of 64.0 MiB free in {tiny_shm}" in finding.found
+    assert "8 workers of loader=torch need 588 MiB at batch_size=256" in finding.found and "--shm-size=1g" in finding.remedy
+    assert shared_memory(1, 64).status == "ok"
+    (tiny_shm / "other").write_bytes(bytes(60 << 20))
+    assert shared_memory(1, 64).status == "warning"
+
+
+def test_shm_as_the_file_system_tells_it(monkeypatch):
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_blocks=2**21, f_bavail=2**20, f_frsize=4096))
+    assert shared_memory(8, 256) == Finding("ok", "4.0 GiB of 8.0 GiB free in /dev/shm")
+    assert "need 9.2 GiB" in shared_memory(128, 256).found and "--shm-size=10g" in shared_memory(128, 256).remedy
+
+
+def test_one_core_of_several(monkeypatch):
+    mine = os.sched_getaffinity(0)
+    monkeypatch.setattr(cpu.os, "cpu_count", lambda: 16)
+    try:
+        os.sched_setaffinity(0, {min(mine)})
+        finding = cores()
+    finally:
+        os.sched_setaffinity(0, mine)
+    assert finding.status == "warning" and "1 of the machine's 16 cores" in finding.found and "--cpuset-cpus" in finding.remedy
+
+
+def test_all_cores(monkeypatch):
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(cpu.os, "cpu_count", lambda: 4)
+    assert cores() == Finding("ok", "all 4 of the machine's cores")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "status", "found"),
+    [
+        (None, "ok", "no limit"),
+        (4.0, "ok", "4 cores, no less than the 4 it may run on; kept from running for 1.5 s so far"),
+        (2.5, "warning", "2.5 of the 4 cores it may run on; kept from running for 1.5 s so far"),
+    ],
+)
+def test_the_quota(monkeypatch, allowed, status, found):
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(cpu, "cpu_quota", lambda: allowed)
+    monkeypatch.setattr(cpu, "throttled_seconds", lambda: 1.5)
+    finding = quota()
+    assert (finding.status, finding.found) == (status, found)
+    assert ("OMP_NUM_THREADS=2" in finding.remedy) == (status == "warning")
+
+
+JOIN = """
+try:
+    with open({group!r} + "/cgroup.procs", "w") as processes: processes.write(str(os.getpid()))
+except OSError as error:
+    raise SystemExit(f"cannot join: {{error}}")
+"""
+
+
+@pytest.fixture(params=["v1", "v2"])
+def new_group(request):
+    """Makes a real cgroup with these limits, and returns code that joins it."""
+    made = []
+
+    def make(controller, v1, v2):
+        parents = cgroup_folders(controller if request.param == "v1" else "")
+        if not parents:
+            pytest.skip(f"no cgroup {request.param} with {controller} here")
+        group = parents[0] / f"dali_pipes-{uuid.uuid4().hex}"
+        try:
+            group.mkdir()
+        except OSError as error:
+            pytest.skip(f"no cgroup {request.param} can be made here: {error}")
+        made.append(group)
+        for name, value in (v1 if request.param == "v1" else v2).items():
+            if not (group / name).exists():
+                pytest.skip(f"this cgroup {request.param} has no {controller}")
+            (group / name).write_text(value)
+        probe = subprocess.Popen(["sleep", "60"])
+        try:
+            (group / "cgroup.procs").write_text(str(probe.pid))
+        except OSError as error:
+            pytest.skip(f"no process can join a cgroup here: {error}")
+        finally:
+            probe.kill()
+            probe.wait()
+        return JOIN.format(group=str(group))
+
+    yield make
+    for group in made:
+        group.rmdir()
+
+
+def test_a_real_quota(new_group):
+    join = new_group("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}, {"cpu.max": "50000 100000"})
+    finding = in_a_process_with(join, "cpu.quota()")
+    assert finding.status == "warning" and finding.found.startswith("0.5 of the ") and "OMP_NUM_THREADS=1" in finding.remedy
+
+
+def test_a_real_limit_of_memory(new_group):
+    limit = str(400 * 2**20)
+    join = new_group("memory", {"memory.limit_in_bytes": limit}, {"memory.max": limit})
+    finding = in_a_process_with(join, "memory.memory()")
+    assert finding.status == "warning" and "less than 4.0 GiB" in finding.remedy
+    left, unit = finding.found.split()[:2]
+    assert unit == "MiB" and 350 < float(left) <= 400
+
+
+def test_page_cache_counts_as_free_and_shared_memory_does_not(tmp_path, monkeypatch):
+    (tmp_path / "memory.limit_in_bytes").write_text("1000\n")
+    (tmp_path / "memory.usage_in_bytes").write_text("900\n")
+    (tmp_path / "memory.stat").write_text("cache 1\ntotal_cache 500\ntotal_shmem 100\n")
+    monkeypatch.setattr("dali_pipes.loader.memory.cgroup_folders", lambda controller: [tmp_path] if controller else [])
+    assert memory_left() == 500
+
+
+def test_without_a_limit_the_host_s_memory_counts(monkeypatch):
+    monkeypatch.setattr("dali_pipes.loader.memory.cgroup_folders", lambda controller: [])
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**36, available=2**35))
+    assert memory.memory() == Finding("ok", "32.0 GiB left, of 64.0 GiB on this machine")
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**20 * 200, "200 MiB"), (2**50, "1,048,576 GiB")]
+)
+def test_sizes(count, told):
+    assert size(count) == told

@@ -1,0 +1,158 @@
+"""The decoding that a loader's options come to: tried for real on the CPU, and judged on figures that nobody measured."""
+
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, JpegImagePlugin
+
+import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.dali import decoding
+from dali_pipes.loader.decode_probe import Probed
+from dali_pipes.system.child import ChildError
+from dali_pipes.tools.doctor import loading
+from dali_pipes.tools.doctor.checks import all_checks
+from dali_pipes.tools.doctor.config import DoctorConfig
+from dali_pipes.tools.doctor.made_images import KINDS, SIZES, make_images
+
+CPU = torch.device("cpu")
+SIMPLER = "loader.jpeg_fancy_upsampling=false, with other pixels"
+FINE = Probed(
+    images=60,
+    mean=0.12,
+    far={},
+    refused=[],
+    accepted=[],
+    cpu_ms=0.4,
+    cpu_ms_on_cpu=2.0,
+    engine_load=0.65,
+    nvjpg=0.3,
+    sm=0.2,
+    digest="ab",
+    decodes="DALI on GPU 0 decodes whole images",
+    fallbacks={},
+)
+
+
+def with_(**changes):
+    return Probed(**{name: getattr(FINE, name) for name in Probed.__slots__} | changes)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    make_images(folder)
+    return folder
+
+
+def test_made_images_are_of_every_kind(made, tmp_path):
+    subsampling = {"444": 0, "422": 1, "420": 2, "progressive": 2}
+    for kind in KINDS:
+        files = sorted((made / kind).iterdir())
+        assert len(files) == len(SIZES) == 12
+        for file in files:
+            with Image.open(file) as image:
+                assert f"{image.height}x{image.width}" == file.stem and image.mode == ("L" if kind == "gray" else "RGB")
+                assert ("progressive" in image.info) == (kind == "progressive")
+                assert kind == "gray" or JpegImagePlugin.get_sampling(image) == subsampling[kind]
+    assert any(height * width > dp.DaliConfig().hybrid_huffman_threshold for height, width in SIZES)
+    make_images(tmp_path / "again")
+    for file in made.rglob("*.jpg"):
+        assert (tmp_path / "again" / file.relative_to(made)).read_bytes() == file.read_bytes()
+
+
+def test_the_truncated_one_has_a_header_and_no_end(made):
+    (file,) = (made / "truncated").iterdir()
+    image = Image.open(io.BytesIO(file.read_bytes()))
+    assert image.size == (500, 375)
+    with pytest.raises(OSError, match="truncated"):
+        image.load()
+
+
+def test_the_cpu_decodes_made_images_as_the_cpu_does():
+    """The real thing, but for the GPU: in a child process, with the loader's own options."""
+    finding = loading.made_images(dp.DaliConfig(device="cpu", decode="whole"), 256, 120, CPU)
+    assert finding.status == "ok", finding
+    assert "60 images, mean |difference| from the CPU's pixels 0.00 of 255" in finding.found
+    assert "whole images, then cropped" in finding.found and "CPU-ms an image, a loader on the CPU" in finding.found
+
+
+def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
+    finding = loading.judge(FINE, dp.DaliConfig())
+    assert finding.status == "ok"
+    assert finding.found == (
+        "60 images, mean |difference| from the CPU's pixels 0.12 of 255; 0.40 CPU-ms an image, a loader on the CPU 2.00; "
+        "JPEG engines up to 30%; SM up to 20%; DALI on GPU 0 decodes whole images"
+    )
+    assert "JPEG engines" not in loading.judge(with_(nvjpg=None), dp.DaliConfig()).found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ({"fallbacks": {"ROI unsupported": 9}}, "decoded on the CPU, at least 9 × nvImageCodec: ROI unsupported"),
+        ({"nvjpg": 0.0, "cpu_ms": 2.1}, "the counter of the JPEG engines stayed at 0%"),
+        ({"far": {"a.jpg": 30.0}}, "a.jpg by 30.0 of 255"),
+        ({"refused": ["a.jpg"], "accepted": ["b.jpg"]}, "1 images are refused"),
+    ],
+)
+def test_decoding_on_the_cpu_and_wrong_pixels_fail(wrong, found):
+    finding = loading.judge(with_(**wrong), dp.DaliConfig())
+    assert finding.status == "failed" and found in finding.found and "60 images" in finding.found
+    assert "loader=dali_cpu, which needs no GPU" in finding.remedy
+
+
+def test_a_damaged_image_that_nvjpeg_takes_is_a_warning():
+    finding = loading.judge(with_(accepted=["b.jpg"]), dp.DaliConfig())
+    assert finding.status == "warning" and "1 damaged images are delivered" in finding.found and "verify=full" in finding.remedy
+
+
+def test_a_crash_is_a_failure_that_says_what_to_do(manifest, monkeypatch):
+    def crashes(*arguments):
+        raise ChildError("crashed: its process ended with SIGSEGV")
+
+    monkeypatch.setattr(loading, "probe", crashes)
+    finding = loading.images_of(manifest, dp.DaliConfig(decode="force_region"), 8, 60, CPU)
+    assert (finding.status, finding.found) == ("failed", "crashed: its process ended with SIGSEGV")
+    assert finding.remedy.startswith("loader.decode=whole")
+
+
+@pytest.mark.parametrize(
+    ("nvimgcodec", "nvjpeg", "options", "remedy"),
+    [
+        ((0, 8, 0), (12, 4, 0), {}, ["loader.decode=whole", "loader.hw_decoder_load=0"]),
+        ((0, 9, 0), (12, 4, 0), {}, ["loader.hw_decoder_load=0"]),  # it is decode=whole already
+        ((0, 9, 0), (12, 4, 0), {"decode": "force_region"}, ["loader.decode=whole"]),
+        (
+            (0, 9, 1),
+            (12, 4, 0),
+            {"decode": "region"},
+            ["loader.decode=whole", "loader.jpeg_fancy_upsampling=false, with other pixels"],
+        ),
+        ((0, 8, 0), (12, 4, 0), {"decode": "whole", "exact": True}, []),
+    ],
+)
+def test_the_remedy_is_what_these_options_leave(monkeypatch, nvimgcodec, nvjpeg, options, remedy):
+    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, nvjpeg))
+    assert loading.remedy(dp.DaliConfig(**options)) == ", or ".join([*remedy, "loader=dali_cpu, which needs no GPU"])
+
+
+def test_the_doctor_tries_the_loader_that_is_named(manifest, monkeypatch):
+    asked = []
+
+    def records(manifest, exif, loader, batch_size, device, limit_s):
+        asked.append((len(manifest), Path(manifest.root).is_dir(), loader, batch_size, str(device), limit_s))
+        return FINE
+
+    monkeypatch.setattr(loading, "probe", records)
+    loader = dp.DaliConfig(decode="whole")
+    checks = all_checks(DoctorConfig(loader=loader, batch_size=32, limit_s=50), manifest)
+    for check in (each for each in checks if each.name in ("DALI", "your images") and each.group == "GPU"):
+        assert check.needs_gpu and check.run(1).status == "ok"
+    made = len(KINDS) * len(SIZES) + 1
+    assert asked == [(made, True, loader, 32, "cuda:0", 50), (len(manifest), True, loader, 32, "cuda:0", 50)]
+    without = [check.name for check in all_checks(DoctorConfig(), None) if check.group == "GPU"]
+    assert without == ["driver and GPUs", "DALI", "JPEG engines", "NVML"]
+    assert DoctorConfig().loader == dp.DaliConfig() and DoctorConfig(loader=DaliNativeConfig()).loader == DaliNativeConfig()

@@ -1,0 +1,100 @@
+"""scripts/doctor.py as a user runs it, on this machine and on one that is set up wrongly."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+REPO = Path(__file__).parents[3]
+GROUPS = ["software", "CPU and memory", "storage", "GPU"]
+
+
+def doctor(*arguments, cwd, **options):
+    command = [sys.executable, str(REPO / "scripts/doctor.py"), *arguments, f"data.cache_dir={cwd}"]
+    environment = {**os.environ, "COLUMNS": "80", **options.pop("env", {})}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, **options)
+
+
+def findings(done):
+    """Those of its one line of JSON, by group and check."""
+    assert "Traceback" not in done.stderr
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert told["can_train_on_gpu"] == (done.returncode == 0)
+    return {(each["group"], each["check"]): each for each in told["findings"]}, told
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_machine_without_a_gpu(image_folder, tmp_path):
+    done = doctor(f"data.train={image_folder}", "loader=dali", "loader.decode=whole", cwd=tmp_path)
+    found, told = findings(done)
+    assert done.returncode == 1 and told["schema"] == 1
+    assert list(dict.fromkeys(group for group, _ in found)) == GROUPS
+    assert [check for group, check in found if group == "GPU"] == ["driver and GPUs"]
+    assert [check for group, check in found if group == "storage"] == ["page cache", "speed"]
+    assert "CPU loaders work: loader=dali_cpu" in found["GPU", "driver and GPUs"]["remedy"]
+    assert all(
+        found["software", check]["status"] == "ok" for check in ("Python", "PyTorch", "one CUDA", "DALI", "nvImageCodec", "CuPy")
+    )
+    assert {"python", "torch", "nvidia-dali-cuda120"} <= set(told["versions"])
+    assert done.stderr.splitlines()[-1].startswith("Training on a GPU cannot work here; failed: driver and GPUs (GPU)")
+    assert all(len(line) <= 80 for line in done.stderr.splitlines()[:-1])
+    assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.endswith(".parquet")]
+
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (260, 260))
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def test_a_machine_that_is_set_up_wrongly(tmp_path):
+    """One core, few open files, a second CuPy of another CUDA, one that crashes, a DALI that cannot be loaded."""
+    (tmp_path / "cupy_cuda13x-14.2.0.dist-info").mkdir()
+    (tmp_path / "cupy_cuda13x-14.2.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: cupy-cuda13x\nVersion: 14.2.0\n")
+    (tmp_path / "cupy").mkdir()
+    (tmp_path / "cupy/__init__.py").write_text("import os\nos.abort()\n")
+    (tmp_path / "nvidia").mkdir()
+    (tmp_path / "nvidia/__init__.py").write_text("raise ImportError('libnvjpeg.so.12: cannot open shared object file')\n")
+    paths = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    done = doctor("num_workers=4", cwd=tmp_path, env={"PYTHONPATH": paths}, preexec_fn=limited)
+    found, _ = findings(done)
+    assert done.returncode == 1
+    assert found["software", "one CUDA"]["status"] == "failed" and "cupy-cuda13x 13" in found["software", "one CUDA"]["found"]
+    assert found["software", "DALI"]["status"] == "failed" and "libnvjpeg.so.12" in found["software", "DALI"]["found"]
+    assert found["software", "nvImageCodec"]["status"] == "warning" and "libnvjpeg" in found["software", "nvImageCodec"]["found"]
+    assert found["software", "CuPy"]["status"] == "warning" and "SIGABRT" in found["software", "CuPy"]["found"]
+    assert found["CPU and memory", "open files"]["found"].startswith("260; about 336 are needed")
+    if os.cpu_count() > 1:
+        assert found["CPU and memory", "cores"]["found"].startswith("this process may run on 1 of the machine's")
+    assert "not checked" in found["storage", "speed"]["found"] and "data.train=DIR" in found["storage", "speed"]["remedy"]
+    assert "DALI (software)" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("data.train=/no/such/folder", "/no/such/folder: no such folder"),
+        ("split=tets", "split is 'tets'; choose one of train, val"),
+        ("batch_size=0", "batch_size is 0"),
+        ("worker=3", "worker"),
+        ("loader=torch", "the doctor tries how DALI decodes; choose loader=dali"),
+        ("loader.decode=none", "loader.decode is 'none'"),
+    ],
+)
+def test_a_mistake_of_the_user_is_no_finding(tmp_path, argument, told):
+    done = doctor(argument, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and told in line
+
+
+def test_a_package_that_cannot_be_imported_is_one_line(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')\n")
+    done = doctor(cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "libcudnn.so.9" in done.stderr and "bash scripts/setup.sh" in done.stderr

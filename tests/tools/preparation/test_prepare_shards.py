@@ -1,0 +1,156 @@
+"""Images to tars, and back byte for byte."""
+
+import itertools
+import json
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from prepared import digests, killed, prepared, result, scan
+
+import dali_pipes as dp
+from dali_pipes.tools.preparation.encode import Encoding, encode
+
+
+def samples(folder) -> dict[str, dict[str, bytes]]:
+    """WebDataset's convention: files that follow each other and agree up to the first dot are a sample."""
+    found = {}
+    for file in sorted(folder.glob("*.tar")):
+        with tarfile.open(file, "r:") as tar:
+            members = [(*member.name.split(".", 1), tar.extractfile(member).read()) for member in tar]
+        for key, parts in itertools.groupby(members, key=lambda member: member[0]):
+            assert key not in found
+            found[key] = {extension: content for _, extension, content in parts}
+    return found
+
+
+def test_bytes_labels_and_order_are_those_of_the_manifest(image_folder, manifest, tmp_path):
+    folder = prepared(image_folder, tmp_path / "out", to="shards")
+    found = samples(folder)
+    assert [*found] == [f"{number:09d}" for number in range(37)]
+    for number, sample in enumerate(found.values()):
+        assert sample == {"jpg": manifest.path(number).read_bytes(), "cls": str(manifest.labels[number]).encode()}
+    assert json.loads((folder / "classes.json").read_text()) == manifest.classes
+    assert result(tmp_path / "out")["same_pixels"] == 37 and "difference" not in str(result(tmp_path / "out")["difference"])
+
+
+def test_loaders_read_them_as_they_read_the_folder(image_folder, manifest, tmp_path):
+    shards = dp.Manifest.open(prepared(image_folder, tmp_path / "out", to="shards"), progress=False)
+    assert shards.classes == manifest.classes and not shards.problems
+    for name in ("labels", "sizes", "bytes_each"):
+        np.testing.assert_array_equal(getattr(shards, name), getattr(manifest, name))
+    batches = []
+    for each in (manifest, shards):
+        with dp.build_loader(each, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+            batches.append(list(loader))
+    for one, other in zip(*batches, strict=True):
+        assert torch.equal(one.images, other.images) and torch.equal(one.ids, other.ids) and torch.equal(one.labels, other.labels)
+
+
+def test_shards_are_made_smaller_out_of_shards(image_folder, tmp_path):
+    whole = prepared(image_folder, tmp_path / "whole", to="shards")
+    once = prepared(whole, tmp_path / "once", to="shards", resize=64)
+    direct = prepared(image_folder, tmp_path / "direct", to="shards", resize=64)
+    assert digests(once) == digests(direct)
+
+
+def test_a_folder_is_made_out_of_shards(image_folder, tmp_path):
+    whole = prepared(image_folder, tmp_path / "whole", to="shards")
+    folder = scan(prepared(whole, tmp_path / "folder", resize=64))
+    direct = scan(prepared(image_folder, tmp_path / "direct", resize=64))
+    assert folder.classes == direct.classes
+    for name in ("labels", "sizes", "bytes_each"):
+        np.testing.assert_array_equal(getattr(folder, name), getattr(direct, name))
+
+
+def test_the_tars_are_ustar_and_the_same_every_time(image_folder, tmp_path):
+    one, other = (prepared(image_folder, tmp_path / name, to="shards") for name in "ab")
+    assert digests(one) == digests(other)
+    content = (one / "shard-000000.tar").read_bytes()
+    assert content[257:265] == b"ustar\x0000"
+    with tarfile.open(one / "shard-000000.tar") as tar:
+        assert {(each.mtime, each.uid, each.gid, each.uname, each.gname, each.mode, each.type) for each in tar} == {
+            (0, 0, 0, "", "", 0o644, tarfile.REGTYPE)
+        }
+
+
+def test_no_shard_exceeds_its_size(image_folder, manifest, tmp_path):
+    folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
+    files = sorted(folder.glob("*.tar"))
+    assert [file.name for file in files] == [f"shard-{number:06d}.tar" for number in range(len(files))] and len(files) > 2
+    largest = int(manifest.bytes_each.max()) + 4 * 512 + tarfile.RECORDSIZE
+    assert all(2**20 - largest <= file.stat().st_size <= 2**20 for file in files[:-1])
+    assert len(samples(folder)) == 37
+
+
+def test_an_image_larger_than_a_shard_has_one_of_its_own(tmp_path):
+    (tmp_path / "set/a").mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
+    from PIL import Image
+
+    for name in ("x", "y"):
+        Image.fromarray(pixels).save(tmp_path / f"set/a/{name}.bmp")
+    folder = prepared(tmp_path / "set", tmp_path / "out", to="shards", shard_mib=1)
+    assert len(list(folder.glob("*.tar"))) == 2 and {*samples(folder)["000000001"]} == {"bmp", "cls"}
+
+
+def test_bad_images_leave_a_gap_and_extensions_tell_the_format(mixed_folder, tmp_path):
+    source = scan(mixed_folder)
+    found = samples(prepared(mixed_folder, tmp_path / "out", to="shards"))
+    half = next(number for number in range(len(source)) if "half" in str(source.path(number)))
+    assert [*found] == [f"{number:09d}" for number in range(len(source)) if number != half]
+    assert [next(iter(sample)) for sample in found.values()] == ["jpg", "jpg", "png", "webp", "jpg"]
+    assert [int(sample["cls"]) for sample in found.values()] == [0, 0, 0, 0, 2]
+    assert {path for path, _ in result(tmp_path / "out")["left_out"]} == {"a/empty.jpg", "a/half.jpg"}
+
+
+def test_with_resize_they_hold_what_a_folder_would(image_folder, manifest, tmp_path):
+    found = samples(prepared(image_folder, tmp_path / "shards", to="shards", resize=64, agreement_images=8))
+    folder = scan(prepared(image_folder, tmp_path / "folder", resize=64))
+    assert [sample["jpg"] for sample in found.values()] == [folder.path(number).read_bytes() for number in range(37)]
+    height, width = manifest.sizes[3].tolist()
+    assert found["000000003"]["jpg"] == encode(manifest.path(3).read_bytes, (height, width), Encoding(64, 90, "keep")).content
+    difference = result(tmp_path / "shards")["difference"]
+    assert difference["images"] == 8 and 0 < difference["evaluation"]["mean"] < difference["training"]["mean"] < 60
+
+
+def test_a_run_that_was_killed_goes_on_at_the_next_shard(large_folder, tmp_path):
+    options = {"to": "shards", "resize": 400, "shard_mib": 1}
+    made = tmp_path / "out/train"
+    killed(lambda: len(list(made.glob("*.tar"))) > 1, large_folder, tmp_path / "out", **options)
+    there = digests(made)
+    kept = len(samples(made))
+    prepared(large_folder, tmp_path / "out", **options)
+    whole = digests(prepared(large_folder, tmp_path / "whole", **options))
+    assert digests(made) == whole and there.items() <= whole.items() and 2 < len(there) < len(whole)
+    assert result(tmp_path / "out")["kept"] == kept and result(tmp_path / "out")["images"] == 120
+
+
+def test_a_second_run_changes_nothing(mixed_folder, tmp_path):
+    before = digests(prepared(mixed_folder, tmp_path / "out", to="shards"))
+    first = result(tmp_path / "out")
+    prepared(mixed_folder, tmp_path / "out", to="shards")
+    assert digests(tmp_path / "out/train") == before
+    assert result(tmp_path / "out") == first | {"kept": 5, "same_pixels": 0}
+
+
+def test_a_table_keeps_its_order_in_shards_and_is_refused_a_folder(image_folder, manifest, tmp_path):
+    lines = [f"{manifest.path(number)},{(7 * number) % 3}" for number in range(9)]
+    (tmp_path / "table.csv").write_text("\n".join(["path,label", *lines]) + "\n")
+    found = samples(prepared(tmp_path / "table.csv", tmp_path / "out", to="shards"))
+    assert [int(sample["cls"]) for sample in found.values()] == [(7 * number) % 3 for number in range(9)]
+    with pytest.raises(dp.ConfigError, match="to=shards keeps their order"):
+        prepared(tmp_path / "table.csv", tmp_path / "folder", resize=64)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_shards_that_are_not_whole_any_more_are_refused(image_folder, tmp_path, damage):
+    folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
+    if damage == "missing":
+        (folder / "shard-000001.tar").unlink()
+    else:
+        content = (folder / "shard-000001.tar").read_bytes()
+        (folder / "shard-000001.tar").write_bytes(content[:700])
+    with pytest.raises(dp.DaliPipesError, match=r"shards are missing|is not what an earlier run left"):
+        prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)

@@ -1,0 +1,42 @@
+import shutil
+
+import pytest
+import torch
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.training.models import build_model, check_compiler, check_model, check_size
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "mobilenet_v3_small"])
+def test_names_of_torchvision_are_models(name):
+    model = build_model(name, 7).eval()
+    assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 7)
+
+
+def test_an_unknown_name_is_told_with_near_ones():
+    with pytest.raises(ConfigError, match=r"model.name is 'resnet', which torchvision.models .* near names: .*resnet"):
+        check_model("resnet")
+
+
+@pytest.mark.parametrize(("name", "size"), [("vit_b_16", 160), ("maxvit_t", 64)])
+def test_a_size_that_a_network_does_not_take_is_told(name, size):
+    check_size(name, 224)
+    check_size("resnet18", size)
+    with pytest.raises(ConfigError, match=f"model.name={name} takes images of 224 pixels only; set transform.size=224"):
+        check_size(name, size)
+    with pytest.raises((AssertionError, RuntimeError)):
+        build_model(name, 7).eval()(torch.zeros(1, 3, size, size))
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_networks_with_further_outputs_have_one(name):
+    scores = build_model(name, 7).train()(torch.zeros(2, 3, 96, 96))
+    assert isinstance(scores, torch.Tensor) and scores.shape == (2, 7)
+
+
+def test_compilation_needs_a_compiler(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/g++" if name == "g++" else None)
+    check_compiler()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ConfigError, match=r"model.compile=true needs a C\+\+ compiler"):
+        check_compiler()
