@@ -4,7 +4,7 @@ import time
 
 import pytest
 import torch
-from diagnosis.planted import Samples, loader
+from planted import Samples, loader
 from torch.utils.data import TensorDataset
 
 from dali_pipes.tools.diagnosis.attached import Attached

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
+from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.readback import Readback
@@ -39,7 +40,7 @@ def test_a_step_never_waits_for_the_gpu(precision, name):
 def test_running_out_of_memory_is_told_with_a_snapshot(image_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images: None)
     torch.cuda.set_per_process_memory_fraction(0.002)
-    options = {"data": dp.config.DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
+    options = {"data": DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
     try:
         with pytest.raises(TrainingError, match=r"the GPU has no memory left .* PyTorch holds .* What PyTorch holds is in"):
             train(
@@ -54,7 +55,7 @@ def test_running_out_of_memory_is_told_with_a_snapshot(image_folder, tmp_path, m
 def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision, dtype):
     """Decoded, transformed and learned from on the GPU; stopped and gone on with by resume=auto."""
     options = {
-        "data": dp.config.DataConfig(train=str(image_folder), val=str(image_folder)),
+        "data": DataConfig(train=str(image_folder), val=str(image_folder)),
         "transform": dp.TrainTransform(size=64, dtype=dtype, memory_format="channels_last"),
         "eval_transform": dp.EvalTransform(size=64, resize=72, dtype=dtype, memory_format="channels_last"),
         "loader": dp.DaliConfig(device="gpu"),

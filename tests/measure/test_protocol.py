@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 import dali_pipes as dp
+from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.measure.protocol import Blocks, rounds
 from dali_pipes.measure.worker_process import ArmError
@@ -76,7 +77,7 @@ def test_without_restart_the_processes_of_an_arm_sleep_between_its_blocks(blocks
 def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(blocks):
     with contextlib.closing(blocks(restart=False)) as each:
         config = plain(dp.DaliConfig(device="cpu"))
-        native = plain(dp.config.DaliNativeConfig(device="cpu")) | {"prefetch_queue_depth": 0}
+        native = plain(DaliNativeConfig(device="cpu")) | {"prefetch_queue_depth": 0}
         assert "prefetch_queue_depth is 0" in each.start({"dali": config, "native": native}, None)["native"]
         each.run("dali", config, "round", 1)
         [asleep] = each._asleep.values()
@@ -122,4 +123,4 @@ def test_an_arm_that_cannot_be_built_is_named(blocks):
     with pytest.raises(ArmError, match="arm native: loader=dali_native knows only the training transform"):
         failing = blocks()
         failing._work = replace(failing._work, transform=dp.EvalTransform(size=32, resize=36))
-        failing.run("native", plain(dp.config.DaliNativeConfig(device="cpu")), "round", 1)
+        failing.run("native", plain(DaliNativeConfig(device="cpu")), "round", 1)

@@ -12,6 +12,7 @@ import torch
 from training.conftest import same, weights
 
 import dali_pipes as dp
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.training import trainer as module
 from dali_pipes.training.checkpoint import CheckpointError
@@ -182,7 +183,7 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
 def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_path, label, told):
     table, separator = tmp_path / "t.csv", ";" if ";" in label else None
     table.write_text(f"path,label\n{manifest.path(0)},{label}\n")
-    data = dp.config.DataConfig(train=str(table), val=str(table), label_separator=separator)
+    data = DataConfig(train=str(table), val=str(table), label_separator=separator)
     for options in ({}, {"eval_only": True, "checkpoint": "x.pt"}):
         with pytest.raises(ConfigError, match=rf"t\.csv: its labels are {told}, and this trains on one class for each image"):
             train(config(data=data, **options))

@@ -3,9 +3,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from benchmark.test_compare import made_result
 from made_up import block, gpu
 from PIL import Image
+from test_compare import made_result
 
 from dali_pipes.tools.benchmark.page import write_page
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from diagnosis.planted import Samples, computing, loader
-from diagnosis.test_verdict import window
+from planted import Samples, computing, loader
+from test_verdict import window
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from diagnosis.planted import Samples, computing, hogs, loader, training
+from planted import Samples, computing, hogs, loader, training
 from torch.utils.data import TensorDataset
 
 from dali_pipes.tools.diagnosis.attached import Attached

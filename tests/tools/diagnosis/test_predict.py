@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
-from diagnosis.test_verdict import window
+from test_verdict import window
 
 from dali_pipes.tools.diagnosis import predict
 from dali_pipes.tools.diagnosis.predict import pace, predicted_gain

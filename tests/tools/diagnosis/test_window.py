@@ -3,7 +3,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from diagnosis.planted import compute
+from planted import compute
 
 from dali_pipes.tools.diagnosis.gpu import covered
 from dali_pipes.tools.diagnosis.window import gaps, watch

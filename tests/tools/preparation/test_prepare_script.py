@@ -7,6 +7,7 @@ from prepared import config
 from test_scripts import script
 
 import dali_pipes as dp
+from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 
 
@@ -24,8 +25,8 @@ from dali_pipes.tools.preparation.config import PrepareConfig
         ({"exif": "strip"}, "exif is 'strip'"),
         ({"archive": "x.tar.gz"}, "belong to source=cifar10"),
         ({"source": "mnist"}, "source is 'mnist'"),
-        ({"source": "cifar10", "data": dp.config.DataConfig()}, "archive=cifar-10-binary.tar.gz"),
-        ({"source": "cifar100", "data": dp.config.DataConfig()}, "archive=cifar-100-binary.tar.gz"),
+        ({"source": "cifar10", "data": DataConfig()}, "archive=cifar-10-binary.tar.gz"),
+        ({"source": "cifar100", "data": DataConfig()}, "archive=cifar-100-binary.tar.gz"),
         ({"source": "cifar10", "archive": "x", "sha256": "12"}, "takes 64 hexadecimal digits"),
         ({"source": "cifar10", "archive": "x", "resize": 16}, "run prepare.py once more"),
         ({"source": "cifar10", "archive": "x"}, "takes its images from the archive; leave data.root"),
@@ -33,7 +34,7 @@ from dali_pipes.tools.preparation.config import PrepareConfig
 )
 def test_options_that_cannot_work_are_told(options, told):
     with pytest.raises(dp.ConfigError, match=told):
-        PrepareConfig(**{"data": dp.config.DataConfig(train="/images"), "out": "/out"} | options)
+        PrepareConfig(**{"data": DataConfig(train="/images"), "out": "/out"} | options)
 
 
 def test_a_mistake_ends_in_one_clear_line(tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 from made_up import block, gpu
-from tuning.conftest import config
+from tools.tuning.conftest import config
 
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory, used

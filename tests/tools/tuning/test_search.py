@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from tuning.conftest import MadeUp, setting
+from tools.tuning.conftest import MadeUp, setting
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.worker_process import ArmError

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tuning.conftest import config
+from tools.tuning.conftest import config
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig

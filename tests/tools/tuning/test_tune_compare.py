@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tuning.conftest import MadeUp, config, setting
+from tools.tuning.conftest import MadeUp, config, setting
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.worker_process import ArmError

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tuning.conftest import MadeUp, config
+from tools.tuning.conftest import MadeUp, config
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
