@@ -11,7 +11,7 @@ from dali_pipes.measure.worker_process import ArmError, FreshProcess
 
 @pytest.fixture(autouse=True)
 def child_can_be_found(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
 
 
 def child(do, cpus=None, **options):
