@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from hydra.core.config_store import ConfigStore
+
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, at_least, one_of
 
@@ -38,3 +40,8 @@ class GpuCheckConfig:
             raise ConfigError(f"parts is {list(self.parts)}; name at least one, and each only once")
         for part in self.parts:
             one_of("a part", part, GPU_CHECK_PARTS)
+
+
+def register() -> None:
+    """Makes the schema known to Hydra."""
+    ConfigStore.instance().store(name="gpu_check_schema", node=GpuCheckConfig)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import gpu_check.config
 import pytest
 from gpu_check.config import GpuCheckConfig
 from hydra import compose, initialize_config_dir
@@ -41,6 +42,7 @@ OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / gro
 @pytest.fixture(scope="module", autouse=True)
 def hydra():
     register()
+    gpu_check.config.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         yield
 

@@ -6,6 +6,7 @@ import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
+import gpu_check.config
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -23,6 +24,7 @@ def explained(monkeypatch):
     from dali_pipes.cli.help import explained
 
     register()
+    gpu_check.config.register()
     with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
         yield lambda *given: explained(compose(*given, return_hydra_config=True))
 
