@@ -13,7 +13,7 @@ from dali_pipes.plan.plan import Plan, Shard
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
 
 if TYPE_CHECKING:
-    from dali_pipes.tools.diagnosis.attached import diagnose
+    from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
 __all__ = [
     "BadSampleError",
@@ -48,7 +48,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Tools are imported when they are first used."""
     if name == "diagnose":
-        from dali_pipes.tools.diagnosis.attached import diagnose
+        from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
         return diagnose
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,29 +28,29 @@ class BadSampleError(DaliPipesError, RuntimeError):
         self.bad_samples = bad_samples
 
 
-def one_of(option: str, value: object, choices: Sequence[str]) -> None:
+def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
 
 
-def at_least(option: str, value: float | None, least: float) -> None:
+def check_min(option: str, value: float | None, least: float) -> None:
     if value is not None and value < least:
         raise ConfigError(f"{option} is {value}; it must be at least {least}")
 
 
-def whole(option: str, value: object, least: int) -> None:
+def check_int(option: str, value: object, least: int) -> None:
     """At least `least`, and an int: True and 3.0 are not."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} on")
 
 
-def number(option: str, value: object, low: float, high: float) -> None:
+def check_number(option: str, value: object, low: float, high: float) -> None:
     """Finite, and no text."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
         raise ConfigError(f"{option} is {value!r}; it takes numbers from {low:g} to {high:g}")
 
 
-def ordered_pair(option: str, pair: object) -> tuple[float, float]:
+def check_ordered_pair(option: str, pair: object) -> tuple[float, float]:
     """Two positive numbers, the smaller first; YAML has lists only."""
     if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(each, (int, float)) for each in pair):
         raise ConfigError(f"{option} is {pair!r}; it takes two positive numbers, the smaller first")
@@ -59,6 +59,6 @@ def ordered_pair(option: str, pair: object) -> tuple[float, float]:
     return pair[0], pair[1]
 
 
-def within(option: str, value: float, low: float, high: float) -> None:
+def check_range(option: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ConfigError(f"{option} is {value}; it must lie between {low} and {high}")

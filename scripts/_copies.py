@@ -19,7 +19,7 @@ from dali_pipes.backends.dali.backend import DaliBackend, _to_batch, shut_down
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.consume import Touch
-from dali_pipes.plan.plan import Plan, Rows
+from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.telemetry import MIB, cpu_seconds
 from dali_pipes.tools.preview import PreviewConfig
@@ -44,8 +44,8 @@ class Work:
     def labels(self) -> torch.Tensor:
         return torch.from_numpy(self.plan.manifest.labels).to(self.device)
 
-    def rows(self) -> Iterator[Rows]:
-        return self.plan.walk()
+    def rows(self) -> Iterator[PlannedBatch]:
+        return self.plan.iter_from()
 
 
 def exported(work: Work) -> Iterator[Batch]:

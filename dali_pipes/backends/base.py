@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Backend(Protocol):
         """How images will be decoded and why, in one line."""
         ...
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         """Batches of exactly these rows in this order. Ends what an earlier call began."""
         ...
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.errors import at_least, one_of, within
+from dali_pipes.errors import check_choice, check_min, check_range
 
 
 @dataclass(kw_only=True, slots=True)
@@ -42,16 +42,16 @@ class DaliConfig:
     read_threads: int = 8
 
     def __post_init__(self) -> None:
-        one_of("loader.device", self.device, ("auto", "gpu", "cpu"))
-        one_of("loader.decode", self.decode, ("auto", "region", "whole", "probe", "force_region"))
-        at_least("loader.num_threads", self.num_threads, 1)
-        at_least("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
-        at_least("loader.read_threads", self.read_threads, 1)
+        check_choice("loader.device", self.device, ("auto", "gpu", "cpu"))
+        check_choice("loader.decode", self.decode, ("auto", "region", "whole", "probe", "force_region"))
+        check_min("loader.num_threads", self.num_threads, 1)
+        check_min("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
+        check_min("loader.read_threads", self.read_threads, 1)
         for option in ("hybrid_huffman_threshold", "device_memory_padding"):
-            at_least(f"loader.{option}", getattr(self, option), 0)
+            check_min(f"loader.{option}", getattr(self, option), 0)
         for option in ("preallocate_width_hint", "preallocate_height_hint"):
-            at_least(f"loader.{option}", getattr(self, option), 1)
-        within("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
+            check_min(f"loader.{option}", getattr(self, option), 1)
+        check_range("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
 
     @property
     def engine_load(self) -> float:
@@ -95,12 +95,12 @@ class TorchConfig:
     normalize_on: str = "auto"
 
     def __post_init__(self) -> None:
-        one_of("loader.decoder", self.decoder, ("pil", "torchvision"))
-        one_of("loader.normalize_on", self.normalize_on, ("auto", "worker", "device"))
+        check_choice("loader.decoder", self.decoder, ("pil", "torchvision"))
+        check_choice("loader.normalize_on", self.normalize_on, ("auto", "worker", "device"))
         if self.multiprocessing_context is not None:
-            one_of("loader.multiprocessing_context", self.multiprocessing_context, ("fork", "spawn", "forkserver"))
-        at_least("loader.num_workers", self.num_workers, 0)
-        at_least("loader.prefetch_factor", self.prefetch_factor, 1)
+            check_choice("loader.multiprocessing_context", self.multiprocessing_context, ("fork", "spawn", "forkserver"))
+        check_min("loader.num_workers", self.num_workers, 0)
+        check_min("loader.prefetch_factor", self.prefetch_factor, 1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -119,7 +119,7 @@ class CachedConfig:
     batches: int = 4
 
     def __post_init__(self) -> None:
-        at_least("loader.batches", self.batches, 1)
+        check_min("loader.batches", self.batches, 1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -133,7 +133,7 @@ class TfDataConfig:
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
-        at_least("loader.num_threads", self.num_threads, 1)
+        check_min("loader.num_threads", self.num_threads, 1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -149,8 +149,8 @@ class TorchvisionGpuConfig:
     prefetch: int = 2
 
     def __post_init__(self) -> None:
-        at_least("loader.num_threads", self.num_threads, 1)
-        at_least("loader.prefetch", self.prefetch, 1)
+        check_min("loader.num_threads", self.num_threads, 1)
+        check_min("loader.prefetch", self.prefetch, 1)
 
 
 LoaderConfig = DaliConfig | DaliNativeConfig | TorchConfig | TfDataConfig | TorchvisionGpuConfig | CachedConfig | SyntheticConfig

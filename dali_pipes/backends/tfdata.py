@@ -18,7 +18,7 @@ from dali_pipes.backends.config import TfDataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import DTYPES, PaddedCropTransform, Transform
 from dali_pipes.system.cpus import available_cpus
 
@@ -79,7 +79,7 @@ class TfDataBackend:
     def explain(self) -> str:
         return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._threads} threads"
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         if not self._close.alive:
             raise RuntimeError("the loader is closed")
         dataset = (
@@ -110,7 +110,7 @@ class TfDataBackend:
             raise
         raise failed
 
-    def _samples(self, rows: Rows) -> dict[str, Any]:
+    def _samples(self, rows: PlannedBatch) -> dict[str, Any]:
         """One step's samples, filled up to a whole batch with its first."""
         places = np.zeros(self._batch_size, np.int64)
         places[: len(rows)] = np.arange(len(rows))

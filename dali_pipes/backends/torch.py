@@ -13,7 +13,7 @@ from dali_pipes.backends.common.transfer import finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
 
@@ -60,7 +60,7 @@ class TorchBackend:
         workers = f"in {self._workers} processes" if self._workers else "in this process"
         return f"PyTorch's DataLoader with {self._decoder} decodes whole images on the CPU, {workers}"
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
         self._rows.rows = rows
@@ -81,13 +81,13 @@ class TorchBackend:
             self._iterator._shutdown_workers()  # now; else they live until a traceback that holds the iterator is collected
 
 
-class _RowSampler(Sampler[Rows]):
+class _RowSampler(Sampler[PlannedBatch]):
     """Hands the plan's rows to the DataLoader in place of indices."""
 
     def __init__(self) -> None:
-        self.rows: Iterator[Rows] = iter(())
+        self.rows: Iterator[PlannedBatch] = iter(())
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[PlannedBatch]:
         return self.rows
 
 
@@ -98,7 +98,7 @@ class _Images(Dataset[Arrays]):
         self._decode, self.reader = _decoder(decoder), Reader()
         self._finish = Normalizer(transform) if normalize else None
 
-    def __getitem__(self, rows: Rows) -> Arrays:
+    def __getitem__(self, rows: PlannedBatch) -> Arrays:
         images = np.empty((len(rows), self._size, self._size, 3), np.uint8)
         geometry = rows.geometry
         for at, sample_id in enumerate(rows.ids):
@@ -113,7 +113,7 @@ class _Images(Dataset[Arrays]):
             finished = self._finish(finished, erased)
         return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids), erased
 
-    def _augment(self, images: torch.Tensor, rows: Rows) -> None:
+    def _augment(self, images: torch.Tensor, rows: PlannedBatch) -> None:
         from dali_pipes.backends.common.torchvision_augment import augment
 
         for image, ops, magnitudes in zip(images, rows.augmentation.ops, rows.augmentation.magnitudes, strict=True):

@@ -18,7 +18,7 @@ from dali_pipes.backends.config import TorchvisionGpuConfig
 from dali_pipes.backends.reference.synthetic import on_device
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
 
@@ -56,15 +56,15 @@ class TorchvisionGpuBackend:
     def explain(self) -> str:
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         return self._read_ahead.explained(self._ready(row, encoded) for row, encoded in self._read_ahead(rows))
 
-    def _ready(self, rows: Rows, files: Encoded) -> Batch:
+    def _ready(self, rows: PlannedBatch, files: Encoded) -> Batch:
         with torch.cuda.stream(self._own_stream):
             batch = self._make(rows, files)
         return hand_over(batch, self._own_stream) if self._own_stream else batch
 
-    def _make(self, rows: Rows, files: Encoded) -> Batch:
+    def _make(self, rows: PlannedBatch, files: Encoded) -> Batch:
         images = torch.empty((len(rows), 3, self._size, self._size), dtype=torch.uint8, device=self._device)
         is_jpeg = [encoded[:3].tobytes() == b"\xff\xd8\xff" for encoded in files]
         jpegs = [torch.from_numpy(encoded) for encoded, jpeg in zip(files, is_jpeg, strict=True) if jpeg]
@@ -77,7 +77,7 @@ class TorchvisionGpuBackend:
             images[at] = augment(image, self._slots, rows.augmentation.ops[at], rows.augmentation.magnitudes[at])
         return Batch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), *on_device(rows, self._device))
 
-    def _resized(self, rows: Rows, at: int, image: torch.Tensor) -> torch.Tensor:
+    def _resized(self, rows: PlannedBatch, at: int, image: torch.Tensor) -> torch.Tensor:
         geometry = rows.geometry
         read_pil.check_size(self._manifest.name(rows.ids[at]), geometry.source[at], image.shape[1], image.shape[2])
         top, left, height, width = map(int, geometry.window[at])
@@ -86,7 +86,7 @@ class TorchvisionGpuBackend:
         y, x = map(int, geometry.crop[at])
         return crop(image, y, x, self._size, self._size)
 
-    def _with_pillow(self, rows: Rows, at: int, encoded: np.ndarray) -> torch.Tensor:
+    def _with_pillow(self, rows: PlannedBatch, at: int, encoded: np.ndarray) -> torch.Tensor:
         geometry, name = rows.geometry, self._manifest.name(rows.ids[at])
         planned = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
         pixels = read_pil.read(encoded, name, self._size, False, *planned)

@@ -36,7 +36,7 @@ class Header(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ScanOptions:
     """How closely to look at a file.
 
     Attributes:
@@ -58,7 +58,7 @@ class Check:
         return header.height * header.width <= self.max_pixels and (header.decoded or self.verify == "header")
 
 
-def read_header(path: StrOrBytesPath, check: Check = Check()) -> Header:
+def read_header(path: StrOrBytesPath, check: ScanOptions = ScanOptions()) -> Header:
     """Reads the header of one file. Never raises on account of the file: what is wrong stands in `problem`."""
     size, mtime_ns = 0, 0
     try:
@@ -70,7 +70,7 @@ def read_header(path: StrOrBytesPath, check: Check = Check()) -> Header:
         return Header(size, mtime_ns, 0, 0, 1, "", False, os_problem(error))
 
 
-def examine(file: BinaryIO, size: int, mtime_ns: int, check: Check = Check()) -> Header:
+def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions()) -> Header:
     """Reads the header of an open image of `size` bytes; as `read_header` does."""
     if not size:
         return Header(0, mtime_ns, 0, 0, 1, "", False, "empty file")

@@ -29,7 +29,7 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
     return Manifest.open(source, cache_dir=data.cache_dir, label_separator=data.label_separator, **options)
 
 
-def at_most(manifest: Manifest, images: int, seed: int) -> Manifest:
+def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
     """So many of them, chosen at random, or all."""
     if len(manifest) <= images:
         return manifest
@@ -37,12 +37,12 @@ def at_most(manifest: Manifest, images: int, seed: int) -> Manifest:
     return manifest.subset(np.sort(chosen))
 
 
-def repeated(manifest: Manifest) -> Manifest:
+def repeat_epoch(manifest: Manifest) -> Manifest:
     """A few images are repeated, so that what an epoch's start costs is spread over as many batches as in training."""
     return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
 
 
-def read_all(manifest: Manifest) -> None:
+def warm_page_cache(manifest: Manifest) -> None:
     """Reads every image, so that it lies in the page cache if that has room for it."""
     reader = Reader()
     with ThreadPoolExecutor(8) as pool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dali_pipes.data.headers import Check, Header, read_header
+from dali_pipes.data.headers import Header, ScanOptions, read_header
 from dali_pipes.data.labels import read_columns, read_labels
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
@@ -95,7 +95,7 @@ def _refuse_embedded_images(file: Path) -> None:
 
 
 def read_headers(
-    root: Path, paths: list[bytes], check: Check, known: dict[bytes, Header] | None, workers: int | None, progress: bool
+    root: Path, paths: list[bytes], check: ScanOptions, known: dict[bytes, Header] | None, workers: int | None, progress: bool
 ) -> list[Header]:
     """The header of every file. One that is `known`, was checked as closely and has not changed since is not read again."""
     base = os.fsencode(root)
@@ -109,7 +109,7 @@ def read_headers(
     return [headers[path] for path in paths]
 
 
-def _unchanged(file: bytes, header: Header | None, check: Check) -> bool:
+def _unchanged(file: bytes, header: Header | None, check: ScanOptions) -> bool:
     if header is None or not check.satisfied_by(header):
         return False
     try:
@@ -119,7 +119,7 @@ def _unchanged(file: bytes, header: Header | None, check: Check) -> bool:
     return (stat.st_size, stat.st_mtime_ns) == (header.bytes, header.mtime_ns)
 
 
-def _map(files: list[bytes], check: Check, workers: int | None) -> Iterator[Header]:
+def _map(files: list[bytes], check: ScanOptions, workers: int | None) -> Iterator[Header]:
     """Headers in the order of the files. Processes, since threads would queue for the interpreter lock."""
     read = partial(read_header, check=check)
     if len(files) <= (4 * _CHUNK if check.verify == "header" else 16):

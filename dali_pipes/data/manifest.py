@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data import manifest_file
-from dali_pipes.data.headers import MAX_PIXELS, Check, Header
+from dali_pipes.data.headers import MAX_PIXELS, Header, ScanOptions
 from dali_pipes.data.labels import COLUMN, has_nulls, task_of, to_numpy
 from dali_pipes.data.listing import list_image_folder, list_table, read_headers
 from dali_pipes.data.manifest_table import SCHEMA, file_rows, own_columns, shard_rows, unchanged_shard
-from dali_pipes.data.packed_names import Names
+from dali_pipes.data.packed_names import PackedNames
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.remote import Stamp, copy_of, is_remote
+from dali_pipes.data.remote import FileVersion, copy_of, is_remote
 from dali_pipes.data.shards.scan import class_names, is_shard, list_shards, read_shards
 from dali_pipes.errors import ManifestError
 
@@ -67,7 +67,7 @@ class Manifest:
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        place, check = _place(root), Check(verify, max_pixels)
+        place, check = _place(root), ScanOptions(verify, max_pixels)
         known = _remembered(Path(cache)) if cache else None
         folder, shards = list_shards(place)
         if shards or isinstance(folder, str):
@@ -87,8 +87,8 @@ class Manifest:
     def _of_shards(
         cls,
         root: Path | str,
-        shards: dict[bytes, Stamp],
-        check: Check,
+        shards: dict[bytes, FileVersion],
+        check: ScanOptions,
         known: "Manifest | None",
         workers: int | None,
         progress: bool,
@@ -139,7 +139,7 @@ class Manifest:
         return cls(
             root,
             classes,
-            file_rows(paths, labels, read_headers(root, paths, Check(verify, max_pixels), None, workers, progress), columns),
+            file_rows(paths, labels, read_headers(root, paths, ScanOptions(verify, max_pixels), None, workers, progress), columns),
         )
 
     @classmethod
@@ -309,19 +309,19 @@ class Manifest:
         return str(self.root)
 
     @cached_property
-    def _paths(self) -> Names:
-        return Names(self.table["path"].take(pa.array(self._usable)))
+    def _paths(self) -> PackedNames:
+        return PackedNames(self.table["path"].take(pa.array(self._usable)))
 
     @cached_property
-    def _members(self) -> Names:
-        return Names(self.table["member"].take(pa.array(self._usable)))
+    def _members(self) -> PackedNames:
+        return PackedNames(self.table["member"].take(pa.array(self._usable)))
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
         """(n, 4): offset and length of each sample, size and modification time of its file."""
         return np.stack([self._column(name) for name in ("offset", "bytes", "file_bytes", "mtime_ns")], axis=1)
 
-    def _unchanged_shards(self, root: Path | str, shards: dict[bytes, Stamp], check: Check) -> dict[bytes, pa.Table]:
+    def _unchanged_shards(self, root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions) -> dict[bytes, pa.Table]:
         """The rows of each shard that has not changed since and was checked as closely.
 
         One that could not be read to its end, or has a problem that is not of the bytes alone, is left out.

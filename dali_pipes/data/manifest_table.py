@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.headers import Check, Header
+from dali_pipes.data.headers import Header, ScanOptions
 from dali_pipes.data.labels import COLUMN, stored_type
-from dali_pipes.data.remote import Stamp
-from dali_pipes.data.shards.scan import Found
+from dali_pipes.data.remote import FileVersion
+from dali_pipes.data.shards.scan import ScannedMember
 
 SCHEMA = pa.schema(
     {
@@ -40,7 +40,7 @@ def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], colum
     return typed(table)
 
 
-def shard_rows(name: bytes, found: list[Found]) -> pa.Table:
+def shard_rows(name: bytes, found: list[ScannedMember]) -> pa.Table:
     """One row for each image, usable or not, of the shard called `name`."""
     rows = [
         (name, -1 if header.problem else part.label, *header, part.member, part.offset, file_bytes)
@@ -49,7 +49,7 @@ def shard_rows(name: bytes, found: list[Found]) -> pa.Table:
     return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
 
 
-def unchanged_shard(stamp: Stamp, rows: pa.Table, check: Check) -> bool:
+def unchanged_shard(stamp: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
     """Whether what is known of a shard still holds, and was found by as close a look."""
     if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != stamp:
         return False

@@ -5,7 +5,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-class Names:
+class PackedNames:
     """Names as bytes, by number. Forked workers share the arrays, and a batch is cut out of them without a Python loop."""
 
     def __init__(self, names: pa.ChunkedArray):

@@ -32,7 +32,7 @@ class Extent(NamedTuple):
         return f"{self.file}/{self.member}" if self.member else self.file
 
 
-class Part(NamedTuple):
+class ShardMember(NamedTuple):
     """An image inside a file, as whoever reads that file's index finds it.
 
     Attributes:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dali_pipes.errors import ConfigError, ManifestError
 
-Stamp = tuple[int, int]  # size in bytes, and modification time in nanoseconds
+FileVersion = tuple[int, int]  # size in bytes, and modification time in nanoseconds
 
 FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables; processes that are started inherit them
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
@@ -33,7 +33,7 @@ def is_remote(source: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(source)
 
 
-def list_objects(url: str) -> dict[str, Stamp]:
+def list_objects(url: str) -> dict[str, FileVersion]:
     """Size and time of each object directly under `url`, or of the one that it names.
 
     Raises:
@@ -66,7 +66,7 @@ def read_object(url: str) -> bytes:
         raise OSError(f"cannot be fetched ({_short(error)})") from None
 
 
-def check_room(url: str, stamps: dict[bytes, Stamp]) -> None:
+def check_room(url: str, stamps: dict[bytes, FileVersion]) -> None:
     """An epoch in random order asks for all shards all the time.
 
     Raises:
@@ -80,7 +80,7 @@ def check_room(url: str, stamps: dict[bytes, Stamp]) -> None:
         )
 
 
-def open_copy(url: str, stamp: Stamp) -> int:
+def open_copy(url: str, stamp: FileVersion) -> int:
     """A descriptor of a local copy of the object with this size and time, which is fetched if it is not there.
 
     Raises:
@@ -98,12 +98,12 @@ def open_copy(url: str, stamp: Stamp) -> int:
                 _fetch(url, stamp, copy)
 
 
-def copy_of(url: str, stamp: Stamp) -> Path:
+def copy_of(url: str, stamp: FileVersion) -> Path:
     """Where the copy lies, if it is there."""
     return _folder() / hashlib.sha256(f"{url} {stamp}".encode()).hexdigest()[:32]
 
 
-def _fetch(url: str, stamp: Stamp, copy: Path) -> None:
+def _fetch(url: str, stamp: FileVersion, copy: Path) -> None:
     """What is fetched has another name until all of it is there, and counts with its whole size from the start."""
     partial = copy.with_suffix(".part")
     with _locked(copy.parent / "folder.lock"):
@@ -140,7 +140,7 @@ def _download(files: Any, path: str, size: int, file: Any) -> None:
         done, failed = end, 0
 
 
-def _same(files: Any, path: str, stamp: Stamp) -> None:
+def _same(files: Any, path: str, stamp: FileVersion) -> None:
     for failed in range(1, _ATTEMPTS + 1):
         try:
             now = _stamp(files.info(path))
@@ -217,7 +217,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     return files, path
 
 
-def _stamp(info: dict[str, Any]) -> Stamp:
+def _stamp(info: dict[str, Any]) -> FileVersion:
     told = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
     if isinstance(told, str):
         told = datetime.fromisoformat(told)

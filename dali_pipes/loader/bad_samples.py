@@ -6,13 +6,13 @@ from io import BytesIO
 import numpy as np
 
 from dali_pipes.backends.base import Backend
-from dali_pipes.data.headers import Check, examine, os_problem
+from dali_pipes.data.headers import ScanOptions, examine, os_problem
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.cpus import available_cpus
 
 
-def find_bad(manifest: Manifest, rows: Rows, backend: Backend) -> dict[int, str]:
+def find_bad_samples(manifest: Manifest, rows: PlannedBatch, backend: Backend) -> dict[int, str]:
     """The reason for each sample of a failed batch that cannot be delivered as it was scanned.
 
     The files are decoded one by one with Pillow; if all pass, one by one with the backend itself. If none passes there, the files
@@ -33,7 +33,7 @@ def _problem(manifest: Manifest, sample_id: int) -> str | None:
         encoded = manifest.read(sample_id)
     except OSError as error:
         return os_problem(error)
-    header = examine(BytesIO(encoded.data), len(encoded), 0, Check(verify="full"))
+    header = examine(BytesIO(encoded.data), len(encoded), 0, ScanOptions(verify="full"))
     if header.problem:
         return header.problem
     height, width = manifest.sizes[sample_id]
@@ -42,7 +42,7 @@ def _problem(manifest: Manifest, sample_id: int) -> str | None:
     return None
 
 
-def _fails_alone(row: Rows, backend: Backend) -> str | None:
+def _fails_alone(row: PlannedBatch, backend: Backend) -> str | None:
     try:
         next(backend.stream(iter([row])))
     except Exception as error:  # whatever the backend says, this file is the one

@@ -23,13 +23,13 @@ from dali_pipes.backends.config import (
 )
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError
-from dali_pipes.loader.bad_samples import find_bad
+from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fingerprint import changes, fingerprint
 from dali_pipes.loader.mixing import check_fits
-from dali_pipes.loader.targets import Lookup
+from dali_pipes.loader.targets import TargetLookup
 from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.plan.plan import Plan, Rows, Shard
+from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.transforms import Transform
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def build_loader(
     )
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
-    target = _target(device, config)
+    target = _resolve_device(device, config)
 
     @cache  # images of another size are made by another backend, and what this GPU can decode stays the same
     def regions() -> str:
@@ -92,7 +92,7 @@ def build_loader(
     return Loader(plan, transform, build, on_bad_sample, max_bad_fraction, batch_transform)
 
 
-def _target(device: str | torch.device, config: LoaderConfig) -> torch.device:
+def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.device:
     available, wants_gpu = torch.cuda.is_available(), needs_gpu(config)
     dali = isinstance(config, DaliConfig)
     what = "loader.device=gpu" if dali else "loader=torchvision_gpu"
@@ -171,7 +171,7 @@ class Loader:
         self._transform, self._build_backend = transform, build_backend
         self._size = transform.size_at(0)
         self._backend = build_backend(transform.at(0))
-        self._look_up, self._batch_transform = Lookup(plan.manifest), batch_transform
+        self._look_up, self._batch_transform = TargetLookup(plan.manifest), batch_transform
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
@@ -216,15 +216,15 @@ class Loader:
             last = step + 1 == self.plan.steps
             self._move_to(epoch + last, 0 if last else step + 1)
             self._abandoned = not last
-            yield self._finish(batch, epoch, step)
+            yield self._complete(batch, epoch, step)
         if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
             self._move_to(epoch + 1, 0)
 
-    def _finish(self, batch: Batch, epoch: int, step: int) -> Batch:
+    def _complete(self, batch: Batch, epoch: int, step: int) -> Batch:
         batch = self._look_up(batch)
         if self._batch_transform is None:
             return batch
-        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.place(step)))
+        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step)))
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False
@@ -250,10 +250,10 @@ class Loader:
             self._backend.close()
             self._backend, self._size = self._build_backend(self._transform.at(self._epoch)), size
 
-    def _rows(self) -> Iterator[Rows]:
+    def _rows(self) -> Iterator[PlannedBatch]:
         """The plan from the next batch on, while the size stays, with good samples in the place of the bad ones known so far."""
         bad = np.array([sample_id for sample_id, _, _ in self.bad_samples], np.int64)
-        for rows in self.plan.walk(self._epoch, self._step):
+        for rows in self.plan.iter_from(self._epoch, self._step):
             if self._transform.size_at(rows.epoch) != self._size:
                 return
             yield _without(rows, bad) if self._substitute and len(bad) else rows
@@ -264,7 +264,7 @@ class Loader:
         where = f"epoch {rows.epoch}, step {rows.step}"
         found = [
             (sample_id, self.plan.manifest.name(sample_id), why)
-            for sample_id, why in find_bad(self.plan.manifest, rows, self._backend).items()
+            for sample_id, why in find_bad_samples(self.plan.manifest, rows, self._backend).items()
         ]
         if not found:
             error.add_note(f"{where}: the batch failed{_not_to_blame(self.plan.manifest, rows)}")
@@ -345,14 +345,14 @@ class Loader:
         self.close()
 
 
-def _not_to_blame(manifest: Manifest, rows: Rows) -> str:
+def _not_to_blame(manifest: Manifest, rows: PlannedBatch) -> str:
     names = {manifest.name(sample_id) for sample_id in rows.ids.tolist()}
     if len(names) > 1:
         return f", and none of its {len(names)} files is to blame"
     return f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
 
 
-def _without(rows: Rows, bad: np.ndarray) -> Rows:
+def _without(rows: PlannedBatch, bad: np.ndarray) -> PlannedBatch:
     """Each bad sample replaced by the next good one of the batch, the first following the last."""
     is_bad = np.isin(rows.ids, bad)
     if not is_bad.any():

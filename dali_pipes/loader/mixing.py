@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, within
+from dali_pipes.errors import ConfigError, check_range
 from dali_pipes.plan.philox import BatchDraws
 
 # Numbers of the draws of one batch. A number once given away is never reused for something else; from 16 on they are the user's.
@@ -48,7 +48,7 @@ class _Mix(ABC):
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
             raise ConfigError(f"alpha of {type(self).__name__} is {self.alpha}; it must be positive")
-        within(f"probability of {type(self).__name__}", self.probability, 0, 1)
+        check_range(f"probability of {type(self).__name__}", self.probability, 0, 1)
 
     def check(self, manifest: Manifest) -> None:
         """Raises a ConfigError if the labels of these images do not fit into `num_classes`."""

@@ -9,7 +9,7 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
 
 
-class Lookup:
+class TargetLookup:
     """Turns lists of class numbers into multi-hot labels, and adds the manifest's columns, looked up by id where the batch is.
 
     A batch of one class each and of no columns passes through as it is.

@@ -11,15 +11,15 @@ from PIL import Image
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.measure.arms import Arms, baseline, follows_plan
 from dali_pipes.measure.config import BenchmarkConfig
-from dali_pipes.measure.worker_process import ArmError, FreshProcess, led
-from dali_pipes.measure.workload import Work, from_plain, plain
+from dali_pipes.measure.worker_process import ArmError, FreshProcess, serve
+from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import Transform
 
 SHOWN = 3
 AMPLIFIED = 64
 
 
-def gate(config: BenchmarkConfig, work: Work, arms: Arms, cpus: Set[int], samples: Path) -> dict[str, Any]:
+def gate(config: BenchmarkConfig, work: Workload, arms: Arms, cpus: Set[int], samples: Path) -> dict[str, Any]:
     """Compares all arms that follow the plan, in a process of their own.
 
     Raises:
@@ -27,13 +27,13 @@ def gate(config: BenchmarkConfig, work: Work, arms: Arms, cpus: Set[int], sample
     """
     if not config.agreement_images:
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
-    planned = {arm: plain(loader) for arm, loader in arms.items() if follows_plan(loader)}
+    planned = {arm: to_dict(loader) for arm, loader in arms.items() if follows_plan(loader)}
     if len(planned) < 2:
         return {"images": 0, "arms": {}, "note": "fewer than two arms follow the plan: there is nothing to compare"}
     first = baseline(config, arms)
     if first in planned:
         planned = {first: planned[first]} | planned
-    job = {"work": work.plain(), "loaders": planned, "images": config.agreement_images, "samples": str(samples)}
+    job = {"work": work.to_dict(), "loaders": planned, "images": config.agreement_images, "samples": str(samples)}
     found = _compared(job, cpus)
     for arm, difference in found["arms"].items():
         _check(config, found["reference"], arm, difference)
@@ -65,8 +65,8 @@ def agreement(job: dict[str, Any]) -> dict[str, Any]:
         |difference| in steps of 1/255 of the pixel range: max, mean and p99 over all arms (the largest of each) and for each arm;
         same_ids; images compared; the reference arm.
     """
-    work = Work.from_plain(job["work"])
-    loaders = {name: from_plain(config) for name, config in job["loaders"].items()}
+    work = Workload.from_dict(job["work"])
+    loaders = {name: from_dict(config) for name, config in job["loaders"].items()}
     reference, *others = loaders
     ids, pixels = _first_images(work, loaders[reference], job["images"])
     folder = Path(job["samples"])
@@ -88,7 +88,7 @@ def difference(images: torch.Tensor, reference: torch.Tensor) -> dict[str, float
     return {"max": float(found.max()), "mean": float(found.mean(dtype=np.float64)), "p99": float(np.percentile(found, 99))}
 
 
-def _first_images(work: Work, config: LoaderConfig, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _first_images(work: Workload, config: LoaderConfig, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     ids, images = [], []
     with work.loader(config) as loader:
         for batch in loader:
@@ -115,4 +115,4 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    led(lambda leader: leader.tell(agreement(leader.job)))
+    serve(lambda leader: leader.send(agreement(leader.job)))

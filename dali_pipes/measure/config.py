@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, at_least, one_of
+from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import ModelConfig
 
@@ -67,7 +67,7 @@ class BenchmarkConfig:
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        one_of("workload", self.workload, ("loader", "train", "cold"))
+        check_choice("workload", self.workload, ("loader", "train", "cold"))
         if getattr(self.transform, "sizes", None):
             raise ConfigError("transform.sizes changes the work from epoch to epoch; compare loaders at one transform.size")
         if self.workload == "cold" and self.corun > 1:
@@ -77,19 +77,19 @@ class BenchmarkConfig:
         if self.workload == "cold" and not self.restart:
             raise ConfigError("workload=cold is one epoch for each block; it needs restart=true")
         for option in ("corun", "batch_size", "pairs", "min_batches", "images"):
-            at_least(option, getattr(self, option), 1)
-        at_least("agreement_images", self.agreement_images, 0)
-        at_least("minutes", self.minutes, 0)
-        at_least("min_seconds", self.min_seconds, 0)
-        at_least("max_warmup_seconds", self.max_warmup_seconds, 0)
+            check_min(option, getattr(self, option), 1)
+        check_min("agreement_images", self.agreement_images, 0)
+        check_min("minutes", self.minutes, 0)
+        check_min("min_seconds", self.min_seconds, 0)
+        check_min("max_warmup_seconds", self.max_warmup_seconds, 0)
         if "loader" in self.arms:
             self.loaders = self.loaders | {self.loader_name: self.loader}
             self.arms = [self.loader_name if arm == "loader" else arm for arm in self.arms]
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
         for arm in self.arms:
-            one_of("an arm", arm, tuple(self.loaders))
+            check_choice("an arm", arm, tuple(self.loaders))
         if self.baseline is not None:
-            one_of("baseline", self.baseline, tuple(self.arms))
+            check_choice("baseline", self.baseline, tuple(self.arms))
         if self.cpus is not None and not 1 <= self.cpus <= available_cpus():
             raise ConfigError(f"cpus is {self.cpus}; this process may use 1 to {available_cpus()}")

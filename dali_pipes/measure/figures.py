@@ -7,7 +7,7 @@ import numpy as np
 
 from dali_pipes.measure.stats import Ratio, claim, paired_ratio
 
-Block = dict[str, Any]
+Trial = dict[str, Any]
 Figures = dict[str, Any]
 
 COMPARED = ("images_per_s", "cpu_s_per_1000_images")
@@ -22,7 +22,7 @@ _FROM_GPU = {  # what a GPU says of itself: the figure it becomes
 }
 
 
-def block_figures(block: Block) -> Figures:
+def trial_figures(block: Trial) -> Figures:
     """The figures of one block, over all jobs that ran at once."""
     jobs, samples = block["jobs"], block["samples"]
     images = sum(job["images"] for job in jobs)
@@ -49,7 +49,7 @@ def _peak(samples: Sequence[dict[str, Any]], figure: str) -> float | None:
     return max((sample[figure] for sample in samples if sample.get(figure) is not None), default=None)
 
 
-def _gpu_figures(block: Block, images: int) -> Figures:
+def _gpu_figures(block: Trial, images: int) -> Figures:
     """Utilization over the window, peak memory over the block, energy by the driver's counter; summed or averaged over GPUs."""
     start, end = min(job["start"] for job in block["jobs"]), max(job["end"] for job in block["jobs"])
     seen = [sample for sample in block["samples"] if sample["gpus"]]
@@ -78,9 +78,9 @@ def _gpu_figures(block: Block, images: int) -> Figures:
     }
 
 
-def arm_figures(blocks: Sequence[Block]) -> Figures:
+def arm_figures(blocks: Sequence[Trial]) -> Figures:
     """The figures of one arm over all of its blocks: medians; peaks; and, as `_low` and `_high`, the range of what is compared."""
-    each = [block_figures(block) for block in blocks]
+    each = [trial_figures(block) for block in blocks]
     figures = {name: _over_blocks(name, [block[name] for block in each]) for name in each[0]}
     for name in COMPARED:
         values = [block[name] for block in each]
@@ -100,7 +100,7 @@ def _over_blocks(name: str, values: Sequence[Any]) -> Any:
     return f"{sum(there)} of {len(there)}" if name == "steady" else float(over(there))
 
 
-def compared(first: Sequence[Block], second: Sequence[Block], control: dict[str, Ratio] | None) -> Figures:
+def compared(first: Sequence[Trial], second: Sequence[Trial], control: dict[str, Ratio] | None) -> Figures:
     """second / first for each of COMPARED: estimate, low, high and the claim that the control allows."""
     return {
         name: _plain(ratio, claim(ratio, control[name] if control else None))
@@ -108,9 +108,9 @@ def compared(first: Sequence[Block], second: Sequence[Block], control: dict[str,
     }
 
 
-def by_rounds(first: Sequence[Block], second: Sequence[Block], name: str) -> Ratio:
-    by_round = {block["round"]: block_figures(block)[name] for block in first}
-    other = {block["round"]: block_figures(block)[name] for block in second}
+def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: str) -> Ratio:
+    by_round = {block["round"]: trial_figures(block)[name] for block in first}
+    other = {block["round"]: trial_figures(block)[name] for block in second}
     both = sorted(set(by_round) & set(other))
     return paired_ratio([by_round[number] for number in both], [other[number] for number in both])
 
@@ -120,7 +120,7 @@ def _plain(ratio: Ratio, claimed: str) -> dict[str, Any]:
 
 
 def result_figures(
-    blocks: Sequence[Block], arms: Sequence[str], baseline: str, planning: Sequence[tuple[str, str]] = ()
+    blocks: Sequence[Trial], arms: Sequence[str], baseline: str, planning: Sequence[tuple[str, str]] = ()
 ) -> Figures:
     """Of all blocks: arms; control, the baseline's block of phase "control" against its other one of each round; and planning.
 
@@ -146,7 +146,7 @@ def result_figures(
     return found
 
 
-def not_measured(blocks: Sequence[Block]) -> dict[str, str]:
+def not_measured(blocks: Sequence[Trial]) -> dict[str, str]:
     """The reason for every figure that no block has."""
     if not blocks:
         return {}
@@ -163,5 +163,5 @@ def not_measured(blocks: Sequence[Block]) -> dict[str, str]:
     }
     for block in blocks:
         reasons |= {_FROM_GPU[figure]: why for figure, why in block["gpu_missing"].items()}
-    each = [block_figures(block) for block in blocks]
+    each = [trial_figures(block) for block in blocks]
     return {figure: why for figure, why in reasons.items() if all(block[figure] is None for block in each)}

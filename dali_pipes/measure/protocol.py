@@ -14,13 +14,13 @@ import torch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
-from dali_pipes.measure.workload import Work
+from dali_pipes.measure.workload import Workload
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.telemetry import Sampler
 
-Block = dict[str, Any]
+Trial = dict[str, Any]
 Key = tuple[str, str, str]  # phase, arm and job
 Arm = TypeVar("Arm")
 SLOWEST = 5  # images/s of a whole epoch from a disk; an arm that is slower is ended as one that hangs
@@ -52,7 +52,7 @@ class _Arm:
         return self.answers
 
 
-class Blocks:
+class Trials:
     """Runs blocks of one work, one after the other, and writes each of them into a file; to be closed.
 
     Args:
@@ -60,7 +60,7 @@ class Blocks:
         cpus: the cores of every arm.
     """
 
-    def __init__(self, work: Work, manifest: Manifest, config: BenchmarkConfig, folder: Path):
+    def __init__(self, work: Workload, manifest: Manifest, config: BenchmarkConfig, folder: Path):
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._work, self._manifest, self._config, self._folder = work, manifest, config, folder
         self._count = 0
@@ -86,7 +86,7 @@ class Blocks:
         begun = [((phase, arm, json.dumps(self._job(arms[arm]))), self._begin(arm, self._job(arms[arm]))) for phase, arm in wanted]
         for key, one in begun:
             try:
-                self._lay_to_sleep(key, one)
+                self._suspend(key, one)
             except ArmError as error:
                 failed[key[1]] = str(error)
                 one.stack.close()
@@ -95,9 +95,9 @@ class Blocks:
     def _job(self, loader: dict[str, Any], batch_size: int | None = None) -> dict[str, Any]:
         work = self._work if batch_size is None else replace(self._work, batch_size=batch_size)
         names = ("min_seconds", "min_batches", "max_warmup_seconds")
-        return {"work": work.plain(), "loader": loader, **{name: getattr(self._config, name) for name in names}}
+        return {"work": work.to_dict(), "loader": loader, **{name: getattr(self._config, name) for name in names}}
 
-    def run(self, arm: str, loader: dict[str, Any], phase: str, number: int, batch_size: int | None = None) -> Block:
+    def run(self, arm: str, loader: dict[str, Any], phase: str, number: int, batch_size: int | None = None) -> Trial:
         """One block, in as many processes at once as `corun` says.
 
         Args:
@@ -111,7 +111,7 @@ class Blocks:
             ArmError: a process failed.
         """
         config, job = self._config, self._job(loader, batch_size)
-        block: Block = {"arm": arm, "phase": phase, "round": number}
+        block: Trial = {"arm": arm, "phase": phase, "round": number}
         with self._processes((phase, arm, json.dumps(job)), job) as (processes, begun):
             with Sampler([process.pid for process in processes], min(1.0, config.min_seconds / 4)) as sampler:
                 for process in processes:
@@ -144,13 +144,13 @@ class Blocks:
                 process.wake()
             yield one.processes, one.first_answers()
             if not self._config.restart:
-                self._lay_to_sleep(key, one)
+                self._suspend(key, one)
 
     def _begin(self, arm: str, job: dict[str, Any]) -> "_Arm":
         stack = contextlib.ExitStack()
         return _Arm(stack, [stack.enter_context(self._process(arm, job, index)) for index in range(self._config.corun)])
 
-    def _lay_to_sleep(self, key: Key, one: "_Arm") -> None:
+    def _suspend(self, key: Key, one: "_Arm") -> None:
         one.first_answers()
         for process in one.processes:
             process.sleep()
@@ -168,7 +168,7 @@ class Blocks:
         evict(paths)
         return resident_share(paths)
 
-    def _write(self, block: Block) -> None:
+    def _write(self, block: Trial) -> None:
         self._count += 1
         name = f"{self._count:03d}_{block['phase']}_{block['round']}_{block['arm']}.json"
         (self._folder / name).write_text(json.dumps(block))

@@ -19,41 +19,41 @@ from dali_pipes.backends.config import LoaderConfig, TorchConfig
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.consume import Consumer, Touch, TrainStep
 from dali_pipes.measure.stats import is_steady
-from dali_pipes.measure.worker_process import Leader, led
-from dali_pipes.measure.workload import Work, from_plain
+from dali_pipes.measure.worker_process import Controller, serve
+from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 
 GROUP_SECONDS = 0.5  # the least that one rate of the warm-up is taken over
 GROUP_BATCHES = {"loader": 12, "train": 4}  # likewise
 
 
-def run_block(leader: Leader) -> None:
+def run_trial(leader: Controller) -> None:
     """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with its figures, times in seconds."""
-    work = Work.from_plain(leader.job["work"])
+    work = Workload.from_dict(leader.job["work"])
     start = time.monotonic()
-    config = from_plain(leader.job["loader"])
+    config = from_dict(leader.job["loader"])
     with work.loader(config) as loader:
         if work.workload == "cold":
-            leader.tell({})
+            leader.send({})
             if leader.go():
-                leader.tell({"gpu": gpu_uuid()})
+                leader.send({"gpu": gpu_uuid()})
             if leader.go():
-                leader.tell(window(loader, iter(loader), Touch(), leader.stop, float("inf"), len(loader)))
+                leader.send(window(loader, iter(loader), Touch(), leader.stop, float("inf"), len(loader)))
             return
         batches = endless(loader)
         sample = next(batches)
         consume = TrainStep(sample, work.model) if work.model else Touch()
         consume(sample)
         consume.finish()
-        leader.tell({"first_batch_s": time.monotonic() - start})
+        leader.send({"first_batch_s": time.monotonic() - start})
         group_batches = whole_bursts(GROUP_BATCHES[work.workload], config)
         least = leader.job["min_seconds"], leader.job["min_batches"], whole_bursts(1, config)
         wanted = leader.go()
         while wanted:
             warm_up = _warm_up(batches, consume, leader.job["max_warmup_seconds"], group_batches)
-            leader.tell({"warm_up": warm_up, "gpu": gpu_uuid()})
+            leader.send({"warm_up": warm_up, "gpu": gpu_uuid()})
             if _work_until_go(leader, batches, consume):
-                leader.tell(window(loader, batches, consume, leader.stop, *least))
+                leader.send(window(loader, batches, consume, leader.stop, *least))
             wanted = _work_until_go(leader, batches, consume)
 
 
@@ -67,7 +67,7 @@ def whole_bursts(batches: int, config: LoaderConfig) -> int:
     return -(-batches // workers) * workers
 
 
-def _work_until_go(leader: Leader, batches: Iterator[Batch], consume: Consumer) -> bool:
+def _work_until_go(leader: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
     """False once nothing more is wanted."""
     while not leader.has_spoken:
         consume(next(batches))
@@ -158,4 +158,4 @@ def _pinned_mib() -> float | None:
 
 
 if __name__ == "__main__":
-    led(run_block)
+    serve(run_trial)

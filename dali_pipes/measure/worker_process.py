@@ -126,7 +126,7 @@ class FreshProcess:
             stream.close()  # type: ignore[union-attr]
 
 
-class Leader:
+class Controller:
     """The process that gave this one its job. Its orders are read in a thread, so that work can go on while they are waited for.
 
     Attributes:
@@ -158,24 +158,24 @@ class Leader:
             self._said.put(False)
         return said
 
-    def tell(self, answer: dict[str, Any]) -> None:
+    def send(self, answer: dict[str, Any]) -> None:
         print(json.dumps(answer), file=self._answers, flush=True)
 
 
-def led(run: Callable[[Leader], None]) -> None:
+def serve(run: Callable[[Controller], None]) -> None:
     """What a module does that is run by FreshProcess."""
     # unbuffered: a buffer's lock, held by the thread that reads, would keep the process from ending
     with open(os.dup(0), "rb", buffering=0) as orders, open(os.dup(1), "w") as answers, open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # workers that are forked close their stdin, and would wait for the thread that reads it
         os.dup2(2, 1)  # what libraries print must not come between the answers
-        leader = Leader(orders, answers)
+        leader = Controller(orders, answers)
         try:
             run(leader)
         except BadSampleError as error:
             _, path, why = error.bad_samples[0]
-            leader.tell({"error": f"{path}: {why}; mend or remove it (scripts/scan.py verify=full finds all such files)"})
+            leader.send({"error": f"{path}: {why}; mend or remove it (scripts/scan.py verify=full finds all such files)"})
         except DaliPipesError as error:
-            leader.tell({"error": str(error)})
+            leader.send({"error": str(error)})
 
 
 @contextlib.contextmanager

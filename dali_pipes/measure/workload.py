@@ -12,7 +12,7 @@ _KINDS = {kind.__name__: kind for kind in (*get_args(LoaderConfig), EvalTransfor
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Workload:
     """The plan that all arms carry out, and what is done with the batches.
 
     Attributes:
@@ -35,18 +35,18 @@ class Work:
             manifest, config, transform=self.transform, batch_size=self.batch_size, seed=self.seed, shuffle=True, last_batch="pad"
         )
 
-    def plain(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {"transform": plain(self.transform)}
+    def to_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"transform": to_dict(self.transform)}
 
     @classmethod
-    def from_plain(cls, value: dict[str, Any]) -> Self:
-        return cls(**value | {"transform": from_plain(value["transform"])})
+    def from_dict(cls, value: dict[str, Any]) -> Self:
+        return cls(**value | {"transform": from_dict(value["transform"])})
 
 
-def plain(config: LoaderConfig | Transform) -> dict[str, Any]:
+def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
     return {"kind": type(config).__name__, **asdict(config)}
 
 
-def from_plain(value: dict[str, Any]) -> Any:
+def from_dict(value: dict[str, Any]) -> Any:
     options = dict(value)
     return _KINDS[options.pop("kind")](**options)

@@ -71,7 +71,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PlannedBatch:
     """What one shard does in one step: N samples and the geometry of each.
 
     Attributes:
@@ -163,15 +163,15 @@ class Plan:
         """All ids of one epoch, over all shards, in the order in which they are delivered."""
         return _order(len(self.manifest), self.seed, epoch) if self.shuffle else np.arange(len(self.manifest))
 
-    def rows(self, epoch: int, step: int) -> Rows:
+    def rows(self, epoch: int, step: int) -> PlannedBatch:
         """One step of this shard."""
         return next(self._plan(epoch, range(step, step + 1)))
 
-    def place(self, step: int) -> int:
+    def batch_offset(self, step: int) -> int:
         """Where in the epoch's order the first sample of this shard's part of one step stands; it must have one."""
         return int(self._places(step)[0])
 
-    def walk(self, epoch: int = 0, step: int = 0) -> Iterator[Rows]:
+    def iter_from(self, epoch: int = 0, step: int = 0) -> Iterator[PlannedBatch]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
@@ -181,7 +181,7 @@ class Plan:
                 yield from self._plan(epoch, range(first, min(first + ahead, len(self))))
             epoch, step = epoch + 1, 0
 
-    def _plan(self, epoch: int, steps: range) -> Iterator[Rows]:
+    def _plan(self, epoch: int, steps: range) -> Iterator[PlannedBatch]:
         places = [self._places(step) for step in steps]
         ids = np.concatenate(places) % len(self.manifest)
         if self.shuffle:
@@ -190,7 +190,7 @@ class Plan:
         transform, draws = self.transform.at(epoch), Draws(self.seed, epoch, ids)
         geometry = transform.geometry(sizes[ids], draws)
         augmentation = self._augmenter.draw(draws, len(ids), transform.size)
-        planned = Rows(epoch, steps.start, ids, self.manifest.labels[ids], geometry, augmentation)
+        planned = PlannedBatch(epoch, steps.start, ids, self.manifest.labels[ids], geometry, augmentation)
         start = 0
         for step, each in zip(steps, places, strict=True):
             yield replace(planned.take(slice(start, start + len(each))), step=step)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import ConfigError, one_of, ordered_pair, whole, within
+from dali_pipes.errors import ConfigError, check_choice, check_int, check_ordered_pair, check_range
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
 from dali_pipes.plan.philox import Draws
@@ -38,10 +38,10 @@ class Transform(ABC):
     exif: str = "ignore"
 
     def __post_init__(self) -> None:
-        whole("transform.size", self.size, 1)
-        one_of("transform.dtype", self.dtype, tuple(DTYPES))
-        one_of("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
-        one_of("transform.exif", self.exif, ("ignore", "apply"))
+        check_int("transform.size", self.size, 1)
+        check_choice("transform.dtype", self.dtype, tuple(DTYPES))
+        check_choice("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
+        check_choice("transform.exif", self.exif, ("ignore", "apply"))
         for option, value in (("mean", self.mean), ("std", self.std)):
             if len(value) != 3:
                 raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
@@ -101,7 +101,7 @@ class RandomTransform(Transform):
 
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
-        within("transform.flip", self.flip, 0, 1)
+        check_range("transform.flip", self.flip, 0, 1)
         self.augment = Augmenter(self.augment).policies
         self.sizes = _epochs_and_sizes(self.sizes)
         narrowest = min(self.every_size)
@@ -140,8 +140,8 @@ class TrainTransform(RandomTransform):
 
     def __post_init__(self) -> None:
         RandomTransform.__post_init__(self)
-        self.scale = ordered_pair("transform.scale", self.scale)
-        self.ratio = ordered_pair("transform.ratio", self.ratio)
+        self.scale = check_ordered_pair("transform.scale", self.scale)
+        self.ratio = check_ordered_pair("transform.ratio", self.ratio)
 
     @property
     def crops(self) -> bool:
@@ -166,7 +166,7 @@ class PaddedCropTransform(RandomTransform):
 
     def __post_init__(self) -> None:
         RandomTransform.__post_init__(self)
-        whole("transform.padding", self.padding, 0)
+        check_int("transform.padding", self.padding, 0)
 
     @property
     def crops(self) -> bool:

@@ -14,7 +14,7 @@ from rich.console import Console
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
-from dali_pipes.errors import at_least, one_of
+from dali_pipes.errors import check_choice, check_min
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.measure.agreement import to_steps
 from dali_pipes.plan.transforms import Transform
@@ -45,9 +45,9 @@ class PreviewConfig:
     out: str = "runs/preview"
 
     def __post_init__(self) -> None:
-        one_of("split", self.split, ("train", "val"))
-        at_least("batch_size", self.batch_size, 1)
-        at_least("batches", self.batches, 1)
+        check_choice("split", self.split, ("train", "val"))
+        check_min("batch_size", self.batch_size, 1)
+        check_min("batches", self.batches, 1)
 
 
 def preview(config: PreviewConfig) -> None:

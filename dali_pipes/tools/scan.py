@@ -12,7 +12,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.data.headers import MAX_PIXELS
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import one_of
+from dali_pipes.errors import check_choice
 
 
 @dataclass(kw_only=True, slots=True)
@@ -33,7 +33,7 @@ class ScanConfig:
     out: str | None = None
 
     def __post_init__(self) -> None:
-        one_of("split", self.split, ("train", "val"))
+        check_choice("split", self.split, ("train", "val"))
 
 
 def scan(config: ScanConfig) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, at_least, one_of, within
+from dali_pipes.errors import ConfigError, check_choice, check_min, check_range
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,13 +47,13 @@ class OptimizerConfig:
     beta2: float = 0.999
 
     def __post_init__(self) -> None:
-        one_of("optimizer.name", self.name, ("sgd", "adamw"))
-        at_least("optimizer.lr", self.lr, 0)
-        at_least("optimizer.weight_decay", self.weight_decay, 0)
-        at_least("optimizer.lr_batch_size", self.lr_batch_size, 1)
-        within("optimizer.momentum", self.momentum, 0, 1)
+        check_choice("optimizer.name", self.name, ("sgd", "adamw"))
+        check_min("optimizer.lr", self.lr, 0)
+        check_min("optimizer.weight_decay", self.weight_decay, 0)
+        check_min("optimizer.lr_batch_size", self.lr_batch_size, 1)
+        check_range("optimizer.momentum", self.momentum, 0, 1)
         for option in ("beta1", "beta2"):
-            within(f"optimizer.{option}", getattr(self, option), 0, 0.99999)
+            check_range(f"optimizer.{option}", getattr(self, option), 0, 0.99999)
         if self.nesterov and not self.momentum:
             raise ConfigError("optimizer.nesterov=true needs optimizer.momentum greater than 0")
 
@@ -72,9 +72,9 @@ class MixingConfig:
     probability: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least("mixing.mixup_alpha", self.mixup_alpha, 0)
-        at_least("mixing.cutmix_alpha", self.cutmix_alpha, 0)
-        within("mixing.probability", self.probability, 0, 1)
+        check_min("mixing.mixup_alpha", self.mixup_alpha, 0)
+        check_min("mixing.cutmix_alpha", self.cutmix_alpha, 0)
+        check_range("mixing.probability", self.probability, 0, 1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -130,12 +130,12 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for option in ("epochs", "batch_size", "eval_batch_size", "accumulate"):
-            at_least(option, getattr(self, option), 1)
-        at_least("warmup_epochs", self.warmup_epochs, 0)
-        one_of("precision", self.precision, ("fp32", "bf16", "fp16"))
-        within("label_smoothing", self.label_smoothing, 0, 1)
+            check_min(option, getattr(self, option), 1)
+        check_min("warmup_epochs", self.warmup_epochs, 0)
+        check_choice("precision", self.precision, ("fp32", "bf16", "fp16"))
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
         if self.ema_decay is not None:
-            within("ema_decay", self.ema_decay, 0, 1)
+            check_range("ema_decay", self.ema_decay, 0, 1)
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
                 raise ConfigError(

@@ -80,7 +80,7 @@ def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str
         The loader's config, and a sentence that says what was done.
     """
     mine = (os.uname().nodename, tuple(sorted(os.sched_getaffinity(0))))
-    sharing = gathered(fabric, mine).count(mine)
+    sharing = all_gather(fabric, mine).count(mine)
     cores = available_cpus()
     threads = max(1, cores // sharing)
     torch.set_num_threads(threads)
@@ -98,7 +98,7 @@ def share_buffers(fabric: Fabric, *modules: nn.Module) -> None:
                 dist.broadcast(buffer, 0)
 
 
-def gathered(fabric: Fabric, value: T) -> list[T]:
+def all_gather(fabric: Fabric, value: T) -> list[T]:
     """Every rank's value, in the order of the ranks."""
     if fabric.world_size == 1:
         return [value]
@@ -107,7 +107,7 @@ def gathered(fabric: Fabric, value: T) -> list[T]:
     return values
 
 
-def together(fabric: Fabric, action: Callable[[], T]) -> T:
+def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
     """What `action` returns, called on rank 0 first, so that the others find what it has written.
 
     Raises:
@@ -120,7 +120,7 @@ def together(fabric: Fabric, action: Callable[[], T]) -> T:
         if (fabric.global_rank == 0) == turn:
             result, error = _attempt(action)
         fabric.barrier()
-    errors = gathered(fabric, error)
+    errors = all_gather(fabric, error)
     failed = next((rank for rank, each in enumerate(errors) if each), None)
     if failed is None:
         return result  # type: ignore[return-value]
@@ -138,7 +138,7 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, str | None]:
         return None, f"{error.filename}: {error.strerror}"
 
 
-class Votes:
+class RankVotes:
     """What any rank wishes, told to all of them at the same step: one step late, so that nobody waits for it."""
 
     def __init__(self, fabric: Fabric):

@@ -22,7 +22,7 @@ from dali_pipes.training.data import open_both, open_classified
 from dali_pipes.training.evaluate import validate
 from dali_pipes.training.heartbeat import Heartbeat
 from dali_pipes.training.interrupt import Interrupt
-from dali_pipes.training.launch import divide_cpus, gathered, launch, together
+from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
 from dali_pipes.training.log import Log
 from dali_pipes.training.memory import check_memory, explain
 from dali_pipes.training.models import check_compiler, check_model, check_size
@@ -42,16 +42,16 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as a shell has it.
     """
     fabric = launch(config.precision)
-    together(fabric, lambda: _check(config, folder))
+    on_all_ranks(fabric, lambda: _check(config, folder))
     loader, cpus = divide_cpus(fabric, config.loader)
     config = replace(config, loader=loader)
     if config.eval_only:
         _evaluate(config, fabric)
         return
-    train_images, val = together(fabric, lambda: open_both(config.data))
-    together(fabric, lambda: check_memory(config, train_images))
+    train_images, val = on_all_ranks(fabric, lambda: open_both(config.data))
+    on_all_ranks(fabric, lambda: check_memory(config, train_images))
     folder = Path(fabric.broadcast(str(folder or config.out or _new_folder())))
-    path = together(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
+    path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
     with (
         build_loader(
             train_images,
@@ -70,8 +70,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
     ):
         trainer = Trainer(config, fabric, images, val, folder)
         if path:
-            together(fabric, lambda: trainer.restore(checkpoint.load(path), path))
-        together(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
+            on_all_ranks(fabric, lambda: trainer.restore(checkpoint.load(path), path))
+        on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
         with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
             _tell_start(config, fabric, trainer, images, log, folder, cpus)
             try:
@@ -135,7 +135,7 @@ def _tell_start(config: TrainConfig, fabric: Any, trainer: Trainer, images: Load
 
 def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
     """The run has been saved; who waits for that is told, and the process ends."""
-    number = max(each or 0 for each in gathered(fabric, interrupt.signal))
+    number = max(each or 0 for each in all_gather(fabric, interrupt.signal))
     log.say(f"stopped by {signal.Signals(number).name} and saved; resume=auto out={folder} goes on")
     interrupt.pass_on()
     raise SystemExit(128 + number)
@@ -148,9 +148,9 @@ def _heartbeat(config: TrainConfig, fabric: Any) -> Heartbeat:
 def _evaluate(config: TrainConfig, fabric: Any) -> None:
     """The checkpoint's weights, or their average if it has one, on all validation images."""
     path = Path(str(config.checkpoint))
-    val = together(fabric, lambda: open_classified(config.data, "val"))
-    state = together(fabric, lambda: checkpoint.load(path))
-    together(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
+    val = on_all_ranks(fabric, lambda: open_classified(config.data, "val"))
+    state = on_all_ranks(fabric, lambda: checkpoint.load(path))
+    on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
     module = build_network(config.model, len(val.classes))
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
     shard = Shard(fabric.global_rank, fabric.world_size)

@@ -16,7 +16,7 @@ from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.evaluate import Evaluation, validate
 from dali_pipes.training.heartbeat import Heartbeat
 from dali_pipes.training.interrupt import Interrupt
-from dali_pipes.training.launch import Votes, gathered, share_buffers
+from dali_pipes.training.launch import RankVotes, all_gather, share_buffers
 from dali_pipes.training.log import Log
 from dali_pipes.training.meter import Meter, rates
 from dali_pipes.training.readback import Readback
@@ -50,7 +50,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path):
         self.history: list[dict[str, Any]] = []
         self._config, self._fabric, self._loader, self._val, self._folder = config, fabric, loader, val, folder
-        self._meter, self._losses, self._votes = Meter(), Readback(fabric.device), Votes(fabric)
+        self._meter, self._losses, self._votes = Meter(), Readback(fabric.device), RankVotes(fabric)
         torch.manual_seed(config.seed)
         self._module = build_network(config.model, len(val.classes)).to(fabric.device)
         self._optimizer = build_optimizer(config.optimizer, self._module)
@@ -81,7 +81,7 @@ class Trainer:
             shard = self._loader.plan.shard
             found = validate(self._config, self._ema or self._module, self._val, shard, self._fabric, heartbeat)
             self._end_epoch(epoch, found, log)
-            if any(gathered(self._fabric, interrupt.signal is not None)):
+            if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
 
     def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
@@ -151,7 +151,7 @@ class Trainer:
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict() if self._scaler else None,
             "loader": self._loader.state_dict(),
-            "random": gathered(self._fabric, _random_state()),
+            "random": all_gather(self._fabric, _random_state()),
             "history": self.history,
             "meter": self._meter.over_ranks(self._fabric),
         }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dali_pipes.errors import DaliPipesError
-from dali_pipes.measure.workload import Work
+from dali_pipes.measure.workload import Workload
 from dali_pipes.plan.transforms import TrainTransform
 from gpu_check.config import GpuCheckConfig
 
@@ -38,9 +38,9 @@ class Bench:
     details: Path
     cpus: int
 
-    def work(self) -> Work:
+    def work(self) -> Workload:
         form = TrainTransform(size=64) if self.config.dry_run else TrainTransform(dtype="fp16", memory_format="channels_last")
-        return Work(self.images, form, self.config.batch_size, seed=0)
+        return Workload(self.images, form, self.config.batch_size, seed=0)
 
     def model(self, name: str) -> str:
         return "shufflenet_v2_x0_5" if self.config.dry_run else name

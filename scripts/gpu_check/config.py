@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hydra.core.config_store import ConfigStore
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, at_least, one_of
+from dali_pipes.errors import ConfigError, check_choice, check_min
 
 GPU_CHECK_PARTS = (
     *("probe", "grid", "loader", "doctor", "resnet50", "profile", "copies", "corun", "suite", "diagnose", "resnet18"),
@@ -34,12 +34,12 @@ class GpuCheckConfig:
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        at_least("minutes", self.minutes, 0)
-        at_least("batch_size", self.batch_size, 1)
+        check_min("minutes", self.minutes, 0)
+        check_min("batch_size", self.batch_size, 1)
         if not self.parts or len(set(self.parts)) < len(self.parts):
             raise ConfigError(f"parts is {list(self.parts)}; name at least one, and each only once")
         for part in self.parts:
-            one_of("a part", part, GPU_CHECK_PARTS)
+            check_choice("a part", part, GPU_CHECK_PARTS)
 
 
 def register() -> None:

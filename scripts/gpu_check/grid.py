@@ -19,8 +19,8 @@ from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.measure.consume import Touch
 from dali_pipes.measure.trial import endless, gpu_uuid, whole_bursts, window
-from dali_pipes.measure.worker_process import ArmError, FreshProcess, Leader, led
-from dali_pipes.measure.workload import Work, from_plain, plain
+from dali_pipes.measure.worker_process import ArmError, Controller, FreshProcess, serve
+from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
 
@@ -41,7 +41,7 @@ FANCY = {"dali": True, "dali_native_fancy": True, "dali_fastest": False, "dali_n
 Cell = dict[str, Any]  # loader (plain), batch_size, dtype if it is not that of the work; measured: images_per_s …, or error
 
 
-def search(work: Work, cores: int, seconds: float, log: Path, regions: Collection[bool] = ()) -> list[Cell]:
+def search(work: Workload, cores: int, seconds: float, log: Path, regions: Collection[bool] = ()) -> list[Cell]:
     """Measures as many cells as there is time for; each is written into `log` as it comes. One that crashes is told as an error.
 
     Args:
@@ -51,7 +51,7 @@ def search(work: Work, cores: int, seconds: float, log: Path, regions: Collectio
     todo, done, crashed = cells(work.batch_size, cores, regions), list[Cell](), True
     with open(log, "w") as lines:
         while crashed and time.monotonic() + 10 < end:
-            job = {"work": work.plain(), "cells": todo, "found": done, "regions": [*regions], "seconds": end - time.monotonic()}
+            job = {"work": work.to_dict(), "cells": todo, "found": done, "regions": [*regions], "seconds": end - time.monotonic()}
             crashed = False
             for cell in _measure(job, end):
                 crashed = cell.pop("crashed", False)
@@ -70,7 +70,7 @@ def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[C
     loaders += [
         DaliConfig(num_threads=count, decode=decode) for count, decode in itertools.product(threads, _decodes(True, regions))
     ]
-    return [{"loader": plain(loader), "batch_size": batch_size} for loader in loaders]
+    return [{"loader": to_dict(loader), "batch_size": batch_size} for loader in loaders]
 
 
 def _decodes(fancy: bool, regions: Collection[bool]) -> list[str]:
@@ -134,18 +134,18 @@ def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
                 raise
 
 
-def _child(leader: Leader) -> None:
+def _child(leader: Controller) -> None:
     end = time.monotonic() + leader.job["seconds"] - WINDOW - WARM_UP
-    work, found = Work.from_plain(leader.job["work"]), leader.job["found"]
+    work, found = Workload.from_dict(leader.job["work"]), leader.job["found"]
     gpu = _gpu()
     for cell in itertools.chain(leader.job["cells"], _around_the_best(found, leader.job["regions"])):
         if time.monotonic() > end or leader.stop.is_set():
             break
         if not any(_setting(cell) == _setting(row) for row in found):
-            leader.tell({"next": cell})
-            found.append(cell | _figures(work_of(cell, work), from_plain(cell["loader"]), gpu, leader))
-            leader.tell({"cell": found[-1]})
-    leader.tell({"next": None})
+            leader.send({"next": cell})
+            found.append(cell | _figures(work_of(cell, work), from_dict(cell["loader"]), gpu, leader))
+            leader.send({"cell": found[-1]})
+    leader.send({"next": None})
 
 
 def _setting(cell: Cell) -> tuple[Any, ...]:
@@ -160,7 +160,7 @@ def _gpu() -> Gpu | None:
     return None
 
 
-def work_of(cell: Cell, work: Work) -> Work:
+def work_of(cell: Cell, work: Workload) -> Workload:
     transform = replace(work.transform, dtype=cell.get("dtype", work.transform.dtype))
     return replace(work, batch_size=cell["batch_size"], transform=transform)
 
@@ -193,7 +193,7 @@ def _changed(cell: Cell | None, changes: list[Change]) -> Iterator[Cell]:
             yield {"loader": cell["loader"] | change, "batch_size": cell["batch_size"]}
 
 
-def _figures(work: Work, config: LoaderConfig, gpu: Gpu | None, leader: Leader) -> Cell:
+def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, leader: Controller) -> Cell:
     try:
         with work.loader(config) as loader:
             batches, touch, burst = endless(loader), Touch(), whole_bursts(1, config)
@@ -217,4 +217,4 @@ def _figures(work: Work, config: LoaderConfig, gpu: Gpu | None, leader: Leader) 
 
 
 if __name__ == "__main__":
-    led(_child)
+    serve(_child)

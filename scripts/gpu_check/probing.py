@@ -14,7 +14,7 @@ import torch
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.decode_probe import IMAGES, Probed, probe
-from dali_pipes.measure.workload import plain
+from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.made_images import make_images
 
@@ -50,7 +50,7 @@ def probed(
             limit = min(LONGEST, end - time.monotonic())
             if limit < LEAST:
                 break
-            found.append({"loader": plain(config), "batch_size": size} | _answer(manifest, config, size, device, limit))
+            found.append({"loader": to_dict(config), "batch_size": size} | _answer(manifest, config, size, device, limit))
             print(json.dumps(found[-1]), file=lines, flush=True)
     return found
 

@@ -12,15 +12,15 @@ from torch.profiler import ProfilerActivity, profile
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.measure.consume import Touch
 from dali_pipes.measure.trial import endless
-from dali_pipes.measure.worker_process import FreshProcess, Leader, led
-from dali_pipes.measure.workload import Work, from_plain, plain
+from dali_pipes.measure.worker_process import Controller, FreshProcess, serve
+from dali_pipes.measure.workload import Workload, from_dict, to_dict
 
 SECONDS = 2.0
 LONGEST = 12  # kernels that are named
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def profiled(work: Work, config: DaliConfig, seconds: float) -> dict[str, Any]:
+def profiled(work: Workload, config: DaliConfig, seconds: float) -> dict[str, Any]:
     """
     Returns:
         images_per_s; cpu_s_per_1000_images, "all" and by the name of the thread (this Python's main thread is "main"); and
@@ -29,7 +29,7 @@ def profiled(work: Work, config: DaliConfig, seconds: float) -> dict[str, Any]:
     Raises:
         ArmError: it failed, or took too long.
     """
-    job = {"work": work.plain(), "loader": plain(config)}
+    job = {"work": work.to_dict(), "loader": to_dict(config)}
     with FreshProcess(__name__, job, "profile", os.sched_getaffinity(0), patience_s=seconds) as process:
         return process.answer()
 
@@ -47,9 +47,9 @@ def thread_seconds() -> dict[str, float]:
     return found
 
 
-def _child(leader: Leader) -> None:
-    work = Work.from_plain(leader.job["work"])
-    with work.loader(from_plain(leader.job["loader"])) as loader:
+def _child(leader: Controller) -> None:
+    work = Workload.from_dict(leader.job["work"])
+    with work.loader(from_dict(leader.job["loader"])) as loader:
         batches, touch = endless(loader), Touch()
 
         def run(seconds: float) -> int:
@@ -67,7 +67,7 @@ def _child(leader: Leader) -> None:
         found = {"images_per_s": images / (time.monotonic() - start)}
         spent = {name: (seconds - before.get(name, 0)) / images * 1e3 for name, seconds in thread_seconds().items()}
         used = dict(sorted(((name, each) for name, each in spent.items() if each > 0), key=lambda one: -one[1]))
-        leader.tell(found | {"cpu_s_per_1000_images": {"all": sum(used.values())} | used, "gpu_ms_per_1000_images": _kernels(run)})
+        leader.send(found | {"cpu_s_per_1000_images": {"all": sum(used.values())} | used, "gpu_ms_per_1000_images": _kernels(run)})
 
 
 def _kernels(run: Any) -> dict[str, float]:
@@ -80,4 +80,4 @@ def _kernels(run: Any) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    led(_child)
+    serve(_child)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.measure.workload import plain
+from dali_pipes.measure.workload import to_dict
 
 Found = dict[str, Any]
 Lines = list[str]
@@ -265,7 +265,7 @@ def _result(parts: Found, name: str) -> Found:
 
 def _settings(loader: Found) -> str:
     """Those that are not what they are by default."""
-    default = plain(LOADERS[loader["kind"]]())
+    default = to_dict(LOADERS[loader["kind"]]())
     return " ".join(f"{name}={loader[name]}" for name in SETTINGS if loader.get(name) != default.get(name)) or "defaults"
 
 

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from dali_pipes.backends.config import TorchConfig
-from dali_pipes.data.images import at_most, open_images
+from dali_pipes.data.images import open_images, sample_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.loader.loader import build_loader
@@ -50,7 +50,7 @@ def gpu_check(config: GpuCheckConfig) -> bool:
     end = time.monotonic() + 60 * config.minutes
     details = out / "details"
     details.mkdir(parents=True, exist_ok=True)
-    images = at_most(open_images(config.data, "train"), MOST_IMAGES, seed=0)
+    images = sample_images(open_images(config.data, "train"), MOST_IMAGES, seed=0)
     _decode_all(images)
     images.save(details / "real_images.parquet")
     epoch = images.subset(np.arange(max(len(images), 1_000 if config.dry_run else IMAGES)) % len(images))

@@ -35,7 +35,7 @@ def cached(manifest, batches, batch_size=8, transform=TRANSFORM):
 
 def planned(manifest, steps, batch_size=8):
     plan = Plan(manifest, TRANSFORM, batch_size, seed=2)
-    return list(itertools.islice(plan.walk(), steps))
+    return list(itertools.islice(plan.iter_from(), steps))
 
 
 def real(manifest, rows, transform=TRANSFORM):

@@ -33,7 +33,7 @@ POLICIES = {
 def gpu_pipeline(manifest, transform, **options):
     plan = dp.Plan(manifest, transform, 8)
     backend = DaliBackend(manifest, transform, dp.DaliConfig(device="gpu", **options), 8, torch.device("cuda", 0))
-    pipeline = backend.pipeline(plan.walk())
+    pipeline = backend.pipeline(plan.iter_from())
     pipeline._build_graph()
     return pipeline
 

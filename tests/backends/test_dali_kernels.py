@@ -35,7 +35,7 @@ HALF = types.DALIDataType.FLOAT16
 def used(manifest, transform, decode="whole") -> set[Use]:
     config = dp.DaliConfig(device="gpu", decode=decode)
     backend = DaliBackend(manifest, transform, config, 8, torch.device("cuda", 0))
-    pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).walk())
+    pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).iter_from())
     pipeline._build_graph()
     return uses(pipeline)
 

@@ -141,7 +141,7 @@ def test_abandoned_epochs_leave_nothing_behind(manifest):
 
 def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, monkeypatch):
     with build(manifest) as loader:
-        walk = type(loader.plan).walk
+        walk = type(loader.plan).iter_from
 
         def failing(plan, epoch, step):
             for rows in walk(plan, epoch, step):

@@ -149,7 +149,7 @@ def test_an_error_that_passes_is_told_as_it_was(scanned, monkeypatch):
 def test_a_bounded_number_of_batches_is_read_ahead(scanned):
     plan, taken = dp.Plan(scanned, dp.TrainTransform(size=32), 4, last_batch="partial"), []
     ahead = ReadAhead(scanned, 2, 3)
-    batches = ahead(rows for rows in plan.walk() if taken.append(rows) is None)
+    batches = ahead(rows for rows in plan.iter_from() if taken.append(rows) is None)
     for number in range(5):
         rows, encoded = next(batches)
         assert len(taken) == number + 4

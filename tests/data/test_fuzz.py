@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.data.headers import FORMATS, Check, read_header
+from dali_pipes.data.headers import FORMATS, ScanOptions, read_header
 from dali_pipes.data.manifest_table import SCHEMA
 
 
@@ -57,7 +57,7 @@ def test_arbitrary_bytes(tmp_path, junk, magic):
 def check_header(path, content):
     path.write_bytes(content)
     for verify in ("header", "full"):
-        header = read_header(path, Check(verify))
+        header = read_header(path, ScanOptions(verify))
         assert header.problem or (header.height > 0 and header.width > 0 and header.format in FORMATS)
         assert header.orientation in range(1, 9)
         assert header.problem is None or "\n" not in header.problem.strip()

@@ -7,8 +7,8 @@ import torch
 from planted import Samples, loader
 from torch.utils.data import TensorDataset
 
-from dali_pipes.tools.diagnosis.attached import Attached
-from dali_pipes.tools.diagnosis.examine import Effort, examine
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.gpu import busy_share, copy_seconds, count_syncs
 from dali_pipes.training.models import build_model
 
@@ -44,8 +44,8 @@ def in_memory(side=64):
     ],
 )
 def test_a_planted_cause_is_found(program, expected):
-    found = examine(Attached(*program()), Effort(3, 1.0, cold=False))
-    print(found.verdict, found.figures, found.extra)
+    found = examine(DataLoaderProgram(*program()), ProbeBudget(3, 1.0, cold=False))
+    print(found.verdict, found.figures, found.one_off)
     assert found.verdict.name == expected
 
 

@@ -24,7 +24,7 @@ def has_run(manifest, transform, device, decode, folder):
     config = dp.DaliConfig(device=device, decode=decode)
     target = torch.device("cuda", 0) if device == "gpu" else torch.device("cpu")
     backend = DaliBackend(manifest, transform, config, 8, target)
-    pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).walk())
+    pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).iter_from())
     try:
         pipeline.build()
         outputs = [pipeline.run() for _ in range(2)][-1]

@@ -57,7 +57,7 @@ def test_what_is_measured(ways, image_folder, device):
 
 def test_another_order_or_other_pixels_would_be_seen(ways, image_folder, monkeypatch):
     def other_plan(work):
-        rows = work.plan.walk(epoch=1)
+        rows = work.plan.iter_from(epoch=1)
         return work.backend.stream(rows)
 
     monkeypatch.setitem(ways.WAYS, "another plan", other_plan)

@@ -17,7 +17,7 @@ import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.measure.workload import plain
+from dali_pipes.measure.workload import to_dict
 
 NO_FAILURE = {"counts": {"passed": 1}, "failed": [], "skipped": {}, "no_time": []}
 RATES = {
@@ -64,7 +64,7 @@ def comparison(rates=RATES, baseline="torch", planning=PAIRS, rounds=6, drift=1.
     for arm in found["arms"].values():
         arm |= {"failed": None, "skipped": None}
     agreement = {"images": 128, "reference": "torch", "arms": {"dali": {"mean": 0.31, "p99": 2.0, "max": 30.0, "same_ids": True}}}
-    work = {"loaders": {arm: plain(LOADERS[arm]) for arm in rates}}
+    work = {"loaders": {arm: to_dict(LOADERS[arm]) for arm in rates}}
     return {"baseline": baseline, **found, "agreement": agreement, "work": work, "protocol": {"pairs": rounds, "cpus": 16}}
 
 
@@ -129,12 +129,12 @@ def test_without_an_interval_or_a_control_that_holds_nothing_is_settled():
     assert goals(markdown(of({"resnet50": {"result": close}})))[4] == "not settled"
 
 
-TRIAL = {"loader": plain(dp.DaliConfig()), "batch_size": 256, "images": 185, "mean": 0.1234, "digest": "ab", "cpu_ms": 0.5}
+TRIAL = {"loader": to_dict(dp.DaliConfig()), "batch_size": 256, "images": 185, "mean": 0.1234, "digest": "ab", "cpu_ms": 0.5}
 TRIAL |= {"cpu_ms_on_cpu": 2.0, "sm": 0.25, "nvjpg": None, "decodes": "DALI on GPU 0", "faults": [], "doubts": []}
 
 
 def test_the_trials_of_decoding_say_which_have_the_same_bits():
-    exact, forced = plain(dp.DaliConfig(exact=True)), plain(dp.DaliConfig(decode="force_region"))
+    exact, forced = to_dict(dp.DaliConfig(exact=True)), to_dict(dp.DaliConfig(decode="force_region"))
     rows = [
         TRIAL,
         TRIAL | {"loader": exact, "digest": "cd", "faults": ["decoded on the CPU"], "doubts": ["one damaged"]},
@@ -150,13 +150,13 @@ def test_the_trials_of_decoding_say_which_have_the_same_bits():
 
 
 def test_each_part_has_its_section_and_what_failed_its_reason():
-    fast = {"loader": plain(dp.DaliConfig(num_threads=4)), "batch_size": 256, "images_per_s": 20_000.0}
+    fast = {"loader": to_dict(dp.DaliConfig(num_threads=4)), "batch_size": 256, "images_per_s": 20_000.0}
     fast |= {"cpu_s_per_1000_images": 0.2, "sm_utilization": 0.4, "nvjpg_utilization": 0.93}
     cells = [
         fast,
         fast | {"dtype": "bf16"},
-        fast | {"loader": plain(DaliNativeConfig(hybrid_huffman_threshold=1))},
-        {"loader": plain(dp.TorchConfig()), "batch_size": 256, "error": "a | b\nc"},
+        fast | {"loader": to_dict(DaliNativeConfig(hybrid_huffman_threshold=1))},
+        {"loader": to_dict(dp.TorchConfig()), "batch_size": 256, "error": "a | b\nc"},
     ]
     failed = {"test": "tests/x.py::test_y", "outcome": "failed", "seconds": 1.0, "reason": "E\nassert 1 == 2"}
     found = of(

@@ -9,18 +9,18 @@ import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.measure.workload import Work, plain
+from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.nvml import NoGpu
 
 
 @pytest.fixture
 def work(manifest, tmp_path):
     manifest.save(tmp_path / "m.parquet")
-    return Work(str(tmp_path / "m.parquet"), dp.TrainTransform(size=32), 8, 0)
+    return Workload(str(tmp_path / "m.parquet"), dp.TrainTransform(size=32), 8, 0)
 
 
 def row(loader, rate, batch_size=256, **others):
-    return {"loader": plain(loader), "batch_size": batch_size, "images_per_s": rate, **others}
+    return {"loader": to_dict(loader), "batch_size": batch_size, "images_per_s": rate, **others}
 
 
 ROWS = [
@@ -33,7 +33,7 @@ ROWS = [
     row(dp.DaliConfig(num_threads=4, jpeg_fancy_upsampling=False), 96_000.0),
     row(DaliNativeConfig(num_threads=6, preallocate_width_hint=6000), 98_000.0),
     row(dp.DaliConfig(num_threads=4), 96_000.0, dtype="bf16"),
-    {"loader": plain(dp.DaliConfig(num_threads=2)), "batch_size": 256, "error": "RuntimeError: no memory"},
+    {"loader": to_dict(dp.DaliConfig(num_threads=2)), "batch_size": 256, "error": "RuntimeError: no memory"},
 ]
 DEFAULT = dict.fromkeys(("preallocate_width_hint", "preallocate_height_hint")) | {
     "num_threads": None,
@@ -120,8 +120,8 @@ def test_one_setting_at_a_time_around_the_best(made_up_gpu):
 def test_a_setting_that_fails_costs_no_other(work, tmp_path, monkeypatch):
     """The second is refused and ends the process; the third fails in it. What follows from the best is measured all the same."""
     one, two = dp.DaliConfig(device="cpu", num_threads=1), dp.DaliConfig(device="cpu", num_threads=2)
-    refused, failing = plain(dp.TorchConfig()) | {"num_workers": -1}, plain(DaliNativeConfig(device="gpu"))
-    todo = [{"loader": loader, "batch_size": 8} for loader in (plain(one), refused, failing, plain(two))]
+    refused, failing = to_dict(dp.TorchConfig()) | {"num_workers": -1}, to_dict(DaliNativeConfig(device="gpu"))
+    todo = [{"loader": loader, "batch_size": 8} for loader in (to_dict(one), refused, failing, to_dict(two))]
     monkeypatch.setattr(grid, "cells", lambda *_: todo)
     found = search(work, 2, 90.0, tmp_path / "grid.jsonl")
     assert found == [json.loads(line) for line in (tmp_path / "grid.jsonl").read_text().splitlines()]
@@ -144,7 +144,7 @@ def test_a_process_that_cannot_begin_is_an_error(work, tmp_path, monkeypatch):
 
 
 def test_a_cell_may_have_a_dtype_of_its_own(work):
-    cell = {"loader": plain(dp.DaliConfig()), "batch_size": 3}
+    cell = {"loader": to_dict(dp.DaliConfig()), "batch_size": 3}
     assert work_of(cell, work) == replace(work, batch_size=3)
     assert work_of(cell | {"dtype": "bf16"}, work) == replace(work, batch_size=3, transform=replace(work.transform, dtype="bf16"))
 

@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
-from dali_pipes.measure.workload import plain
+from dali_pipes.measure.workload import to_dict
 
 GRID = [
-    {"loader": plain(loader), "batch_size": 256, "images_per_s": 9.0}
+    {"loader": to_dict(loader), "batch_size": 256, "images_per_s": 9.0}
     for loader in (
         dp.TorchConfig(decoder="torchvision", num_workers=24),
         dp.DaliConfig(num_threads=12, hw_decoder_load=0.35, decode="whole"),

@@ -11,7 +11,7 @@ from gpu_check.probing import probed, regions_are_right, together, tried
 
 import dali_pipes as dp
 from dali_pipes.loader.decode_probe import IMAGES, Probed
-from dali_pipes.measure.workload import plain
+from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.made_images import KINDS, SIZES
 
@@ -48,7 +48,7 @@ def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(manifest, 
     monkeypatch.setattr(probing, "probe", trial)
     found = probed(manifest, 64, tmp_path, 60.0, torch.device("cpu"))
     assert found == [json.loads(line) for line in (tmp_path / "probe.jsonl").read_text().splitlines()]
-    assert [row["loader"] for row in found] == [plain(config) for config, _ in tried(64)]
+    assert [row["loader"] for row in found] == [to_dict(config) for config, _ in tried(64)]
     assert found[0]["faults"] == [] and "b.jpg" in found[0]["doubts"][0]
     assert {row["error"] for row in found if row["loader"]["decode"] == "force_region"} == {
         "crashed: its process ended with SIGSEGV"
@@ -58,7 +58,7 @@ def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(manifest, 
 
 
 def row(decode, fancy, **outcome):
-    return {"loader": plain(dp.DaliConfig(decode=decode, jpeg_fancy_upsampling=fancy)), **({"faults": []} | outcome)}
+    return {"loader": to_dict(dp.DaliConfig(decode=decode, jpeg_fancy_upsampling=fancy)), **({"faults": []} | outcome)}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.measure.workload import Work
+from dali_pipes.measure.workload import Workload
 
 
 @pytest.fixture
@@ -13,4 +13,4 @@ def saved(manifest, tmp_path):
 @pytest.fixture
 def work(saved):
     """Small work: 37 images, batches of 8, 32 pixels."""
-    return Work(saved, dp.TrainTransform(size=32), 8, 0)
+    return Workload(saved, dp.TrainTransform(size=32), 8, 0)

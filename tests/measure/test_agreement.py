@@ -8,19 +8,19 @@ from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, agreement, to_steps
 from dali_pipes.measure.arms import follows_plan
-from dali_pipes.measure.workload import Work, from_plain, plain
+from dali_pipes.measure.workload import Workload, from_dict, to_dict
 
 
 @pytest.fixture
 def work(saved):
-    return Work(saved, dp.TrainTransform(), 8, 0)
+    return Workload(saved, dp.TrainTransform(), 8, 0)
 
 
 @pytest.fixture
 def job(work, tmp_path):
     def make(**loaders):
-        plain_loaders = {name: plain(config) for name, config in loaders.items()}
-        return {"work": work.plain(), "loaders": plain_loaders, "images": 20, "samples": str(tmp_path / "samples")}
+        plain_loaders = {name: to_dict(config) for name, config in loaders.items()}
+        return {"work": work.to_dict(), "loaders": plain_loaders, "images": 20, "samples": str(tmp_path / "samples")}
 
     return make
 
@@ -79,8 +79,8 @@ def test_steps_undo_the_normalization(dtype):
     ],
 )
 def test_configs_pass_through_json(config):
-    assert from_plain(plain(config)) == config
+    assert from_dict(to_dict(config)) == config
 
 
 def test_work_passes_through_json(work):
-    assert Work.from_plain(work.plain()) == work
+    assert Workload.from_dict(work.to_dict()) == work

@@ -1,11 +1,11 @@
 import pytest
 from made_up import block, gpu
 
-from dali_pipes.measure.figures import arm_figures, block_figures, not_measured, result_figures
+from dali_pipes.measure.figures import arm_figures, not_measured, result_figures, trial_figures
 
 
 def test_one_block():
-    figures = block_figures(block("torch", rate=640, cpu=3))
+    figures = trial_figures(block("torch", rate=640, cpu=3))
     assert figures["images_per_s"] == 640 and figures["cpu_s_per_1000_images"] == 3
     assert figures["wait_share"] == pytest.approx(1) and figures["first_batch_s"] == 0.5
     assert figures["peak_rss_mib"] == 1003 and figures["peak_pss_mib"] == 800 and figures["threads"] == 20
@@ -13,7 +13,7 @@ def test_one_block():
 
 
 def test_jobs_at_once_add_up():
-    figures = block_figures(block("torch", rate=500, cpu=2, jobs=3))
+    figures = trial_figures(block("torch", rate=500, cpu=2, jobs=3))
     assert figures["images_per_s"] == 1500 and figures["cpu_s_per_1000_images"] == 2
     assert figures["cgroup_cpu_s_per_1000_images"] is None
 
@@ -21,7 +21,7 @@ def test_jobs_at_once_add_up():
 def test_what_the_gpus_say():
     """A window of 10 s, from 100 to 110, with 20 J a second by the counter; idle before."""
     gpus = [[gpu(0.0, 50)], [gpu(0.1, 100)], [gpu(0.5, 200)], [gpu(0.7, 300, memory_mib=5000.0)]]
-    figures = block_figures(block("dali", rate=64, gpus=gpus))
+    figures = trial_figures(block("dali", rate=64, gpus=gpus))
     assert figures["gpu_utilization"] == pytest.approx(0.6)  # the samples after 100
     assert figures["nvjpg_utilization"] == pytest.approx(0.9) and figures["sm_utilization"] == pytest.approx(0.4)
     assert figures["gpu_memory_mib"] == 5000
@@ -31,7 +31,7 @@ def test_what_the_gpus_say():
 def test_what_a_gpu_does_not_say_is_no_figure():
     gpus = [[gpu(energy_j=None, nvjpg_utilization=None)]] * 4
     made = block("dali", rate=64, gpus=gpus) | {"gpu_missing": {"energy_j": "NVML: Not Supported"}}
-    figures = block_figures(made)
+    figures = trial_figures(made)
     assert figures["joules_per_1000_images"] is None and figures["nvjpg_utilization"] is None
     assert figures["gpu_utilization"] == 0.5
     assert not_measured([made])["joules_per_1000_images"] == "NVML: Not Supported"
@@ -54,7 +54,7 @@ def test_what_this_workload_does_not_have_is_told():
 
 @pytest.mark.parametrize("made", [block("torch"), block("torch", jobs=2)])
 def test_every_figure_that_is_not_there_has_its_reason(made):
-    assert {name for name, value in block_figures(made).items() if value is None} == set(not_measured([made]))
+    assert {name for name, value in trial_figures(made).items() if value is None} == set(not_measured([made]))
 
 
 def test_an_arm_over_its_blocks():

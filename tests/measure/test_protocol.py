@@ -10,9 +10,9 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.measure.config import BenchmarkConfig
-from dali_pipes.measure.protocol import Blocks, rounds
+from dali_pipes.measure.protocol import Trials, rounds
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.measure.workload import plain
+from dali_pipes.measure.workload import to_dict
 
 
 def test_orders_are_random_and_every_second_one_is_the_first_reversed():
@@ -34,13 +34,13 @@ def blocks(work, manifest, tmp_path):
         config = BenchmarkConfig(
             loaders={"torch": 1}, arms=["torch"], min_seconds=0.2, min_batches=2, max_warmup_seconds=0.5, **options
         )
-        return Blocks(replace(work, workload=config.workload), manifest, config, tmp_path / "blocks")
+        return Trials(replace(work, workload=config.workload), manifest, config, tmp_path / "blocks")
 
     return make
 
 
 def test_jobs_at_once_measure_at_the_same_time(blocks, tmp_path):
-    block = blocks(corun=2).run("dali", plain(dp.DaliConfig(device="cpu")), "round", 3)
+    block = blocks(corun=2).run("dali", to_dict(dp.DaliConfig(device="cpu")), "round", 3)
     one, other = block["jobs"]
     assert max(one["start"], other["start"]) < min(one["end"], other["end"])
     assert (block["arm"], block["phase"], block["round"]) == ("dali", "round", 3)
@@ -50,7 +50,7 @@ def test_jobs_at_once_measure_at_the_same_time(blocks, tmp_path):
 
 
 def test_without_restart_the_processes_of_an_arm_sleep_between_its_blocks(blocks):
-    arms = {"torch": plain(dp.TorchConfig(num_workers=2)), "dali": plain(dp.DaliConfig(device="cpu"))}
+    arms = {"torch": to_dict(dp.TorchConfig(num_workers=2)), "dali": to_dict(dp.DaliConfig(device="cpu"))}
     seen: dict[str, set[int]] = {arm: set() for arm in arms}
     with contextlib.closing(blocks(restart=False)) as each:
         assert each.start(arms, "dali") == {}
@@ -76,8 +76,8 @@ def test_without_restart_the_processes_of_an_arm_sleep_between_its_blocks(blocks
 
 def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(blocks):
     with contextlib.closing(blocks(restart=False)) as each:
-        config = plain(dp.DaliConfig(device="cpu"))
-        native = plain(DaliNativeConfig(device="cpu")) | {"prefetch_queue_depth": 0}
+        config = to_dict(dp.DaliConfig(device="cpu"))
+        native = to_dict(DaliNativeConfig(device="cpu")) | {"prefetch_queue_depth": 0}
         assert "prefetch_queue_depth is 0" in each.start({"dali": config, "native": native}, None)["native"]
         each.run("dali", config, "round", 1)
         [asleep] = each._asleep.values()
@@ -106,15 +106,15 @@ def test_a_bad_file_is_named_with_what_can_be_done(work, manifest, image_folder,
     bad.path(3).write_bytes(b"")
     config = BenchmarkConfig(loaders={"torch": 1}, arms=["torch"], min_batches=6)
     with pytest.raises(ArmError) as error:
-        Blocks(replace(work, manifest=str(tmp_path / "bad.parquet")), bad, config, tmp_path / "blocks").run(
-            "dali", plain(dp.DaliConfig(device="cpu")), "round", 1
+        Trials(replace(work, manifest=str(tmp_path / "bad.parquet")), bad, config, tmp_path / "blocks").run(
+            "dali", to_dict(dp.DaliConfig(device="cpu")), "round", 1
         )
     assert str(error.value).startswith(f"arm dali: {bad.path(3)}: ")
     assert "scan.py verify=full" in str(error.value) and "on_bad_sample" not in str(error.value)
 
 
 def test_a_cold_block_says_what_was_in_the_page_cache(blocks, manifest):
-    block = blocks(workload="cold").run("dali", plain(dp.DaliConfig(device="cpu")), "round", 1)
+    block = blocks(workload="cold").run("dali", to_dict(dp.DaliConfig(device="cpu")), "round", 1)
     assert block["resident"] is None or 0 <= block["resident"] <= 1
     assert block["jobs"][0]["images"] == 40
 
@@ -123,4 +123,4 @@ def test_an_arm_that_cannot_be_built_is_named(blocks):
     with pytest.raises(ArmError, match="arm native: loader=dali_native knows only the training transform"):
         failing = blocks()
         failing._work = replace(failing._work, transform=dp.EvalTransform(size=32, resize=36))
-        failing.run("native", plain(DaliNativeConfig(device="cpu")), "round", 1)
+        failing.run("native", to_dict(DaliNativeConfig(device="cpu")), "round", 1)

@@ -8,8 +8,8 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
-from dali_pipes.measure.trial import run_block, whole_bursts
-from dali_pipes.measure.workload import Work, plain
+from dali_pipes.measure.trial import run_trial, whole_bursts
+from dali_pipes.measure.workload import Workload, to_dict
 
 
 class InProcess:
@@ -22,7 +22,7 @@ class InProcess:
         self.stop = threading.Event()
         self._wanted = 1 + 2 * blocks
 
-    def tell(self, answer):
+    def send(self, answer):
         self.answers.append(answer)
 
     def go(self):
@@ -31,8 +31,8 @@ class InProcess:
 
 def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
     timing = {"min_seconds": min_seconds, "min_batches": min_batches, "max_warmup_seconds": max_warmup_seconds}
-    leader = InProcess({"work": work.plain(), "loader": plain(config), **timing})
-    run_block(leader)
+    leader = InProcess({"work": work.to_dict(), "loader": to_dict(config), **timing})
+    run_trial(leader)
     first, ready, window = leader.answers
     return first | ready | window
 
@@ -46,8 +46,8 @@ def test_the_window_is_as_long_as_asked_for(work):
 
 def test_told_to_go_once_more_it_is_the_next_block(work):
     timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
-    leader = InProcess({"work": work.plain(), "loader": plain(dp.DaliConfig(device="cpu")), **timing}, blocks=3)
-    run_block(leader)
+    leader = InProcess({"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, blocks=3)
+    run_trial(leader)
     assert ["warm_up" in answer for answer in leader.answers[1:]] == [True, False] * 3
     windows = leader.answers[2::2]
     assert [window["images"] for window in windows] == [24] * 3
@@ -122,9 +122,9 @@ def test_a_cold_block_is_one_epoch_from_its_first_fetch(work):
 
 
 def test_a_cold_block_that_nobody_waits_for_ends_at_once(work, monkeypatch):
-    leader = InProcess({"work": replace(work, workload="cold").plain(), "loader": plain(dp.SyntheticConfig())})
+    leader = InProcess({"work": replace(work, workload="cold").to_dict(), "loader": to_dict(dp.SyntheticConfig())})
     slow(monkeypatch, lambda: leader.stop.set() or 0)
-    run_block(leader)
+    run_trial(leader)
     assert leader.answers[2]["images"] == 8
 
 
@@ -142,6 +142,6 @@ def test_an_arm_that_raises_has_no_figure(image_folder, tmp_path):
     manifest = dp.Manifest.scan(tmp_path / "set", progress=False)
     manifest.save(tmp_path / "m.parquet")
     manifest.path(3).write_bytes(b"")
-    work = Work(str(tmp_path / "m.parquet"), dp.TrainTransform(size=32), 8, 0)
+    work = Workload(str(tmp_path / "m.parquet"), dp.TrainTransform(size=32), 8, 0)
     with pytest.raises(dp.BadSampleError, match=manifest.path(3).name):
         run(work, dp.DaliConfig(device="cpu"))

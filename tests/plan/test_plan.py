@@ -119,7 +119,7 @@ def test_without_shuffle_the_order_is_the_manifests():
 
 def test_walk_goes_on_across_epochs():
     plan = Plan(images(20), TRANSFORM, 8)
-    places = [(rows.epoch, rows.step) for rows in itertools.islice(plan.walk(1, 1), 4)]
+    places = [(rows.epoch, rows.step) for rows in itertools.islice(plan.iter_from(1, 1), 4)]
     assert places == [(1, 1), (2, 0), (2, 1), (3, 0)]
 
 

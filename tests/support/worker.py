@@ -6,23 +6,23 @@ import sys
 import time
 
 from dali_pipes.errors import DaliPipesError
-from dali_pipes.measure.worker_process import led
+from dali_pipes.measure.worker_process import serve
 
 
 def run(leader):
     match leader.job["do"]:
         case "environment":
             print("a library's chatter")
-            leader.tell({"cpus": sorted(os.sched_getaffinity(0)), "threads": os.environ["OMP_NUM_THREADS"]})
+            leader.send({"cpus": sorted(os.sched_getaffinity(0)), "threads": os.environ["OMP_NUM_THREADS"]})
         case "wait":
-            leader.tell({"ready": True})
-            leader.tell({"gone": leader.go()})
+            leader.send({"ready": True})
+            leader.send({"gone": leader.go()})
             leader.stop.wait()
         case "fork":
             worker = multiprocessing.get_context("fork").Process(target=int)
             worker.start()
             worker.join()
-            leader.tell({"exitcode": worker.exitcode})
+            leader.send({"exitcode": worker.exitcode})
         case "raise":
             raise DaliPipesError("the file is broken")
         case "crash":
@@ -32,4 +32,4 @@ def run(leader):
 
 
 if __name__ == "__main__":
-    led(run)
+    serve(run)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.headers import os_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")
 Encoded = list[NDArray[np.uint8]]  # of a batch's images; none of the bytes of those that cannot be read
@@ -34,9 +34,9 @@ class ReadAhead:
         self._threads, self._reader = ThreadPoolExecutor(threads, "read_ahead"), Reader()
         self.failures: list[str] = []
 
-    def __call__(self, rows: Iterator[Rows]) -> Iterator[tuple[Rows, Encoded]]:
+    def __call__(self, rows: Iterator[PlannedBatch]) -> Iterator[tuple[PlannedBatch, Encoded]]:
         """Each batch with the bytes of its images."""
-        ahead: deque[tuple[Rows, list[Future[Encoded]]]] = deque()
+        ahead: deque[tuple[PlannedBatch, list[Future[Encoded]]]] = deque()
         try:
             for row in rows:
                 ahead.append((row, [self._threads.submit(self._read, part) for part in self._parts(row)]))
@@ -48,7 +48,7 @@ class ReadAhead:
             for part in itertools.chain.from_iterable(parts for _, parts in ahead):
                 part.cancel()
 
-    def _parts(self, rows: Rows) -> list[NDArray[np.int64]]:
+    def _parts(self, rows: PlannedBatch) -> list[NDArray[np.int64]]:
         return np.array_split(rows.ids, min(self._count, len(rows)))
 
     def _read(self, ids: NDArray[np.int64]) -> Encoded:
@@ -77,5 +77,5 @@ class ReadAhead:
         self._reader.close()
 
 
-def _result(rows: Rows, parts: list[Future[Encoded]]) -> tuple[Rows, Encoded]:
+def _result(rows: PlannedBatch, parts: list[Future[Encoded]]) -> tuple[PlannedBatch, Encoded]:
     return rows, [each for part in parts for each in part.result()]

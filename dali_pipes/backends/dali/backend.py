@@ -21,7 +21,7 @@ from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versio
 from dali_pipes.backends.dali.feed import plan_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
 
@@ -72,13 +72,13 @@ class DaliBackend:
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         self.close()
         self._pipeline = self.pipeline(rows)
         batches = batches_of(self._pipeline, self._manifest, self._transform, self._device)
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
-    def pipeline(self, rows: Iterator[Rows], **options: Any) -> Pipeline:
+    def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
         settings = {
             "batch_size": self._batch_size,
@@ -149,7 +149,7 @@ def _planned_pipeline(
     transform: Transform,
     decoder: dict[str, Any],
     region: bool,
-    rows: Iterator[Rows],
+    rows: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"

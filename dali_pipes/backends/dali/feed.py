@@ -15,7 +15,7 @@ from dali_pipes.backends.dali.augment import NUMBERED, SlotInputs, functions, pa
 from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
 _T = types.DALIDataType
@@ -27,12 +27,12 @@ class _Input:
 
     dtype: types.DALIDataType
     ndim: int
-    array: Callable[[Rows], np.ndarray]
+    array: Callable[[PlannedBatch], np.ndarray]
 
 
 @do_not_convert  # by DALI's conditionals, which know only a part of Python
 def plan_inputs(
-    manifest: Manifest, transform: Transform, rows: Iterator[Rows], read_ahead: ReadAhead | None
+    manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None
 ) -> tuple[PlanInputs, DataNode]:
     """The inputs of the image graph, and the ids; to be called in a pipeline definition.
 
@@ -52,7 +52,7 @@ def plan_inputs(
 
 
 def plan_source(
-    manifest: Manifest, transform: Transform, rows: Iterator[Rows], read_ahead: ReadAhead | None = None
+    manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None = None
 ) -> dict[str, DataNode]:
     """All that the plan feeds into a pipeline, by name; to be called in a pipeline definition.
 
@@ -77,7 +77,7 @@ def plan_source(
 class _Feed:
     """Rows as what the ExternalSource takes: for each input one array a batch; for encoded images a list of arrays."""
 
-    def __init__(self, manifest: Manifest, rows: Iterator[Rows], read_ahead: ReadAhead | None, inputs: list[_Input]):
+    def __init__(self, manifest: Manifest, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None, inputs: list[_Input]):
         self._manifest, self._rows, self._read_ahead, self._inputs = manifest, rows, read_ahead, inputs
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -85,14 +85,14 @@ class _Feed:
             return ((encoded, *self._arrays(rows)) for rows, encoded in self._read_ahead(self._rows))
         return ((self._manifest.path_matrix(rows.ids), *self._arrays(rows)) for rows in self._rows)
 
-    def _arrays(self, rows: Rows) -> Iterator[np.ndarray]:
+    def _arrays(self, rows: PlannedBatch) -> Iterator[np.ndarray]:
         return (np.ascontiguousarray(each.array(rows)) for each in self._inputs)
 
 
 def _image_inputs(transform: Transform) -> dict[str, _Input]:
     """By the names of `PlanInputs`, but for the encoded image."""
 
-    def relative(rows: Rows, place: slice) -> NDArray[np.float32]:
+    def relative(rows: PlannedBatch, place: slice) -> NDArray[np.float32]:
         geometry = rows.geometry
         return (geometry.window[:, place] / geometry.source).clip(0, 1).astype(np.float32)
 
@@ -114,7 +114,7 @@ def _image_inputs(transform: Transform) -> dict[str, _Input]:
 def _slot_inputs(number: int, slot: Slot, transform: Transform) -> dict[str, _Input]:
     """By the names of `SlotInputs`; of `chosen` there is one for each function."""
 
-    def drawn(rows: Rows) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    def drawn(rows: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         return rows.augmentation.ops[:, number], rows.augmentation.magnitudes[:, number]
 
     def chosen(codes: list[int]) -> _Input:

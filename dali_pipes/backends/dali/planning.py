@@ -10,7 +10,7 @@ from nvidia.dali.data_node import DataNode
 from dali_pipes.backends.dali.backend import shut_down
 from dali_pipes.backends.dali.feed import plan_source
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.plan import Plan, Rows
+from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
 
@@ -22,9 +22,9 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
     manifest = manifest.subset(np.resize(np.arange(len(manifest)), max(len(manifest), 20_000)))
     plan = Plan(manifest, transform, batch_size, last_batch="pad")
     steps = max(1, images // batch_size)
-    pipeline = _planning_pipeline(manifest, transform, plan.walk(), batch_size=batch_size, num_threads=1, device_id=None)
+    pipeline = _planning_pipeline(manifest, transform, plan.iter_from(), batch_size=batch_size, num_threads=1, device_id=None)
     pipeline.build()
-    walk = plan.walk()
+    walk = plan.iter_from()
     costs = {}
     for name, step in (("plan", lambda: next(walk)), ("plan_and_feed", pipeline.run)):
         for _ in range(10):
@@ -38,5 +38,5 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 
 @pipeline_def
-def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[Rows]) -> tuple[DataNode, ...]:
+def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
     return tuple(plan_source(manifest, transform, rows).values())

@@ -8,7 +8,7 @@ import torch
 
 from dali_pipes.backends.base import Backend, Batch
 from dali_pipes.backends.reference.synthetic import on_device
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 
 
 class CachedBackend:
@@ -32,7 +32,7 @@ class CachedBackend:
     def explain(self) -> str:
         return f"the same {self._count} batches again and again; once, {self._source.explain()}"
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         if not self._images:
             first = next(rows)
             rows = itertools.chain([first], rows)
@@ -43,7 +43,7 @@ class CachedBackend:
             self._source.close()
         return self._repeat(rows)
 
-    def _repeat(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         for row, images in zip(rows, itertools.cycle(self._images)):
             yield Batch(images[: len(row)], *on_device(row, self._device))
 

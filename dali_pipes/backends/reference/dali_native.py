@@ -14,7 +14,7 @@ from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.backends.dali.graph import decoder_options, normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import TrainTransform, Transform
 from dali_pipes.system.cpus import available_cpus
 
@@ -52,7 +52,7 @@ class DaliNativeBackend:
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self._device_id is not None else None
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         self.close()
         self._pipeline = self.pipeline()
         return batches_of(self._pipeline, self._manifest, self._transform, self._device)

@@ -6,7 +6,7 @@ import torch
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
-from dali_pipes.plan.plan import Rows
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
 
@@ -24,7 +24,7 @@ class SyntheticBackend:
     def explain(self) -> str:
         return "constant images; nothing is decoded"
 
-    def stream(self, rows: Iterator[Rows]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         for row in rows:
             yield Batch(self._images[: len(row)], *on_device(row, self._images.device))
 
@@ -32,7 +32,7 @@ class SyntheticBackend:
         pass
 
 
-def on_device(rows: Rows, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def on_device(rows: PlannedBatch, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Labels and ids."""
     labels, ids = torch.from_numpy(rows.labels), torch.from_numpy(rows.ids)
     if device.type == "cpu":

@@ -11,10 +11,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-from dali_pipes.data.headers import Check, Header, examine, os_problem
+from dali_pipes.data.headers import Header, ScanOptions, examine, os_problem
 from dali_pipes.data.labels import MAX_CLASSES
-from dali_pipes.data.reader import Part, PartFile
-from dali_pipes.data.remote import Stamp, check_room, is_remote, list_objects, open_copy, read_object
+from dali_pipes.data.reader import PartFile, ShardMember
+from dali_pipes.data.remote import FileVersion, check_room, is_remote, list_objects, open_copy, read_object
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
@@ -24,10 +24,10 @@ _TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is what 
 _READ_AT_ONCE = 8192  # bytes; most headers lie in them
 
 
-Shard = tuple[bytes, Stamp]  # path or URL
+Shard = tuple[bytes, FileVersion]  # path or URL
 
 
-class Found(NamedTuple):
+class ScannedMember(NamedTuple):
     """One image of a shard, or one problem.
 
     Attributes:
@@ -35,7 +35,7 @@ class Found(NamedTuple):
         shard_bytes: size of the shard.
     """
 
-    part: Part
+    part: ShardMember
     header: Header
     shard_bytes: int
 
@@ -45,7 +45,7 @@ def is_shard(path: str | Path) -> bool:
     return _format(Path(path).name) is not None
 
 
-def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, Stamp]]:
+def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
     """The folder and the shards that `source` names, which is one itself or a folder or URL that holds some; in order, with stamps.
 
     There are none if it is a folder of another kind. One with subfolders is of classes, whatever else lies in it.
@@ -64,28 +64,28 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, Stamp]]:
 
 
 def read_shards(
-    root: Path | str, shards: dict[bytes, Stamp], check: Check, workers: int | None, progress: bool
-) -> Iterator[list[Found]]:
+    root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions, workers: int | None, progress: bool
+) -> Iterator[list[ScannedMember]]:
     """What lies in each of these shards, in order."""
     files = [(os.path.join(os.fsencode(root), name), stamp) for name, stamp in shards.items()]
     return track(_run(partial(read_shard, check=check), files, workers), "reading shards", len(files), progress)
 
 
-def read_shard(shard: tuple[bytes, Stamp], check: Check) -> list[Found]:
+def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> list[ScannedMember]:
     """The images of one shard with their headers. Never raises on account of the shard: what is wrong stands in `problem`."""
     file = os.fsdecode(shard[0])
     try:
         number = open_copy(file, shard[1]) if is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        return [Found(*_useless(Part(b"", 0, 0, problem=os_problem(error)), 0), 0)]
+        return [ScannedMember(*_useless(ShardMember(b"", 0, 0, problem=os_problem(error)), 0), 0)]
     stat = os.fstat(number)
     parts = _format(file)
     try:
         if not stat.st_size or parts is None:
-            return [Found(*_useless(Part(b"", 0, 0, problem="empty file"), stat.st_mtime_ns), 0)]
-        return [Found(*_look(number, part, stat.st_mtime_ns, check), stat.st_size) for part in parts(number, stat.st_size)]
+            return [ScannedMember(*_useless(ShardMember(b"", 0, 0, problem="empty file"), stat.st_mtime_ns), 0)]
+        return [ScannedMember(*_look(number, part, stat.st_mtime_ns, check), stat.st_size) for part in parts(number, stat.st_size)]
     except OSError as error:
-        return [Found(*_useless(Part(b"", 0, 0, problem=os_problem(error)), stat.st_mtime_ns), stat.st_size)]
+        return [ScannedMember(*_useless(ShardMember(b"", 0, 0, problem=os_problem(error)), stat.st_mtime_ns), stat.st_size)]
     finally:
         os.close(number)
 
@@ -108,7 +108,7 @@ def class_names(root: Path | str, labels: int) -> list[str]:
     return names
 
 
-def _list_remote(url: str) -> tuple[str, dict[bytes, Stamp]]:
+def _list_remote(url: str) -> tuple[str, dict[bytes, FileVersion]]:
     listed = {os.fsencode(name): stamp for name, stamp in sorted(list_objects(url).items()) if is_shard(name)}
     if not listed:
         raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord); images one by one are not read from object stores")
@@ -116,7 +116,7 @@ def _list_remote(url: str) -> tuple[str, dict[bytes, Stamp]]:
     return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), listed
 
 
-def _stamp(file: str | Path) -> Stamp:
+def _stamp(file: str | Path) -> FileVersion:
     try:
         stat = os.stat(file)
     except OSError:
@@ -124,7 +124,7 @@ def _stamp(file: str | Path) -> Stamp:
     return stat.st_size, stat.st_mtime_ns
 
 
-def _run(read: Callable[[Shard], list[Found]], files: list[Shard], workers: int | None) -> Iterator[list[Found]]:
+def _run(read: Callable[[Shard], list[ScannedMember]], files: list[Shard], workers: int | None) -> Iterator[list[ScannedMember]]:
     """Processes, since threads would queue for the interpreter lock."""
     workers = min(workers or 2 * len(os.sched_getaffinity(0)), len(files))
     if workers < 2:
@@ -134,7 +134,7 @@ def _run(read: Callable[[Shard], list[Found]], files: list[Shard], workers: int 
         yield from pool.map(read, files)
 
 
-def _look(number: int, part: Part, mtime_ns: int, check: Check) -> tuple[Part, Header]:
+def _look(number: int, part: ShardMember, mtime_ns: int, check: ScanOptions) -> tuple[ShardMember, Header]:
     if part.problem:
         return _useless(part, mtime_ns)
     if part.label >= MAX_CLASSES:
@@ -143,11 +143,11 @@ def _look(number: int, part: Part, mtime_ns: int, check: Check) -> tuple[Part, H
         return part, examine(file, part.length, mtime_ns, check)
 
 
-def _useless(part: Part, mtime_ns: int) -> tuple[Part, Header]:
+def _useless(part: ShardMember, mtime_ns: int) -> tuple[ShardMember, Header]:
     return part, Header(part.length, mtime_ns, 0, 0, 1, "", False, part.problem)
 
 
-def _format(name: str) -> Callable[[int, int], Iterator[Part]] | None:
+def _format(name: str) -> Callable[[int, int], Iterator[ShardMember]] | None:
     if name.endswith(".tar"):
         return tar.parts
     return tfrecord.parts if _TFRECORD.search(name) else None

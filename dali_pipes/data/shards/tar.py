@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dali_pipes.data.listing import IMAGE_EXTENSIONS
-from dali_pipes.data.reader import Part
+from dali_pipes.data.reader import ShardMember
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
@@ -41,14 +41,14 @@ class DamagedError(Exception):
     """The archive cannot be read from here on."""
 
 
-def parts(number: int, total: int) -> Iterator[Part]:
+def parts(number: int, total: int) -> Iterator[ShardMember]:
     """The images of an open tar of `total` bytes with their labels, and what is wrong with other members, as they lie in it.
 
     An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class number) of one key make a sample.
     Members of other kinds are left alone if their key has an image.
     """
     found: dict[bytes, dict[bytes, Member]] = {}
-    faults: list[tuple[int, Part]] = []
+    faults: list[tuple[int, ShardMember]] = []
     try:
         for member in members(number, total):
             problem = _unfit(member)
@@ -57,11 +57,11 @@ def parts(number: int, total: int) -> Iterator[Part]:
             if field in fields:
                 problem = f"a second member of this name; the first is used (byte {fields[field].offset:,})"
             if problem:
-                faults.append((member.offset, Part(member.name, member.offset, member.size, problem=problem)))
+                faults.append((member.offset, ShardMember(member.name, member.offset, member.size, problem=problem)))
             elif field:
                 fields[field] = member
     except DamagedError as damage:
-        faults.append((total, Part(b"", 0, 0, problem=str(damage))))
+        faults.append((total, ShardMember(b"", 0, 0, problem=str(damage))))
     chosen = [one for fields in found.values() for one in _choose(number, fields)]
     yield from (part for _, part in sorted([(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]))
 
@@ -187,20 +187,22 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
     return (match[1], match[2].lower()) if match else (name, b"")
 
 
-def _choose(number: int, fields: dict[bytes, Member]) -> Iterator[Part]:
+def _choose(number: int, fields: dict[bytes, Member]) -> Iterator[ShardMember]:
     """The image of one key with its label, or what keeps it from having one."""
     images = [member for field, member in fields.items() if field.decode("latin-1") in IMAGE_EXTENSIONS]
     labels = {field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields}
     if not images:
         names = ", ".join(os.fsdecode(field) for field in fields)
         for first in list(fields.values())[:1]:
-            yield Part(first.name, first.offset, first.size, problem=f"no image of this key ({names})")
+            yield ShardMember(first.name, first.offset, first.size, problem=f"no image of this key ({names})")
         return
     first, *others = images
     label, problem = _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
-    yield Part(first.name, first.offset, first.size, label, problem)
+    yield ShardMember(first.name, first.offset, first.size, label, problem)
     for other in others:
-        yield Part(other.name, other.offset, other.size, problem=f"a second image of one key; {os.fsdecode(first.name)} is used")
+        yield ShardMember(
+            other.name, other.offset, other.size, problem=f"a second image of one key; {os.fsdecode(first.name)} is used"
+        )
 
 
 def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dali_pipes.data.reader import Part
+from dali_pipes.data.reader import ShardMember
 
 IMAGES = (b"image/encoded", b"image")  # as TensorFlow's own scripts, and as TensorFlow Datasets name them
 LABELS = (b"image/class/label", b"label")
@@ -29,7 +29,7 @@ class MalformedError(Exception):
     """A record is no tf.train.Example."""
 
 
-def parts(number: int, total: int) -> Iterator[Part]:
+def parts(number: int, total: int) -> Iterator[ShardMember]:
     """The image of each record of an open file of `total` bytes. A record's name is its place in the file, from 0."""
     at, index = 0, 0
     while at < total:
@@ -39,11 +39,11 @@ def parts(number: int, total: int) -> Iterator[Part]:
             what = (
                 "is no TFRecord file" if not at else f"is damaged at byte {at:,}; the {total - at:,} bytes from there on are lost"
             )
-            yield Part(b"", 0, 0, problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what)
+            yield ShardMember(b"", 0, 0, problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what)
             return
         start, end = at + _HEAD, at + _HEAD + length
         if end + _TAIL > total:
-            yield Part(
+            yield ShardMember(
                 b"",
                 0,
                 0,
@@ -54,8 +54,8 @@ def parts(number: int, total: int) -> Iterator[Part]:
         at, index = end + _TAIL, index + 1
 
 
-def _part(number: int, name: bytes, record: Range) -> Part:
-    whole = Part(name, record.start, record.end - record.start)
+def _part(number: int, name: bytes, record: Range) -> ShardMember:
+    whole = ShardMember(name, record.start, record.end - record.start)
     try:
         features = dict(_features(number, record))
         image = next((features[key] for key in IMAGES if key in features), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import ConfigError, number, one_of, ordered_pair, whole
+from dali_pipes.errors import ConfigError, check_choice, check_int, check_number, check_ordered_pair
 from dali_pipes.plan.augment.operations import CODE, Codes, Numbers, Slot
 from dali_pipes.plan.augment.tables import (
     IMAGENET_PAIRS,
@@ -49,8 +49,8 @@ class TrivialAugmentWide(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        whole(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
-        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+        check_int(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
+        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -75,12 +75,12 @@ class RandAugment(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        whole(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
-        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
-        whole("RandAugment: num_ops", self.num_ops, 1)
-        number("RandAugment: num_ops", self.num_ops, 1, DRAWS)
-        whole("RandAugment: magnitude", self.magnitude, 0)
-        number("RandAugment: magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
+        check_int(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
+        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+        check_int("RandAugment: num_ops", self.num_ops, 1)
+        check_number("RandAugment: num_ops", self.num_ops, 1, DRAWS)
+        check_int("RandAugment: magnitude", self.magnitude, 0)
+        check_number("RandAugment: magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -100,7 +100,7 @@ class AutoAugment(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -132,10 +132,10 @@ class ColorJitter(Policy):
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        number(f"{self.name}: p", self.p, 0, 1)
+        check_number(f"{self.name}: p", self.p, 0, 1)
         for option in ("brightness", "contrast", "saturation"):
-            number(f"ColorJitter: {option}", getattr(self, option), 0, 1000)
-        number("ColorJitter: hue", self.hue, 0, 0.5)
+            check_number(f"ColorJitter: {option}", getattr(self, option), 0, 1000)
+        check_number("ColorJitter: hue", self.hue, 0, 0.5)
         if not self._parts():
             raise ConfigError("ColorJitter changes nothing; set brightness, contrast, saturation or hue")
 
@@ -169,7 +169,7 @@ class RandomGrayscale(Policy):
     p: float = 0.1
 
     def __post_init__(self) -> None:
-        number(f"{self.name}: p", self.p, 0, 1)
+        check_number(f"{self.name}: p", self.p, 0, 1)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -195,9 +195,9 @@ class GaussianBlur(Policy):
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        number(f"{self.name}: p", self.p, 0, 1)
-        self.sigma = ordered_pair("GaussianBlur: sigma", self.sigma)
-        whole("GaussianBlur: kernel_size", self.kernel_size, 1)
+        check_number(f"{self.name}: p", self.p, 0, 1)
+        self.sigma = check_ordered_pair("GaussianBlur: sigma", self.sigma)
+        check_int("GaussianBlur: kernel_size", self.kernel_size, 1)
         if self.kernel_size % 2 == 0:
             raise ConfigError(f"GaussianBlur: kernel_size is {self.kernel_size}; it must be odd")
 
@@ -220,8 +220,8 @@ class RandomRotation(Policy):
     interpolation: str = "nearest"
 
     def __post_init__(self) -> None:
-        one_of(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
-        number("RandomRotation: degrees", self.degrees, 0, 180)
+        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+        check_number("RandomRotation: degrees", self.degrees, 0, 180)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -249,9 +249,9 @@ class RandomErasing:
     ratio: tuple[float, float] = (0.3, 3.3)
 
     def __post_init__(self) -> None:
-        number(f"{self.name}: p", self.p, 0, 1)
-        self.scale = ordered_pair("RandomErasing: scale", self.scale)
-        self.ratio = ordered_pair("RandomErasing: ratio", self.ratio)
+        check_number(f"{self.name}: p", self.p, 0, 1)
+        self.scale = check_ordered_pair("RandomErasing: scale", self.scale)
+        self.ratio = check_ordered_pair("RandomErasing: ratio", self.ratio)
 
     def regions(self, draws: Draws, first: int, size: int) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width; zeros where nothing is erased."""

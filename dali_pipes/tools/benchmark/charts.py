@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from dali_pipes.measure.figures import Block, block_figures
+from dali_pipes.measure.figures import Trial, trial_figures
 
 Result = dict[str, Any]
 
@@ -56,12 +56,12 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
     return _svg(draw, 0.9 + 0.42 * len(arms))
 
 
-def per_block(result: Result, blocks: Sequence[Block], figure: str, label: str, arms: Sequence[str]) -> str:
+def per_block(result: Result, blocks: Sequence[Trial], figure: str, label: str, arms: Sequence[str]) -> str:
     """One dot for each block of each arm, and a line for the arm's median."""
 
     def draw(axes: Axes) -> None:
         for row, arm in enumerate(arms):
-            values = [block_figures(block)[figure] for block in blocks if block["arm"] == arm]
+            values = [trial_figures(block)[figure] for block in blocks if block["arm"] == arm]
             axes.plot(values, [row] * len(values), "o", color=_colour(result, arm), alpha=0.55, markersize=7, markeredgewidth=0)
             axes.plot([np.median(values)] * 2, [row - 0.3, row + 0.3], color=_colour(result, arm), linewidth=3)
         axes.set_xlim(left=0)
@@ -71,7 +71,7 @@ def per_block(result: Result, blocks: Sequence[Block], figure: str, label: str, 
     return _svg(draw, 0.9 + 0.42 * len(arms))
 
 
-def waits(result: Result, blocks: Sequence[Block], arms: Sequence[str]) -> str:
+def waits(result: Result, blocks: Sequence[Trial], arms: Sequence[str]) -> str:
     """Which share of batches took at most so long to come."""
 
     def draw(axes: Axes) -> None:
@@ -87,7 +87,7 @@ def waits(result: Result, blocks: Sequence[Block], arms: Sequence[str]) -> str:
     return _svg(draw, 3.2)
 
 
-def timeline(result: Result, block: Block) -> str:
+def timeline(result: Result, block: Trial) -> str:
     """CPU cores in use, and how busy the GPUs are, from the start of a block to its end; the window is shaded."""
     samples = block["samples"]
     start = samples[0]["at"]

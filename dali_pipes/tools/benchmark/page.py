@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
-from dali_pipes.measure.figures import Block, block_figures
+from dali_pipes.measure.figures import Trial, trial_figures
 from dali_pipes.measure.table import HEADINGS, cells
 from dali_pipes.measure.wording import agreement_line, caveats, control_line, headline, notes, same_work
 from dali_pipes.tools.benchmark import charts
@@ -63,7 +63,7 @@ def write_page(folder: Path) -> None:
     )
 
 
-def _charts(result: Result, blocks: Sequence[Block], measured: Sequence[str]) -> str:
+def _charts(result: Result, blocks: Sequence[Trial], measured: Sequence[str]) -> str:
     makers = [arm for arm in measured if result["work"]["loaders"][arm]["kind"] not in ("SyntheticConfig", "CachedConfig")]
     others = [arm for arm in makers if arm != result["baseline"] and result["arms"][arm]["ratio"]]
     figures = []
@@ -87,8 +87,8 @@ def _charts(result: Result, blocks: Sequence[Block], measured: Sequence[str]) ->
     return "".join(figures)
 
 
-def _median_block(blocks: Sequence[Block]) -> Block:
-    return sorted(blocks, key=lambda block: block_figures(block)["images_per_s"])[len(blocks) // 2]
+def _median_block(blocks: Sequence[Trial]) -> Trial:
+    return sorted(blocks, key=lambda block: trial_figures(block)["images_per_s"])[len(blocks) // 2]
 
 
 def _figure(svg: str, caption: str) -> str:

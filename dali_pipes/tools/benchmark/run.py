@@ -12,17 +12,17 @@ from typing import Any
 from rich.console import Console
 
 from dali_pipes.backends.config import LoaderConfig, TorchConfig
-from dali_pipes.data.images import at_most, open_images, read_all, repeated
+from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.agreement import gate
 from dali_pipes.measure.arms import Arms, baseline, on_cpu_for_want_of_gpu, planning, skipped
 from dali_pipes.measure.config import BenchmarkConfig
-from dali_pipes.measure.figures import Block, block_figures, not_measured, result_figures
-from dali_pipes.measure.protocol import Blocks, rounds
+from dali_pipes.measure.figures import Trial, not_measured, result_figures, trial_figures
+from dali_pipes.measure.protocol import Trials, rounds
 from dali_pipes.measure.stats import LEAST_PAIRS
 from dali_pipes.measure.table import print_result
 from dali_pipes.measure.worker_process import ArmError, ended_in_order
-from dali_pipes.measure.workload import Work, plain
+from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
@@ -53,11 +53,11 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     _say_what_is_missing(arms, left_out)
     manifest = _images(config)
     folder = new_folder(out)
-    epoch = manifest if config.workload == "cold" else repeated(manifest)
+    epoch = manifest if config.workload == "cold" else repeat_epoch(manifest)
     epoch.save(folder / "manifest.parquet")
     model = network if config.workload == "train" else None
-    work = Work(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, model)
-    blocks = Blocks(work, manifest, config, folder / "blocks")
+    work = Workload(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, model)
+    blocks = Trials(work, manifest, config, folder / "blocks")
     with console.status("comparing pixels"):
         agreement = gate(config, work, arms, blocks.cpus, folder / "samples")
     failed: dict[str, str] = {}
@@ -66,13 +66,13 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
         blocks.close()  # the numbers of workers that were not kept
         if not config.restart:
             control = baseline(config, arms) if config.pairs >= LEAST_PAIRS else None
-            failed |= blocks.start({arm: plain(loader) for arm, loader in arms.items() if arm not in failed}, control)
+            failed |= blocks.start({arm: to_dict(loader) for arm, loader in arms.items() if arm not in failed}, control)
         measured, pairs = _measure(config, arms, blocks, failed, start)
     result = {"schema": SCHEMA, **measured, "agreement": agreement, "workers": swept}
     result["arms"] |= {arm: {"failed": None, "skipped": why} for arm, why in left_out.items()}
     result["arms"] = {arm: result["arms"][arm] for arm in config.arms}
-    result["work"] = work.plain() | {"manifest": "manifest.parquet", "corun": config.corun, "epoch": len(epoch)}
-    result["work"]["loaders"] = {arm: plain(loader) for arm, loader in arms.items()}
+    result["work"] = work.to_dict() | {"manifest": "manifest.parquet", "corun": config.corun, "epoch": len(epoch)}
+    result["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
     result["protocol"] = _protocol(config, blocks) | {"pairs": pairs}
     result["provenance"] = provenance(manifest.describe(), config.overrides)
     (folder / "result.json").write_text(json.dumps(result, indent=1))
@@ -95,17 +95,17 @@ def _say_what_is_missing(arms: Arms, left_out: dict[str, str]) -> None:
 
 def _images(config: BenchmarkConfig) -> Manifest:
     """At most `config.images` of the training images. All of them are read, so that no arm finds more of them in the page cache."""
-    manifest = at_most(open_images(config.data, "train"), config.images, config.seed)
+    manifest = sample_images(open_images(config.data, "train"), config.images, config.seed)
     if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
         raise ArmError(
             f"workload=cold reads every file once, and {len(manifest)} images are less than min_batches={config.min_batches} "
             f"batches of {config.batch_size}; use more images, or a smaller batch_size"
         )
-    read_all(manifest)
+    warm_page_cache(manifest)
     return manifest
 
 
-def _with_best_workers(arms: Arms, blocks: Blocks, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
+def _with_best_workers(arms: Arms, blocks: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
     """The DataLoader arms with the number of workers that is fastest here, where none was asked for, and what was tried.
 
     Each number is tried twice, in ABBA order, and judged by the mean of both.
@@ -118,29 +118,29 @@ def _with_best_workers(arms: Arms, blocks: Blocks, seed: int, failed: dict[str, 
     for arm, workers in track(tries, lambda each: f"{each[0]}: {each[1]} workers", len(tries)):
         block = _try(blocks, arm, replace(free[arm], num_workers=workers), "workers", workers, failed)
         if block:
-            found[arm][workers].append(block_figures(block)["images_per_s"])
+            found[arm][workers].append(trial_figures(block)["images_per_s"])
     rates = {arm: {str(workers): fmean(each) for workers, each in rate.items()} for arm, rate in found.items() if arm not in failed}
     best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items()}
     tuned = {arm: replace(free[arm], num_workers=workers) for arm, workers in best.items()}
     return arms | tuned, {arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()}
 
 
-def _try(blocks: Blocks, arm: str, loader: LoaderConfig, phase: str, number: int, failed: dict[str, str]) -> Block | None:
+def _try(blocks: Trials, arm: str, loader: LoaderConfig, phase: str, number: int, failed: dict[str, str]) -> Trial | None:
     """One block; an arm that fails once is in `failed` from then on, and runs no more."""
     if arm in failed:
         return None
     try:
-        return blocks.run(arm, plain(loader), phase, number)
+        return blocks.run(arm, to_dict(loader), phase, number)
     except ArmError as error:
         failed[arm] = str(error)
         return None
 
 
 def _measure(
-    config: BenchmarkConfig, arms: Arms, blocks: Blocks, failed: dict[str, str], start: float
+    config: BenchmarkConfig, arms: Arms, blocks: Trials, failed: dict[str, str], start: float
 ) -> tuple[dict[str, Any], int]:
     """All arms in rounds, and the baseline once more in each. An arm that has failed has no figures. Returns the rounds too."""
-    first, done = baseline(config, arms), list[Block]()
+    first, done = baseline(config, arms), list[Trial]()
     plan = list(_plan(config, list(arms), first))
     total = sum(map(len, plan))
     for phase, number, arm in track(_in_time(plan, start, config.minutes), lambda each: f"round {each[1]}: {each[2]}", total):
@@ -177,6 +177,6 @@ def _plan(config: BenchmarkConfig, arms: list[str], first: str) -> Iterator[list
         yield [(phase, number, arm) for phase, arm in order]
 
 
-def _protocol(config: BenchmarkConfig, blocks: Blocks) -> dict[str, Any]:
+def _protocol(config: BenchmarkConfig, blocks: Trials) -> dict[str, Any]:
     names = ("minutes", "min_seconds", "min_batches", "max_warmup_seconds", "restart", "images", "agreement_images")
     return {name: getattr(config, name) for name in names} | {"cpus": len(blocks.cpus)}

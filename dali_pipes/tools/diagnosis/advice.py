@@ -2,13 +2,13 @@
 
 import os
 
-from dali_pipes.tools.diagnosis.subject import Fix
-from dali_pipes.tools.diagnosis.verdict import Extra, Figures
+from dali_pipes.tools.diagnosis.program import Fix
+from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures
 
 _LEAST = 0.02  # of a share that is divided by
 
 
-def advice(verdict: str, found: Figures, extra: Extra, workers: int) -> Fix | None:
+def advice(verdict: str, found: Figures, one_off: OneOffFigures, workers: int) -> Fix | None:
     cores = len(os.sched_getaffinity(0))
     usable = min(workers, cores) / max(found.loader_cores, _LEAST)  # how much faster the loader is that never waits
     match verdict:
@@ -20,7 +20,7 @@ def advice(verdict: str, found: Figures, extra: Extra, workers: int) -> Fix | No
             return Fix(what, "all others wait for them", speeds_up={"loader": 1 / max(1 - found.straggling, _LEAST)})
         case "sync-bound":
             what = "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers some steps later"
-            working = 1 - (found.blocked or 0.0) if extra.device_busy is None else extra.device_busy
+            working = 1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
             return Fix(what, "it waits for them", speeds_up={"model": 1 / max(working, _LEAST)})
         case "cgroup-throttled":
             model, loader = (1 / max(1 - share, _LEAST) for share in (found.model_throttled, found.throttled))

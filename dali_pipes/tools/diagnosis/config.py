@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.errors import ConfigError, at_least
+from dali_pipes.errors import ConfigError, check_min
 from dali_pipes.training.config import TrainConfig
 
 
@@ -34,5 +34,5 @@ class DiagnoseConfig(TrainConfig):
         if getattr(self.transform, "sizes", None):
             raise ConfigError("transform.sizes changes the work from epoch to epoch; diagnose one transform.size at a time")
         for option in ("rounds", "images", "verify_pairs", "corun"):
-            at_least(option, getattr(self, option), 1)
-        at_least("seconds", self.seconds, 0.1)
+            check_min(option, getattr(self, option), 1)
+        check_min("seconds", self.seconds, 0.1)

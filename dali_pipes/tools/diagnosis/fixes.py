@@ -8,81 +8,81 @@ import torch
 
 from dali_pipes.backends.config import DaliConfig, TorchConfig
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.tools.diagnosis.subject import Fix, Subject
+from dali_pipes.tools.diagnosis.program import Fix, TrainingProgram
 from dali_pipes.training.config import TrainConfig
 
 OTHER_PIXELS = "in place of all loader. options; pixels differ a little: docs/pixels.md"
 
 
 class Changeable(Protocol):
-    """A subject that is made of a configuration."""
+    """A program that is made of a configuration."""
 
     config: TrainConfig
     workers: int
 
-    def changed(self, **options: Any) -> Subject:
+    def changed(self, **options: Any) -> TrainingProgram:
         """The same with other options of TrainConfig."""
         ...
 
 
-def propose(subject: Changeable, verdict: str, advice: Fix | None) -> list[Fix]:
+def propose(program: Changeable, verdict: str, advice: Fix | None) -> list[Fix]:
     """The likeliest first; advice, which cannot be tried here, is the last."""
-    return [*_PROPOSALS[verdict](subject), *([advice] if advice else [])]
+    return [*_PROPOSALS[verdict](program), *([advice] if advice else [])]
 
 
-def _more_workers(subject: Changeable) -> Iterator[Fix]:
+def _more_workers(program: Changeable) -> Iterator[Fix]:
     """More of them than cores only help who waits for files."""
-    loader, cores, now = subject.config.loader, available_cpus(), subject.workers
+    loader, cores, now = program.config.loader, available_cpus(), program.workers
     option = "num_workers" if isinstance(loader, TorchConfig) else "num_threads"
     if hasattr(loader, option):
         for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
-            yield _loader(subject, f"loader.{option}={more}", "cores are idle", replace(loader, **{option: more}))
+            yield _loader(program, f"loader.{option}={more}", "cores are idle", replace(loader, **{option: more}))
 
 
-def _latency(subject: Changeable) -> Iterator[Fix]:
-    loader, now = subject.config.loader, max(1, subject.workers)
+def _latency(program: Changeable) -> Iterator[Fix]:
+    loader, now = program.config.loader, max(1, program.workers)
     option = "num_workers" if isinstance(loader, TorchConfig) else "num_threads"
     if hasattr(loader, option):
         for times in (2, 4, 8):
             why = "more files are waited for at the same time"
-            yield _loader(subject, f"loader.{option}={times * now}", why, replace(loader, **{option: times * now}))
+            yield _loader(program, f"loader.{option}={times * now}", why, replace(loader, **{option: times * now}))
 
 
-def _less_cpu(subject: Changeable) -> Iterator[Fix]:
-    loader = subject.config.loader
+def _less_cpu(program: Changeable) -> Iterator[Fix]:
+    loader = program.config.loader
     if isinstance(loader, DaliConfig) and loader.device != "cpu" and torch.cuda.is_available():
         for load in (0.3, 0.9):
             why = "another share for the hardware JPEG decoder"
-            yield _loader(subject, f"loader.hw_decoder_load={load}", why, replace(loader, hw_decoder_load=load))
+            yield _loader(program, f"loader.hw_decoder_load={load}", why, replace(loader, hw_decoder_load=load))
         return
     if torch.cuda.is_available():
-        yield _loader(subject, "loader=dali", "decodes on the GPU", DaliConfig(device="gpu"), OTHER_PIXELS)
+        yield _loader(program, "loader=dali", "decodes on the GPU", DaliConfig(device="gpu"), OTHER_PIXELS)
     if not isinstance(loader, DaliConfig):
-        yield _loader(subject, "loader=dali_cpu", "less CPU time for each image", DaliConfig(device="cpu"), OTHER_PIXELS)
+        yield _loader(program, "loader=dali_cpu", "less CPU time for each image", DaliConfig(device="cpu"), OTHER_PIXELS)
     if isinstance(loader, TorchConfig) and loader.decoder == "pil":
         faster = replace(loader, decoder="torchvision")
-        yield _loader(subject, "loader.decoder=torchvision", "a faster JPEG decoder", faster, OTHER_PIXELS)
+        yield _loader(program, "loader.decoder=torchvision", "a faster JPEG decoder", faster, OTHER_PIXELS)
 
 
-def _smoother(subject: Changeable) -> Iterator[Fix]:
-    loader = subject.config.loader
+def _smoother(program: Changeable) -> Iterator[Fix]:
+    loader = program.config.loader
     if isinstance(loader, TorchConfig):
-        yield _loader(subject, "loader.prefetch_factor=8", "more lies ready", replace(loader, prefetch_factor=8))
+        yield _loader(program, "loader.prefetch_factor=8", "more lies ready", replace(loader, prefetch_factor=8))
     elif hasattr(loader, "prefetch_queue_depth"):
-        yield _loader(subject, "loader.prefetch_queue_depth=6", "more lies ready", replace(loader, prefetch_queue_depth=6))
+        yield _loader(program, "loader.prefetch_queue_depth=6", "more lies ready", replace(loader, prefetch_queue_depth=6))
 
 
-def _faster_step(subject: Changeable) -> Iterator[Fix]:
-    config = subject.config
+def _faster_step(program: Changeable) -> Iterator[Fix]:
+    config = program.config
     if config.precision == "fp32":
         why = "the same network in half the bits"
-        yield Fix("precision=bf16", why, subject.changed(precision="bf16"), "model", note="weights are rounded differently")
-    yield from _larger_batch(subject, 2)
+        yield Fix("precision=bf16", why, program.changed(precision="bf16"), "model", note="weights are rounded differently")
+    yield from _larger_batch(program, 2)
 
 
-def _larger_batch(subject: Changeable, times: int) -> Iterator[Fix]:
-    size = subject.config.batch_size * times
-    changed = subject.changed(batch_size=size)
+def _larger_batch(program: Changeable, times: int) -> Iterator[Fix]:
+    size = program.config.batch_size * times
+    changed = program.changed(batch_size=size)
     yield Fix(
         f"batch_size={size}",
         "what a step costs is shared by more images",
@@ -92,33 +92,33 @@ def _larger_batch(subject: Changeable, times: int) -> Iterator[Fix]:
     )
 
 
-def _memory(subject: Changeable) -> Iterator[Fix]:
-    loader, half = subject.config.loader, max(1, subject.config.batch_size // 2)
-    yield Fix(f"batch_size={half}", "takes half the memory", subject.changed(batch_size=half), "model", note="adapt lr")
+def _memory(program: Changeable) -> Iterator[Fix]:
+    loader, half = program.config.loader, max(1, program.config.batch_size // 2)
+    yield Fix(f"batch_size={half}", "takes half the memory", program.changed(batch_size=half), "model", note="adapt lr")
     if isinstance(loader, TorchConfig) and loader.prefetch_factor > 1:
-        yield _loader(subject, "loader.prefetch_factor=1", "fewer batches lie ready", replace(loader, prefetch_factor=1))
+        yield _loader(program, "loader.prefetch_factor=1", "fewer batches lie ready", replace(loader, prefetch_factor=1))
 
 
-def _contention(subject: Changeable) -> Iterator[Fix]:
-    yield from _less_cpu(subject)
-    yield from _faster_step(subject)
+def _contention(program: Changeable) -> Iterator[Fix]:
+    yield from _less_cpu(program)
+    yield from _faster_step(program)
 
 
-def _transfer(subject: Changeable) -> Iterator[Fix]:
-    loader = subject.config.loader
-    yield _loader(subject, "loader=dali", "only JPEGs go to the GPU", DaliConfig(device="auto"), OTHER_PIXELS)
+def _transfer(program: Changeable) -> Iterator[Fix]:
+    loader = program.config.loader
+    yield _loader(program, "loader=dali", "only JPEGs go to the GPU", DaliConfig(device="auto"), OTHER_PIXELS)
     if isinstance(loader, TorchConfig):
         sparing = replace(loader, pin_memory=True, normalize_on="device")
-        yield _loader(subject, "loader.pin_memory=true loader.normalize_on=device", "fewer bytes, faster", sparing)
+        yield _loader(program, "loader.pin_memory=true loader.normalize_on=device", "fewer bytes, faster", sparing)
 
 
-def _few_workers(subject: Changeable) -> Iterator[Fix]:
-    yield from _more_workers(subject)
-    yield from _less_cpu(subject)
+def _few_workers(program: Changeable) -> Iterator[Fix]:
+    yield from _more_workers(program)
+    yield from _less_cpu(program)
 
 
-def _loader(subject: Changeable, what: str, why: str, loader: Any, note: str = "") -> Fix:
-    return Fix(what, why, subject.changed(loader=loader), "loader", note=note)
+def _loader(program: Changeable, what: str, why: str, loader: Any, note: str = "") -> Fix:
+    return Fix(what, why, program.changed(loader=loader), "loader", note=note)
 
 
 _PROPOSALS: dict[str, Callable[[Changeable], Iterator[Fix]]] = {
@@ -128,10 +128,10 @@ _PROPOSALS: dict[str, Callable[[Changeable], Iterator[Fix]]] = {
     "prep-bound (CPU saturated)": _less_cpu,
     "cgroup-throttled": _less_cpu,
     "transfer-bound": _transfer,
-    "sync-bound": lambda subject: _larger_batch(subject, 2),
-    "launch-bound": lambda subject: _larger_batch(subject, 4),
+    "sync-bound": lambda program: _larger_batch(program, 2),
+    "launch-bound": lambda program: _larger_batch(program, 4),
     "decode-contention": _contention,
     "straggler": _smoother,
     "memory-bound": _memory,
-    "inconclusive": lambda subject: iter(()),
+    "inconclusive": lambda program: iter(()),
 }

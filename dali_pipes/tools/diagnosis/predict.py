@@ -9,7 +9,7 @@ from dataclasses import replace
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.probes import Probes
-from dali_pipes.tools.diagnosis.subject import Fix, Subject
+from dali_pipes.tools.diagnosis.program import Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.window import Window
 
 
@@ -22,21 +22,21 @@ def pace(model: Window, loader: Window, serial: bool = False, cores: int | None 
 
 
 def predicted_gain(
-    fix: Fix, subject: Subject, model: Window, loader: Window, probe: Callable[[Subject, str], Window]
+    fix: Fix, program: TrainingProgram, model: Window, loader: Window, probe: Callable[[TrainingProgram, str], Window]
 ) -> float | None:
     """The factor on images/s: only the part that is changed is run, alone.
 
     Args:
         model, loader: these parts as they are.
-        probe: runs one part of a subject.
+        probe: runs one part of a program.
     """
-    before = pace(model, loader, serial=not subject.in_flight)
-    if fix.subject is None:
+    before = pace(model, loader, serial=not program.in_flight)
+    if fix.program is None:
         if not fix.speeds_up:
             return None
         faster = [_faster(window, fix.speeds_up.get(part, 1.0)) for part, window in (("model", model), ("loader", loader))]
-        return pace(faster[0], faster[1], not subject.in_flight, len(os.sched_getaffinity(0))) / before
-    changed, serial = probe(fix.subject, fix.part), not fix.subject.in_flight
+        return pace(faster[0], faster[1], not program.in_flight, len(os.sched_getaffinity(0))) / before
+    changed, serial = probe(fix.program, fix.part), not fix.program.in_flight
     return (pace(changed, loader, serial) if fix.part == "model" else pace(model, changed, serial)) / before
 
 
@@ -45,17 +45,17 @@ def _faster(window: Window, factor: float) -> Window:
     return replace(window, seconds=window.seconds / factor)
 
 
-def measured_gain(fix: Fix, subject: Subject, seconds: float, pairs: int, tell: Callable[[str], None]) -> float | None:
+def measured_gain(fix: Fix, program: TrainingProgram, seconds: float, pairs: int, announce: Callable[[str], None]) -> float | None:
     """The factor on images/s of the whole, before and after by turns (ABBA): the geometric mean over the pairs."""
-    if fix.subject is None:
+    if fix.program is None:
         return None
     rates: tuple[list[float], list[float]] = ([], [])
     for number in range(pairs):
         order = (0, 1) if number % 2 == 0 else (1, 0)
         for place in order:
-            tell(f"checking the fix: {'after' if place else 'before'}, {number + 1} of {pairs}")
+            announce(f"checking the fix: {'after' if place else 'before'}, {number + 1} of {pairs}")
             with ExitStack() as stack:
-                one = (subject, fix.subject)[place]
+                one = (program, fix.program)[place]
                 rates[place].append(Probes(one, stack.enter_context(one.feed()), seconds).together().rate)
     gain = paired_ratio(*rates).estimate
     return gain if math.isfinite(gain) else None

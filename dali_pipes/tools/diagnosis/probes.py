@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dali_pipes.system.page_cache import evict, resident_share
-from dali_pipes.tools.diagnosis.subject import Feed, Subject
+from dali_pipes.tools.diagnosis.program import Feed, TrainingProgram
 from dali_pipes.tools.diagnosis.window import Step, Window, watch
 
 RESIDENT = 4  # batches
@@ -32,25 +32,26 @@ class Round:
     Attributes:
         model: with batches that lie on the device.
         loader: batches as fast as they come, nothing done with them.
-        shadow: the model with resident batches while the loader makes as many, which nobody uses: what they take from each other.
+        model_under_load: the model with resident batches while the loader makes as many, which nobody uses: what they take from
+            each other.
         together: training.
     """
 
     model: Window
     loader: Window
-    shadow: Window
+    model_under_load: Window
     together: Window
 
 
 class Probes:
-    """Runs the parts of one subject.
+    """Runs the parts of one program.
 
     Args:
         seconds, least: how long each window is, and how many batches it has at least.
     """
 
-    def __init__(self, subject: Subject, feed: Feed, seconds: float, least: int = 3):
-        self._subject, self._feed, self._seconds, self._least = subject, feed, seconds, least
+    def __init__(self, program: TrainingProgram, feed: Feed, seconds: float, least: int = 3):
+        self._subject, self._feed, self._seconds, self._least = program, feed, seconds, least
         self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
 
     @cached_property
@@ -74,7 +75,7 @@ class Probes:
     def larger(self) -> Window | None:
         """The model with batches four times as large; None if these cannot be made, or the step does not take them."""
         try:
-            batch = self._subject.joined(self._resident[:1] * LARGER)
+            batch = self._subject.concat(self._resident[:1] * LARGER)
             self._step(batch)
             return self._watch(itertools.repeat(batch), self._step)
         except Exception:  # a user's step may raise anything at a batch of another size, or be out of memory
@@ -99,7 +100,7 @@ class Probes:
         self._warm_up(self._step)
         return self._watch(self._feed.batches, self._step, self._feed.starts_epoch)
 
-    def shadow(self) -> Window:
+    def model_under_load(self) -> Window:
         with _drained(self._feed.batches) as take:
 
             def step(batch: Any) -> None:
@@ -113,16 +114,16 @@ class Probes:
 
         The loader has started, what it had read ahead is used up, and no file is counted twice.
         """
-        subject, paths = self._subject, self._subject.paths
-        if len(paths) < COLD_BATCHES * subject.count(self._resident[0]):
+        program, paths = self._subject, self._subject.paths
+        if len(paths) < COLD_BATCHES * program.count(self._resident[0]):
             return None
-        with subject.feed() as feed:
+        with program.feed() as feed:
             next(feed.batches)
             evict(paths)
             resident = resident_share(paths)
-            for _ in range(min(subject.in_flight, len(paths) // (4 * subject.count(self._resident[0])))):
+            for _ in range(min(program.in_flight, len(paths) // (4 * program.count(self._resident[0])))):
                 next(feed.batches)
-            return watch(feed.batches, self._step, subject.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2), resident
+            return watch(feed.batches, self._step, program.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2), resident
 
     def _warm_up(self, step: Step) -> None:
         """Uses up what was made while nobody looked."""

@@ -28,7 +28,7 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
 
 def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
     """What the verdict rests on, a line for each finding; the general ones first."""
-    found, extra, cores = diagnosis.figures, diagnosis.extra, len(os.sched_getaffinity(0))
+    found, one_off, cores = diagnosis.figures, diagnosis.one_off, len(os.sched_getaffinity(0))
     lines = [
         f"{found.wait_share:.0%} of the time of training went into waiting for batches; {found.prep_stall:.0%} of the model's "
         "own pace is lost to the loader (prep stall)",
@@ -37,14 +37,14 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} workers; in training {found.busy:.0%} of "
         f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]
-    if found.blocked is not None and extra.device_busy is None:
+    if found.blocked is not None and one_off.device_busy is None:
         lines.append(f"{found.blocked:.0%} of the model's step went into waiting for something other than a core")
-    if extra.device_busy is not None:
-        lines.append(f"the GPU works {extra.device_busy:.0%} of the model's step, which waits for it {extra.syncs} times")
-    if extra.transfer_share:
-        lines.append(f"copying a batch to the GPU would take {extra.transfer_share:.0%} of a step's time")
-    if extra.larger_gain is not None:
-        lines.append(f"in batches four times as large the model makes {extra.larger_gain:.2f} × the images/s")
+    if one_off.device_busy is not None:
+        lines.append(f"the GPU works {one_off.device_busy:.0%} of the model's step, which waits for it {one_off.syncs} times")
+    if one_off.transfer_share:
+        lines.append(f"copying a batch to the GPU would take {one_off.transfer_share:.0%} of a step's time")
+    if one_off.larger_gain is not None:
+        lines.append(f"in batches four times as large the model makes {one_off.larger_gain:.2f} × the images/s")
     if found.straggling:
         lines.append(f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace")
     lines += [f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms" for name, seconds in diagnosis.slow]
@@ -52,22 +52,24 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         lines.append(f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} of the time")
     if found.memory_stall >= 0.01 or found.alloc_retries:
         lines.append(f"{found.memory_stall:.0%} of the time something waited for memory; {found.alloc_retries} retries on the GPU")
-    if extra.cold_rate is not None:
+    if one_off.cold_rate is not None:
         lines.append(_cold(diagnosis))
     return lines
 
 
 def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
     """Shares of a pace that are lost: of the model's to the loader, and of training's to files that are not in memory."""
-    cold = diagnosis.extra.cold_rate
+    cold = diagnosis.one_off.cold_rate
     fetch = None if cold is None else max(0.0, 1 - cold / diagnosis.figures.together)
     return {"prep_stall": diagnosis.figures.prep_stall, "fetch_stall": fetch}
 
 
 def _cold(diagnosis: Diagnosis) -> str:
-    extra, resident = diagnosis.extra, diagnosis.resident
+    one_off, resident = diagnosis.one_off, diagnosis.resident
     was = "it is unknown how much was" if resident is None else f"{resident:.0%} was"
-    first = "the first epoch alone is like that" if extra.data_fits else "every epoch is like that, the images do not fit in memory"
+    first = (
+        "the first epoch alone is like that" if one_off.data_fits else "every epoch is like that, the images do not fit in memory"
+    )
     return f"from files not in the page cache ({was}) training loses {stalls(diagnosis)['fetch_stall']:.0%} (fetch stall); {first}"
 
 
@@ -76,14 +78,14 @@ def _paces(diagnosis: Diagnosis) -> Table:
     paces = {
         "model alone": found.model,
         "loader alone": found.loader,
-        "model beside the loader": found.shadow,
+        "model beside the loader": found.model_under_load,
         "training": found.together,
     }
-    if diagnosis.extra.cold_rate is not None:
-        paces["training, cold files"] = diagnosis.extra.cold_rate
+    if diagnosis.one_off.cold_rate is not None:
+        paces["training, cold files"] = diagnosis.one_off.cold_rate
     table = Table("", "images/s", "")
     table.columns[1].justify = "right"
-    longest = max(found.model, found.shadow, found.together, min(found.loader, 2 * found.model))
+    longest = max(found.model, found.model_under_load, found.together, min(found.loader, 2 * found.model))
     for name, pace in paces.items():
         length = round(BAR * min(pace / longest, 1))
         table.add_row(name, f"{pace:,.0f}" if pace >= 100 else f"{pace:.1f}", "█" * length + ("…" if pace > longest else ""))
@@ -108,7 +110,7 @@ def _factor(gain: float | None) -> str:
     return "?" if gain is None else f"{gain:.2f} ×"
 
 
-def plain(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
+def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
     """For JSON. docs/diagnose.md describes it."""
     verdict = diagnosis.verdict
     return {
@@ -118,7 +120,7 @@ def plain(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "rounds_say": verdict.rounds,
         "means": VERDICTS[verdict.name],
         "evidence": evidence(diagnosis, workers),
-        "figures": asdict(diagnosis.figures) | asdict(diagnosis.extra) | stalls(diagnosis),
+        "figures": asdict(diagnosis.figures) | asdict(diagnosis.one_off) | stalls(diagnosis),
         "fixes": [
             {"what": one.fix.what, "why": one.fix.why, "note": one.fix.note, "predicted": one.predicted, "measured": one.measured}
             for one in diagnosis.proposals

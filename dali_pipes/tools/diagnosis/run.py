@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from dali_pipes.data.images import at_most, read_all, repeated
+from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Shard
 from dali_pipes.system.cpus import available_cpus
@@ -15,11 +15,11 @@ from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
-from dali_pipes.tools.diagnosis.configured import Configured, concurrency
-from dali_pipes.tools.diagnosis.examine import Effort, examine
-from dali_pipes.tools.diagnosis.neighbours import neighbours
+from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, concurrency
+from dali_pipes.tools.diagnosis.corun import neighbours
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
-from dali_pipes.tools.diagnosis.report import plain, print_diagnosis
+from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
 from dali_pipes.training.models import check_compiler, check_model, check_size
@@ -42,25 +42,25 @@ def diagnose(config: DiagnoseConfig) -> None:
         raise ConfigError("diagnose is of one process; start it without torchrun, and see corun= for several programs on a machine")
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")
-    manifest = at_most(images, config.images, config.seed)
+    manifest = sample_images(images, config.images, config.seed)
     check_memory(config, manifest, config.corun)
-    read_all(manifest)
+    warm_page_cache(manifest)
     folder = new_folder(Path(config.out or "runs/diagnose"))
-    epoch = repeated(manifest)
+    epoch = repeat_epoch(manifest)
     epoch.save(folder / "manifest.parquet")
     files = [Path(extent.file) for extent in sorted({manifest.extent(sample_id) for sample_id in range(len(manifest))})]
-    subject = Configured(config, epoch, files, images.bytes_in_all)
-    effort = Effort(config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold)
+    program = ConfiguredProgram(config, epoch, files, images.bytes_in_all)
+    budget = ProbeBudget(config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold)
     alone = None
-    with steps(effort.steps) as tell:
+    with steps(budget.steps) as announce:
         if config.corun > 1:
-            tell("alone, without the other programs")
-            with subject.feed() as feed:
-                alone = Probes(subject, feed, config.seconds).together().rate
+            announce("alone, without the other programs")
+            with program.feed() as feed:
+                alone = Probes(program, feed, config.seconds).together().rate
         with neighbours(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
-            diagnosis = examine(subject, effort, tell)
-    print_diagnosis(diagnosis, subject.workers, console)
-    result = plain(diagnosis, subject.workers) | {"corun": config.corun, "alone": alone}
+            diagnosis = examine(program, budget, announce)
+    print_diagnosis(diagnosis, program.workers, console)
+    result = to_dict(diagnosis, program.workers) | {"corun": config.corun, "alone": alone}
     if alone:
         share = diagnosis.figures.together / alone
         console.print(f"Beside {config.corun - 1} like it, a program makes {share:.0%} of what it makes alone.", highlight=False)

@@ -40,7 +40,7 @@ VERDICTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class OneOffFigures:
     """What is measured once, and on a GPU alone where None stands otherwise.
 
     Attributes:
@@ -68,7 +68,7 @@ class Figures:
 
     model: float
     loader: float
-    shadow: float
+    model_under_load: float
     together: float
     wait_share: float
     overlap: float
@@ -107,18 +107,18 @@ class Verdict:
     rounds: list[str]
 
 
-def judge(rounds: Sequence[Round], extra: Extra, workers: int, burst: int) -> Verdict:
+def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
     """The verdict of all rounds together, if most of them say the same when asked alone."""
-    each = [cause(figures([one], burst), extra, workers) for one in rounds]
+    each = [cause(figures([one], burst), one_off, workers) for one in rounds]
     name, agreeing = Counter(each).most_common(1)[0]
-    if name != cause(figures(rounds, burst), extra, workers) or agreeing * 2 <= len(each):
+    if name != cause(figures(rounds, burst), one_off, workers) or agreeing * 2 <= len(each):
         return Verdict("inconclusive", "low", each)
     return Verdict(name, "high" if agreeing == len(each) and len(each) > 1 else "medium", each)
 
 
-def cause(found: Figures, extra: Extra, workers: int) -> str:
+def cause(found: Figures, one_off: OneOffFigures, workers: int) -> str:
     """The first rule that holds. What starves everything comes first, then what the loader is short of, then the model."""
-    too_large = not extra.data_fits and extra.cold_rate is not None and extra.cold_rate < COLD * found.together
+    too_large = not one_off.data_fits and one_off.cold_rate is not None and one_off.cold_rate < COLD * found.together
     if found.throttled >= THROTTLED:
         return "cgroup-throttled"
     if (found.memory_stall >= STALLED or found.alloc_retries) and found.together < CONTENTION * found.model:
@@ -126,29 +126,29 @@ def cause(found: Figures, extra: Extra, workers: int) -> str:
     if too_large:
         return "fetch-bound"
     if not found.waiting:
-        return _of_the_step(found, extra)
-    if extra.transfer_share is not None and extra.transfer_share >= TRANSFER:
+        return _of_the_step(found, one_off)
+    if one_off.transfer_share is not None and one_off.transfer_share >= TRANSFER:
         return "transfer-bound"
     if found.straggling >= STRAGGLING:
         return "straggler"
     if found.busy >= SATURATED:
         return "prep-bound (CPU saturated)"
     if found.loader_cores < IDLE_WORKERS * min(workers, _cores()):
-        return "decode-contention" if extra.decodes_on_gpu else "fetch-bound"
+        return "decode-contention" if one_off.decodes_on_gpu else "fetch-bound"
     return "prep-bound (too few workers)"
 
 
-def _of_the_step(found: Figures, extra: Extra) -> str:
+def _of_the_step(found: Figures, one_off: OneOffFigures) -> str:
     """Not waiting for batches. A step that is slower with new batches than with resident ones has to copy them."""
-    unexplained = found.together < CONTENTION * min(found.model, found.shadow)
+    unexplained = found.together < CONTENTION * min(found.model, found.model_under_load)
     if unexplained:
-        return "transfer-bound" if (extra.transfer_share or 0.0) >= TRANSFER else "inconclusive"
-    if extra.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
-        if extra.device_busy < DEVICE_IDLE:
-            return "sync-bound" if extra.syncs else "launch-bound"
+        return "transfer-bound" if (one_off.transfer_share or 0.0) >= TRANSFER else "inconclusive"
+    if one_off.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
+        if one_off.device_busy < DEVICE_IDLE:
+            return "sync-bound" if one_off.syncs else "launch-bound"
     elif found.blocked is not None and found.blocked >= BLOCKED:
         return "sync-bound"
-    elif extra.larger_gain is not None and extra.larger_gain >= LAUNCHING:
+    elif one_off.larger_gain is not None and one_off.larger_gain >= LAUNCHING:
         return "launch-bound" if found.others < OTHERS * _cores() else "inconclusive"
     return "decode-contention" if found.contention >= 1 - CONTENTION else "model-bound"
 
@@ -159,18 +159,18 @@ def figures(rounds: Sequence[Round], burst: int) -> Figures:
     def of(read: object, *windows: str) -> float:
         return median(read(getattr(one, window)) for one in rounds for window in windows)  # type: ignore[operator]
 
-    model, loader, shadow, together = (
-        of(lambda window: window.rate, window) for window in ("model", "loader", "shadow", "together")
+    model, loader, model_under_load, together = (
+        of(lambda window: window.rate, window) for window in ("model", "loader", "model_under_load", "together")
     )
     blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
     return Figures(
         model=model,
         loader=loader,
-        shadow=shadow,
+        model_under_load=model_under_load,
         together=together,
         wait_share=of(lambda window: window.wait_share, "together"),
         overlap=together / min(model, loader),
-        contention=1 - min(1.0, shadow / model),
+        contention=1 - min(1.0, model_under_load / model),
         loader_cores=of(lambda window: window.cpu_s / window.seconds, "loader"),
         busy=of(lambda window: window.busy, "together"),
         others=of(lambda window: max(0.0, window.busy * _cores() - window.cpu_s / window.seconds), "together"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import at_least, one_of
+from dali_pipes.errors import check_choice, check_min
 
 
 @dataclass(kw_only=True, slots=True)
@@ -32,8 +32,8 @@ class DoctorConfig:
 
     def __post_init__(self) -> None:
         self.loader = DaliConfig() if self.loader is None else self.loader
-        one_of("split", self.split, ("train", "val"))
-        at_least("num_workers", self.num_workers, 0)
-        at_least("batch_size", self.batch_size, 1)
-        at_least("images_per_s", self.images_per_s, 0)
-        at_least("limit_s", self.limit_s, 1)
+        check_choice("split", self.split, ("train", "val"))
+        check_min("num_workers", self.num_workers, 0)
+        check_min("batch_size", self.batch_size, 1)
+        check_min("images_per_s", self.images_per_s, 0)
+        check_min("limit_s", self.limit_s, 1)

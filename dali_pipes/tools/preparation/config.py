@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, at_least, one_of, within
+from dali_pipes.errors import ConfigError, check_choice, check_min, check_range
 
 QUALITY = 90
 
@@ -63,16 +63,16 @@ class PrepareConfig:
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        one_of("source", self.source, ("images", "cifar10", "cifar100"))
-        one_of("to", self.to, ("folder", "shards"))
-        one_of("exif", self.exif, ("keep", "apply"))
-        one_of("workload", self.workload, ("loader", "cold"))
+        check_choice("source", self.source, ("images", "cifar10", "cifar100"))
+        check_choice("to", self.to, ("folder", "shards"))
+        check_choice("exif", self.exif, ("keep", "apply"))
+        check_choice("workload", self.workload, ("loader", "cold"))
         for option in ("resize", "shard_mib", "batch_size", "pairs", "min_batches", "images"):
-            at_least(option, getattr(self, option), 1)
+            check_min(option, getattr(self, option), 1)
         for option in ("agreement_images", "seed"):
-            at_least(option, getattr(self, option), 0)
+            check_min(option, getattr(self, option), 0)
         if self.quality is not None:
-            within("quality", self.quality, 1, 100)
+            check_range("quality", self.quality, 1, 100)
         if self.out is None:
             raise ConfigError("no folder given for what is made; set out=DIR")
         if self.source == "images":

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dali_pipes.data.images import read_all, repeated
+from dali_pipes.data.images import repeat_epoch, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import BenchmarkConfig
-from dali_pipes.measure.figures import Block, result_figures
-from dali_pipes.measure.protocol import Blocks, rounds
+from dali_pipes.measure.figures import Trial, result_figures
+from dali_pipes.measure.protocol import Trials, rounds
 from dali_pipes.measure.stats import LEAST_PAIRS
-from dali_pipes.measure.workload import Work, plain
+from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
@@ -51,12 +51,12 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
     options = measurement(config)
     folder = new_folder(Path(config.report))
     blocks = {name: _blocks(options, config, manifest, folder / name) for name, manifest in images.items()}
-    done = _run(options, blocks, plain(config.loader))
+    done = _run(options, blocks, to_dict(config.loader))
     result = {
         "schema": SCHEMA,
         "baseline": BEFORE,
         **result_figures(done, [BEFORE, AFTER], BEFORE),
-        "work": _work(options, config, folder / BEFORE).plain() | {"loader": plain(config.loader)},
+        "work": _work(options, config, folder / BEFORE).to_dict() | {"loader": to_dict(config.loader)},
         "protocol": {name: getattr(config, name) for name in _TIMING} | {"cpus": len(blocks[BEFORE].cpus)},
         "provenance": {name: provenance(manifest.describe(), config.overrides) for name, manifest in images.items()},
         "folder": str(folder),
@@ -65,19 +65,19 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
     return result
 
 
-def _blocks(options: BenchmarkConfig, config: PrepareConfig, manifest: Manifest, folder: Path) -> Blocks:
+def _blocks(options: BenchmarkConfig, config: PrepareConfig, manifest: Manifest, folder: Path) -> Trials:
     folder.mkdir()
-    read_all(manifest)
+    warm_page_cache(manifest)
     work = _work(options, config, folder)
-    (manifest if options.workload == "cold" else repeated(manifest)).save(work.manifest)
-    return Blocks(work, manifest, options, folder / "blocks")
+    (manifest if options.workload == "cold" else repeat_epoch(manifest)).save(work.manifest)
+    return Trials(work, manifest, options, folder / "blocks")
 
 
-def _work(options: BenchmarkConfig, config: PrepareConfig, folder: Path) -> Work:
-    return Work(str(folder / "manifest.parquet"), config.transform, options.batch_size, options.seed, options.workload)
+def _work(options: BenchmarkConfig, config: PrepareConfig, folder: Path) -> Workload:
+    return Workload(str(folder / "manifest.parquet"), config.transform, options.batch_size, options.seed, options.workload)
 
 
-def _run(options: BenchmarkConfig, blocks: dict[str, Blocks], loader: dict[str, Any]) -> list[Block]:
+def _run(options: BenchmarkConfig, blocks: dict[str, Trials], loader: dict[str, Any]) -> list[Trial]:
     each_round = [("round", BEFORE), ("round", AFTER), *([("control", BEFORE)] if options.pairs >= LEAST_PAIRS else [])]
     plan = [(number, *block) for number, order in enumerate(rounds(each_round, options.pairs, options.seed), 1) for block in order]
     told = track(plan, lambda each: f"{each[1]} {each[0]} of {options.pairs}: {each[2]}", len(plan))

@@ -23,5 +23,5 @@ class Outcome:
     bytes_after: int = 0
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -104,7 +104,7 @@ def _finish(
     config: PrepareConfig, record: Record, split: str, source: Manifest, outcome: Outcome, difference: dict[str, Any] | None
 ) -> None:
     origin = provenance(source.describe(), config.overrides)
-    record.finish(split, outcome.plain() | {"difference": difference, "provenance": origin})
+    record.finish(split, outcome.to_dict() | {"difference": difference, "provenance": origin})
     print_outcome(console, split, outcome, difference)
 
 

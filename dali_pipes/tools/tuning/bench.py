@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dali_pipes.data.images import at_most, open_images, read_all, repeated
+from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.measure.agreement import gate
-from dali_pipes.measure.figures import Block
-from dali_pipes.measure.protocol import Blocks
-from dali_pipes.measure.workload import Work, plain
+from dali_pipes.measure.figures import Trial
+from dali_pipes.measure.protocol import Trials
+from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.tuning.config import TuneConfig
@@ -27,22 +27,22 @@ class Bench:
     def __init__(self, config: TuneConfig):
         self._config, benchmark = config, config.benchmark({"default": config.loader})
         network = check_model(config.model.name or default_model())
-        self._manifest = at_most(open_images(config.data, "train"), config.images, config.seed)
-        read_all(self._manifest)
+        self._manifest = sample_images(open_images(config.data, "train"), config.images, config.seed)
+        warm_page_cache(self._manifest)
         self.folder = new_folder(Path(config.out))
-        self._epoch = repeated(self._manifest)
+        self._epoch = repeat_epoch(self._manifest)
         self._epoch.save(self.folder / "manifest.parquet")
         model = network if config.workload == "train" else None
         manifest = str(self.folder / "manifest.parquet")
-        self._work = Work(manifest, config.transform, config.batch_size, config.seed, config.workload, model)
-        self._blocks = Blocks(self._work, self._manifest, benchmark, self.folder / "blocks")
+        self._work = Workload(manifest, config.transform, config.batch_size, config.seed, config.workload, model)
+        self._blocks = Trials(self._work, self._manifest, benchmark, self.folder / "blocks")
 
-    def run(self, setting: Setting, arm: str, phase: str, number: int) -> Block:
+    def run(self, setting: Setting, arm: str, phase: str, number: int) -> Trial:
         """
         Raises:
             ArmError: the process failed.
         """
-        loader = plain(setting.applied_to(self._config.loader))
+        loader = to_dict(setting.applied_to(self._config.loader))
         return self._blocks.run(arm, loader, phase, number, setting.batch_size)
 
     def agreement(self, default: Setting, winner: Setting) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Bench:
         """What was measured, how and where: `work`, `protocol` and `provenance` of a result."""
         config = self._config
         names = ("minutes", "pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images", "agreement_images", "seed")
-        work = self._work.plain() | {"manifest": "manifest.parquet", "epoch": len(self._epoch), "loader": plain(config.loader)}
+        work = self._work.to_dict() | {"manifest": "manifest.parquet", "epoch": len(self._epoch), "loader": to_dict(config.loader)}
         return {
             "work": work,
             "protocol": {name: getattr(config, name) for name in names} | {"cpus": len(self._blocks.cpus)},

@@ -1,6 +1,6 @@
 """The winner of the search against the default, in new blocks: the best of many has been lucky in those that it was chosen by."""
 
-from dali_pipes.measure.figures import Block, Figures, result_figures
+from dali_pipes.measure.figures import Figures, Trial, result_figures
 from dali_pipes.measure.protocol import rounds
 from dali_pipes.measure.stats import LEAST_PAIRS
 from dali_pipes.measure.worker_process import ArmError
@@ -22,7 +22,7 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
     arms = {"default": default, "tuned": winner}
     each_round = [("round", "default"), ("round", "tuned"), *([("control", "default")] if pairs >= LEAST_PAIRS else [])]
     plan = [(number, *block) for number, order in enumerate(rounds(each_round, pairs, seed), 1) for block in order]
-    done: list[Block] = []
+    done: list[Trial] = []
     for number, phase, arm in track(plan, lambda each: f"{each[1]} {each[0]} of {pairs}: {each[2]}", len(plan)):
         try:
             done.append(run(arms[arm], arm, phase, number))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import at_least, one_of
+from dali_pipes.errors import check_choice, check_min
 from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.training.config import ModelConfig
 
@@ -82,10 +82,10 @@ class TuneConfig:
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        one_of("workload", self.workload, ("loader", "train"))
-        at_least("minutes", self.minutes, 0)
+        check_choice("workload", self.workload, ("loader", "train"))
+        check_min("minutes", self.minutes, 0)
         for size in self.batch_sizes:
-            at_least("one of batch_sizes", size, 1)
+            check_min("one of batch_sizes", size, 1)
 
     def benchmark(self, loaders: dict[str, Any]) -> BenchmarkConfig:
         """The A/B of these loaders on the same work; it checks the options that both have.

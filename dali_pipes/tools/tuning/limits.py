@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Block, Figures, arm_figures
+from dali_pipes.measure.figures import Figures, Trial, arm_figures
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
 
@@ -31,7 +31,7 @@ def ran_out_of_memory(error: ArmError) -> bool:
     return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.wrote}"))
 
 
-def used(blocks: Sequence[Block]) -> Figures:
+def used(blocks: Sequence[Trial]) -> Figures:
     """The figures of these blocks of one setting, as docs/result.md has them, and cpus: the cores used on average."""
     return _with_cpus(arm_figures(blocks))
 

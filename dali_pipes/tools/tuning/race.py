@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from dali_pipes.measure.figures import Block, by_rounds
+from dali_pipes.measure.figures import Trial, by_rounds
 from dali_pipes.measure.protocol import rounds
 from dali_pipes.measure.stats import LEAST_PAIRS, Ratio
 from dali_pipes.tools.tuning.settings import Setting
@@ -27,7 +27,7 @@ class Race:
 
     def __init__(self, default: Setting, others: Sequence[Setting], seed: int):
         self.default, self.others, self._seed = default, list(others), seed
-        self.blocks: dict[Setting, list[Block]] = {setting: [] for setting in (default, *others)}
+        self.blocks: dict[Setting, list[Trial]] = {setting: [] for setting in (default, *others)}
         self.out: dict[Setting, str] = {}
         self._beaten: set[Setting] = set()  # out only because others are faster
         self.default_runs = True
@@ -50,7 +50,7 @@ class Race:
             if len(self.left()) < 2:
                 return
 
-    def add(self, setting: Setting, block: Block) -> None:
+    def add(self, setting: Setting, block: Trial) -> None:
         self.blocks[setting].append(block)
 
     def drop(self, setting: Setting, why: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Block
+from dali_pipes.measure.figures import Trial
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.system.progress import track
 from dali_pipes.tools.tuning.config import TuneConfig
@@ -24,7 +24,7 @@ class Run(Protocol):
         ArmError: its process failed.
     """
 
-    def __call__(self, setting: Setting, arm: str, phase: str, number: int) -> Block: ...
+    def __call__(self, setting: Setting, arm: str, phase: str, number: int) -> Trial: ...
 
 
 def search(

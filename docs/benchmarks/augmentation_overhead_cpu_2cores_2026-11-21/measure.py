@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import dali_pipes as dp
-from dali_pipes.data.images import repeated
+from dali_pipes.data.images import repeat_epoch
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.telemetry import cpu_seconds
@@ -48,7 +48,7 @@ def block(manifest, loader, policy):
 
 
 def main(images):
-    manifest = repeated(dp.Manifest.scan(images, progress=False))
+    manifest = repeat_epoch(dp.Manifest.scan(images, progress=False))
     arms = list(itertools.product(LOADERS, POLICIES))
     rounds = []
     for number in range(ROUNDS):

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 
 import dali_pipes as dp
-from dali_pipes.data.images import read_all, repeated
+from dali_pipes.data.images import repeat_epoch, warm_page_cache
 from dali_pipes.measure.agreement import difference, to_steps
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
@@ -61,8 +61,8 @@ def pixels(manifest, loader, dtype):
 
 def main(images, rounds="12"):
     manifest = dp.Manifest.scan(images, progress=False)
-    read_all(manifest)
-    epochs, arms = repeated(manifest), list(itertools.product(LOADERS, DTYPES))
+    warm_page_cache(manifest)
+    epochs, arms = repeat_epoch(manifest), list(itertools.product(LOADERS, DTYPES))
     jobs = [arm for number in range(int(rounds)) for arm in random.Random(number).sample(arms, len(arms))]
     runs = {arm: [] for arm in arms}
     for arm in track(jobs, " ".join, len(jobs)):

@@ -16,10 +16,10 @@ from diagnosis.test_planted import PLANTED, in_memory
 
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
-from dali_pipes.tools.diagnosis.attached import Attached
-from dali_pipes.tools.diagnosis.examine import Effort, examine
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
-from dali_pipes.tools.diagnosis.report import plain
+from dali_pipes.tools.diagnosis.report import to_dict
 
 PAIRS = 3
 # The fix that the diagnosis names, made: what is changed, and the program afterwards.
@@ -35,7 +35,7 @@ FIXED = {
 
 
 def pace(program):
-    subject = Attached(*program)
+    subject = DataLoaderProgram(*program)
     with subject.feed() as feed:
         return Probes(subject, feed, 1.0).together().rate
 
@@ -52,10 +52,10 @@ def measured(before, condition, after):
 def main(out):
     found = {}
     for cause, (program, condition, expected) in track(PLANTED.items(), lambda item: item[0], len(PLANTED)):
-        subject = Attached(*program())
+        subject = DataLoaderProgram(*program())
         with condition():
-            diagnosis = examine(subject, Effort(3, 1.0, cold=False))
-        result = plain(diagnosis, subject.workers)
+            diagnosis = examine(subject, ProbeBudget(3, 1.0, cold=False))
+        result = to_dict(diagnosis, subject.workers)
         result = {name: result[name] for name in ("verdict", "confidence", "evidence", "figures", "fixes")} | {"expected": expected}
         if cause in FIXED:
             what, after = FIXED[cause]

@@ -20,7 +20,7 @@ import psutil
 
 import dali_pipes as dp
 from dali_pipes.data import reader
-from dali_pipes.data.images import read_all, repeated
+from dali_pipes.data.images import repeat_epoch, warm_page_cache
 from dali_pipes.measure.protocol import rounds
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
@@ -74,7 +74,7 @@ def cpu_seconds():
 def measure(manifest, config):
     """CPU-ms an image, and images/s, after what was prefetched is used up."""
     options = {"transform": dp.TrainTransform(), "batch_size": BATCH, "last_batch": "pad"}
-    with dp.build_loader(repeated(manifest), config, **options) as loader:
+    with dp.build_loader(repeat_epoch(manifest), config, **options) as loader:
         endless = itertools.chain.from_iterable(itertools.repeat(loader))
         for _ in range(WARM_UP):
             next(endless)
@@ -87,8 +87,8 @@ def main(images, out, pairs="8"):
     folder = dp.Manifest.scan(images, progress=False)
     with tempfile.TemporaryDirectory() as place:
         shards = make_shards(folder, Path(place))
-        read_all(folder)
-        read_all(shards)
+        warm_page_cache(folder)
+        warm_page_cache(shards)
         found = {name: {arm: [] for arm in ARMS} for name in LOADERS}
         jobs = [(name, arm) for order in rounds(ARMS, int(pairs), 0) for name in LOADERS for arm in order]
         for name, arm in track(jobs, " ".join, len(jobs)):

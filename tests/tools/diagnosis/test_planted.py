@@ -1,4 +1,4 @@
-"""Real programs with a planted fault get the right verdict. docs/diagnose.md has the table, and what it cannot tell."""
+"""Real programs with a planted fault get the right verdict. docs/diagnose.md has the table, and what it cannot announce."""
 
 import os
 import time
@@ -10,8 +10,8 @@ import torch
 from planted import Samples, computing, hogs, loader, training
 from torch.utils.data import TensorDataset
 
-from dali_pipes.tools.diagnosis.attached import Attached
-from dali_pipes.tools.diagnosis.examine import Effort, examine
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(250)]
 
@@ -77,13 +77,13 @@ PLANTED = {
 
 @pytest.mark.parametrize("cause", PLANTED)
 def test_a_planted_cause_is_found(cause):
-    """On a machine that something else disturbs, as its own figures tell, there is another cause: it is looked at again."""
+    """On a machine that something else disturbs, as its own figures announce, there is another cause: it is looked at again."""
     make, condition, expected = PLANTED[cause]
     disturbed = False
     for _ in range(ATTEMPTS):
         with condition():
-            found = examine(Attached(*make()), Effort(3, 0.7, cold=False))
-        print(f"{cause}: {found.verdict}\n{found.figures}\n{found.extra}")
+            found = examine(DataLoaderProgram(*make()), ProbeBudget(3, 0.7, cold=False))
+        print(f"{cause}: {found.verdict}\n{found.figures}\n{found.one_off}")
         disturbed = cause != "other programs" and found.figures.others >= 0.3
         if found.verdict.name == expected or not disturbed:
             break

@@ -5,7 +5,7 @@ from test_verdict import window
 
 from dali_pipes.tools.diagnosis import predict
 from dali_pipes.tools.diagnosis.predict import pace, predicted_gain
-from dali_pipes.tools.diagnosis.subject import Fix
+from dali_pipes.tools.diagnosis.program import Fix
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +23,15 @@ def test_without_workers_they_take_turns():
     assert pace(window(100), window(100), serial=True) == pytest.approx(50)
     serial, prefetching = SimpleNamespace(in_flight=0), SimpleNamespace(in_flight=2)
     fix = Fix("num_workers=1", "", prefetching, "loader")
-    gain = predicted_gain(fix, serial, window(100, cpu_s=0.1), window(100, cpu_s=0.1), lambda subject, part: window(100, cpu_s=0.1))
+    gain = predicted_gain(fix, serial, window(100, cpu_s=0.1), window(100, cpu_s=0.1), lambda program, part: window(100, cpu_s=0.1))
     assert gain == pytest.approx(2)
 
 
 def test_only_the_part_that_changes_is_run():
     model, loader, asked = window(1000, cpu_s=0.1), window(100, cpu_s=0.5), []
 
-    def probe(subject, part):
-        asked.append((subject, part))
+    def probe(program, part):
+        asked.append((program, part))
         return window(300, cpu_s=0.5)
 
     now, changed = SimpleNamespace(in_flight=2), SimpleNamespace(in_flight=2)

@@ -7,11 +7,12 @@ import pytest
 
 from dali_pipes.tools.diagnosis import verdict as module
 from dali_pipes.tools.diagnosis.probes import Round
-from dali_pipes.tools.diagnosis.verdict import VERDICTS, Extra, Figures, cause, figures, judge, straggling
+from dali_pipes.tools.diagnosis.verdict import VERDICTS, Figures, OneOffFigures, cause, figures, judge, straggling
 from dali_pipes.tools.diagnosis.window import Window
 
 WAITING = Figures(
-    model=1000, loader=100, shadow=990, together=98, wait_share=0.9, overlap=0.98, contention=0.01, loader_cores=2.0, busy=0.6,
+    model=1000, loader=100, model_under_load=990,
+    together=98, wait_share=0.9, overlap=0.98, contention=0.01, loader_cores=2.0, busy=0.6,
     others=0.0, blocked=0.0, straggling=0.0, throttled=0.0, model_throttled=0.0, memory_stall=0.0, alloc_retries=0,
 )  # fmt: skip
 COMPUTING = replace(WAITING, loader=10_000, together=990, wait_share=0.01)
@@ -22,8 +23,8 @@ def four_cores(monkeypatch):
     monkeypatch.setattr(module, "_cores", lambda: 4)
 
 
-def said(found, workers=2, **extra):
-    return cause(found, Extra(**extra), workers)
+def said(found, workers=2, **one_off):
+    return cause(found, OneOffFigures(**one_off), workers)
 
 
 def test_what_the_loader_is_short_of():
@@ -98,12 +99,12 @@ def one_round(wait):
 
 def test_a_verdict_that_few_rounds_share_is_none():
     rounds = [one_round(0.0), one_round(0.0), one_round(0.9)]
-    found = judge(rounds, Extra(), 2, 1)
+    found = judge(rounds, OneOffFigures(), 2, 1)
     assert (found.name, found.confidence) == ("model-bound", "medium") and len(found.rounds) == 3
-    assert judge(rounds[:2], Extra(), 2, 1).confidence == "high"
+    assert judge(rounds[:2], OneOffFigures(), 2, 1).confidence == "high"
     split = [one_round(0.0), replace(one_round(0.9), together=window(900, waits=(0.9,), busy=1.0)), one_round(0.9)]
     split[2] = replace(split[2], loader=window(10_000, cpu_s=0.01))
-    assert judge(split, Extra(), 2, 1).name == "inconclusive"
+    assert judge(split, OneOffFigures(), 2, 1).name == "inconclusive"
 
 
 def test_figures_are_medians():

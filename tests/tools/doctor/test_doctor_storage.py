@@ -4,7 +4,7 @@ import pytest
 from make_shards import tar_shards
 
 import dali_pipes as dp
-from dali_pipes.data.images import read_all
+from dali_pipes.data.images import warm_page_cache
 from dali_pipes.data.reader import Extent
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.tools.doctor import storage
@@ -71,7 +71,7 @@ def test_images_in_shards(images, tmp_path):
         pytest.skip("this file system keeps its pages (tmpfs)")
     assert "0% of it is there now" in page_cache(shards).found
     assert storage_speed(shards, 0).status == "ok"
-    read_all(shards)
+    warm_page_cache(shards)
     assert "100% of it is there now" in page_cache(shards).found
 
 

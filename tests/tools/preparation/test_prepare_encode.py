@@ -10,7 +10,7 @@ from PIL import Image, JpegImagePlugin
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2.functional import resize
 
-from dali_pipes.data.headers import Check, read_header
+from dali_pipes.data.headers import ScanOptions, read_header
 from dali_pipes.tools.preparation.encode import Encoding, LeftOutError, encode
 from dali_pipes.tools.preparation.jpeg import suits_hardware
 
@@ -43,7 +43,7 @@ def test_every_odd_input_becomes_what_loaders_see_of_it_or_is_left_out(tmp_path,
     header = read_header(path)
     if header.problem:
         return
-    if read_header(path, Check("full")).problem:
+    if read_header(path, ScanOptions("full")).problem:
         with pytest.raises(LeftOutError, match="cannot be decoded"):
             encoded(path, KEEP)
         return

@@ -10,7 +10,7 @@ import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.measure import agreement
-from dali_pipes.measure.protocol import Blocks
+from dali_pipes.measure.protocol import Trials
 from dali_pipes.tools.tuning import search as search_module
 from dali_pipes.tools.tuning.run import tune
 from dali_pipes.tools.tuning.settings import Setting
@@ -27,7 +27,7 @@ def bench(monkeypatch):
         setting = Setting((("num_workers", loader["num_workers"]), ("prefetch_factor", loader["prefetch_factor"])), batch_size)
         return bench(setting, arm, phase, number)
 
-    monkeypatch.setattr(Blocks, "run", run)
+    monkeypatch.setattr(Trials, "run", run)
     monkeypatch.setattr(search_module.time, "monotonic", lambda: bench.now)
     bench.agreement = dict(AGREES)
     monkeypatch.setattr(

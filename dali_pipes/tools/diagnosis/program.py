@@ -33,7 +33,7 @@ class Fix:
     Attributes:
         what: Hydra overrides, or a sentence where there are none.
         why: in a few words.
-        subject: the same with the change made; None: it cannot be tried from here.
+        program: the same with the change made; None: it cannot be tried from here.
         part: "loader" or "model", whichever it changes.
         speeds_up: by which factor it is calculated to make a part faster, where it cannot be tried.
         note: what else it changes.
@@ -41,13 +41,13 @@ class Fix:
 
     what: str
     why: str
-    subject: "Subject | None" = None
+    program: "TrainingProgram | None" = None
     part: str = "loader"
     speeds_up: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
 
-class Subject(Protocol):
+class TrainingProgram(Protocol):
     """A training program, in parts that can be run alone.
 
     Attributes:
@@ -74,7 +74,7 @@ class Subject(Protocol):
         """What is done with a batch."""
         ...
 
-    def copied(self) -> tuple[int, bool]:
+    def transfer_size(self) -> tuple[int, bool]:
         """The bytes of a batch that go from the CPU to a GPU, and whether they lie in page-locked memory."""
         ...
 
@@ -82,7 +82,7 @@ class Subject(Protocol):
         """How many images it holds."""
         ...
 
-    def joined(self, batches: Sequence[Any]) -> Any:
+    def concat(self, batches: Sequence[Any]) -> Any:
         """One batch of all their images.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a configuration of scripts/train.py would do, as a subject."""
+"""What a configuration of scripts/train.py would do, as a program."""
 
 import itertools
 import time
@@ -21,7 +21,7 @@ from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.loader.memory import DTYPE_BYTES
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.fixes import propose
-from dali_pipes.tools.diagnosis.subject import Feed, Fix
+from dali_pipes.tools.diagnosis.program import Feed, Fix
 from dali_pipes.tools.diagnosis.window import Step
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
@@ -31,7 +31,7 @@ from dali_pipes.training.recipe import build_ema, build_mixing, build_network, b
 from dali_pipes.training.step import TrainStep
 
 
-class Configured:
+class ConfiguredProgram:
     """The loader and the step of training, of one process.
 
     Args:
@@ -76,7 +76,7 @@ class Configured:
         train, losses = TrainStep(config, fabric, model, module, optimizer, build_ema(config, module)), Readback(fabric.device)
         return lambda batch: losses.push(train(batch, 0.0))  # at a rate of 0 nothing is learned, and nothing can diverge
 
-    def copied(self) -> tuple[int, bool]:
+    def transfer_size(self) -> tuple[int, bool]:
         loader, transform = self.config.loader, self.config.transform
         if self.decodes_on_gpu:
             return 0, True
@@ -88,15 +88,15 @@ class Configured:
     def count(self, batch: Batch) -> int:
         return len(batch)
 
-    def joined(self, batches: Sequence[Batch]) -> Batch:
+    def concat(self, batches: Sequence[Batch]) -> Batch:
         images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
         return Batch(images, labels, ids)
 
     def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
         return propose(self, verdict, advice)
 
-    def changed(self, **options: Any) -> "Configured":
-        return Configured(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
+    def changed(self, **options: Any) -> "ConfiguredProgram":
+        return ConfiguredProgram(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:
         """Reads and decodes each image of the batch alone, with Pillow."""

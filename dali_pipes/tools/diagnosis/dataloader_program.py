@@ -1,4 +1,4 @@
-"""diagnose(): somebody's own DataLoader and step, as a subject."""
+"""diagnose(): somebody's own DataLoader and step, as a program."""
 
 import inspect
 import itertools
@@ -24,9 +24,9 @@ from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
-from dali_pipes.tools.diagnosis.examine import Diagnosis, Effort, examine
+from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
+from dali_pipes.tools.diagnosis.program import Feed, Fix
 from dali_pipes.tools.diagnosis.report import print_diagnosis
-from dali_pipes.tools.diagnosis.subject import Feed, Fix
 from dali_pipes.tools.diagnosis.window import Step
 
 _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
@@ -58,16 +58,16 @@ def diagnose(
     """
     if not isinstance(loader, DataLoader):
         raise ConfigError(f"{type(loader).__name__} is no torch DataLoader; of our own loaders use scripts/diagnose.py")
-    subject = Attached(loader, step)
-    effort = Effort(rounds, seconds, cold=cold)
-    with steps(effort.steps) as tell:
-        diagnosis = examine(subject, effort, tell if show else lambda text: None)
+    program = DataLoaderProgram(loader, step)
+    budget = ProbeBudget(rounds, seconds, cold=cold)
+    with steps(budget.steps) as announce:
+        diagnosis = examine(program, budget, announce if show else lambda text: None)
     if show:
-        print_diagnosis(diagnosis, subject.workers, Console(stderr=True))
+        print_diagnosis(diagnosis, program.workers, Console(stderr=True))
     return diagnosis
 
 
-class Attached:
+class DataLoaderProgram:
     """A DataLoader and a step."""
 
     def __init__(self, loader: DataLoader, step: Step):
@@ -91,7 +91,7 @@ class Attached:
     def step(self) -> Step:
         return self._step
 
-    def copied(self) -> tuple[int, bool]:
+    def transfer_size(self) -> tuple[int, bool]:
         tensors = [
             each for each in tree_flatten(next(iter(self._loader)))[0] if isinstance(each, torch.Tensor) and not each.is_cuda
         ]
@@ -100,7 +100,7 @@ class Attached:
     def count(self, batch: Any) -> int:
         return next((len(each) for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor) and each.ndim), 1)
 
-    def joined(self, batches: Sequence[Any]) -> Any:
+    def concat(self, batches: Sequence[Any]) -> Any:
         def cat(*parts: Any) -> Any:
             if not isinstance(parts[0], torch.Tensor):
                 raise TypeError(f"a batch holds a {type(parts[0]).__name__}")
@@ -117,7 +117,7 @@ class Attached:
             return
         for workers in sorted({cores, 2 * cores, 4 * cores} if verdict == "fetch-bound" else {max(now + 1, cores)}):
             if workers > now:
-                changed = Attached(_again(self._loader, num_workers=workers), self._step)
+                changed = DataLoaderProgram(_again(self._loader, num_workers=workers), self._step)
                 yield Fix(f"num_workers={workers}", "more batches are made at the same time", changed)
 
     def _ours(self, verdict: str) -> Iterator[Fix]:
@@ -136,11 +136,14 @@ class Attached:
         why = "decodes and crops outside Python"
         note = f"with RandomResizedCrop({images.shape[-1]}), whatever the dataset's own transform does"
         yield Fix(
-            "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", why, Ours(manifest, images, self._step), note=note
+            "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)",
+            why,
+            DaliProgram(manifest, images, self._step),
+            note=note,
         )
 
 
-class Ours(Attached):
+class DaliProgram(DataLoaderProgram):
     """The files of an attached dataset, loaded by DALI."""
 
     def __init__(self, manifest: Manifest, like: torch.Tensor, step: Step):

@@ -9,9 +9,9 @@ from typing import Any
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.protocol import gpu_of
-from dali_pipes.measure.worker_process import FreshProcess, Leader, led
+from dali_pipes.measure.worker_process import Controller, FreshProcess, serve
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
-from dali_pipes.tools.diagnosis.configured import Configured
+from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
 
 
 @contextlib.contextmanager
@@ -39,16 +39,16 @@ def neighbours(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
                 other.answer()
 
 
-def _train(leader: Leader) -> None:
+def _train(leader: Controller) -> None:
     manifest = Manifest.load(leader.job["manifest"])
-    subject = Configured(pickle.loads(base64.b64decode(leader.job["config"])), manifest, [])
-    step = subject.step()
-    with subject.feed() as feed:
+    program = ConfiguredProgram(pickle.loads(base64.b64decode(leader.job["config"])), manifest, [])
+    step = program.step()
+    with program.feed() as feed:
         step(next(feed.batches))
-        leader.tell({})
+        leader.send({})
         while not leader.stop.is_set():
             step(next(feed.batches))
 
 
 if __name__ == "__main__":
-    led(_train)
+    serve(_train)

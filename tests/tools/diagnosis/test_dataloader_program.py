@@ -9,8 +9,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.tools.diagnosis.attached import Attached, _again
-from dali_pipes.tools.diagnosis.examine import Effort, examine
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.predict import predicted_gain
 
 
@@ -30,32 +30,32 @@ def test_another_number_of_workers_changes_nothing_else():
 
 
 def test_epochs_follow_each_other_and_their_starts_are_known():
-    with Attached(loader(Samples(), workers=0, batch_size=100), computing(0)).feed() as feed:
+    with DataLoaderProgram(loader(Samples(), workers=0, batch_size=100), computing(0)).feed() as feed:
         starts = [(feed.starts_epoch(), next(feed.batches))[0] for _ in range(9)]
     assert starts == [True, False, False, False] * 2 + [True]
 
 
 def test_batches_of_any_structure():
-    subject = Attached(DataLoader(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), 4), computing(0))
+    program = DataLoaderProgram(DataLoader(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), 4), computing(0))
     batch = {"images": torch.zeros(4, 3), "more": [torch.zeros(4), torch.zeros(4, 1)]}
-    assert subject.count(batch) == 4 and subject.joined([batch, batch])["more"][1].shape == (8, 1)
+    assert program.count(batch) == 4 and program.concat([batch, batch])["more"][1].shape == (8, 1)
     with pytest.raises(TypeError, match="a batch holds a str"):
-        subject.joined([["a"], ["b"]])
-    assert subject.copied() == (4 * 2 * 4 + 4 * 4, False)
+        program.concat([["a"], ["b"]])
+    assert program.transfer_size() == (4 * 2 * 4 + 4 * 4, False)
 
 
 def test_our_loader_is_tried_on_an_image_folder(image_folder):
     """What it would gain is measured on the same files."""
     crop = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64), v2.ToDtype(torch.float32)])
     images = ImageFolder(image_folder, crop)
-    subject = Attached(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
-    assert len(subject.paths) == 37
-    (fix,) = [fix for fix in subject.fixes("prep-bound (CPU saturated)", None) if fix.subject]
+    program = DataLoaderProgram(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
+    assert len(program.paths) == 37
+    (fix,) = [fix for fix in program.fixes("prep-bound (CPU saturated)", None) if fix.program]
     assert "DaliConfig" in fix.what and "RandomResizedCrop(64)" in fix.note
-    with fix.subject.feed() as feed:
+    with fix.program.feed() as feed:
         batch = next(feed.batches)
-        assert tuple(batch.images.shape) == (8, 3, 64, 64) and fix.subject.count(batch) == 8
-    found = predicted_gain(fix, subject, window(1000), window(100), lambda changed, part: window(500, cpu_s=0.1))
+        assert tuple(batch.images.shape) == (8, 3, 64, 64) and fix.program.count(batch) == 8
+    found = predicted_gain(fix, program, window(1000), window(100), lambda changed, part: window(500, cpu_s=0.1))
     assert found == pytest.approx(5, rel=0.5)
 
 
@@ -63,8 +63,8 @@ def test_our_loader_is_tried_on_an_image_folder(image_folder):
 def test_samples_of_another_kind_are_left_alone(samples):
     dataset = Samples()
     dataset.samples = samples
-    subject = Attached(loader(dataset), computing(0))
-    assert not subject.paths and not subject.data_bytes
+    program = DataLoaderProgram(loader(dataset), computing(0))
+    assert not program.paths and not program.data_bytes
 
 
 def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
@@ -79,8 +79,8 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
         raise OSError("too many open files")
 
     monkeypatch.setattr("dali_pipes.tools.diagnosis.examine.predicted_gain", failing)
-    found = examine(Attached(loader(Samples(sleep=0.005), workers=1), step), Effort(1, 0.2))
-    assert found.extra.larger_gain is None and found.proposals
+    found = examine(DataLoaderProgram(loader(Samples(sleep=0.005), workers=1), step), ProbeBudget(1, 0.2))
+    assert found.one_off.larger_gain is None and found.proposals
     assert all("could not be tried: too many open files" in each.fix.note for each in found.proposals)
 
 
@@ -105,4 +105,4 @@ def test_an_error_of_the_loader_comes_up():
             return super().__getitem__(index)
 
     with pytest.raises(ValueError, match="sample 301 is broken"):
-        examine(Attached(loader(Broken(), workers=0), computing(0)), Effort(1, 0.1))
+        examine(DataLoaderProgram(loader(Broken(), workers=0), computing(0)), ProbeBudget(1, 0.1))
