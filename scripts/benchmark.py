@@ -1,4 +1,4 @@
-"""The A/B: compares loaders on the same plan. Agreement of the pixels first, then blocks in random order, ratios with intervals.
+"""The A/B: compares loaders on the same plan. Agreement of the pixels first, then trials in random order, ratios with intervals.
 
 python scripts/benchmark.py data.train=/my/images arms=[torch,dali]
 python scripts/benchmark.py data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4

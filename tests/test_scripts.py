@@ -130,7 +130,7 @@ def test_benchmark(image_folder, tmp_path, cache):
     assert 0 < result["telemetry_cost"] < 0.1
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "result.json").read_text()) == result
-    assert len(list((folder / "blocks").glob("*_round_1_*.json"))) == 2
+    assert len(list((folder / "trials").glob("*_round_1_*.json"))) == 2
     page = (folder / "report.html").read_text()
     assert "dali_cpu" in page and "$" not in page and "http" not in page
     assert str(folder / "report.html") in done.stderr
@@ -156,7 +156,7 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(image_folder, tmp_
     options += [f"data.train={image_folder}", cache, "experiment=quick", f"out={tmp_path / 'runs'}", "min_seconds=0.2"]
     command = [sys.executable, str(REPO / "scripts/benchmark.py"), *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while len(list(tmp_path.glob("runs/*/blocks/*_round_1_*.json"))) != 2:
+    while len(list(tmp_path.glob("runs/*/trials/*_round_1_*.json"))) != 2:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     family = psutil.Process(process.pid).children(recursive=True)

@@ -25,13 +25,13 @@ class BenchmarkConfig:
         corun: jobs at once on this machine, each on a GPU of its own as far as there are any.
         cpus: cores for each arm; None: all that this process may use.
         batch_size: images per batch and job.
-        seed: of the order of the samples, of everything drawn, and of the order of the blocks.
-        pairs: blocks of every arm; a ratio is taken within each round of blocks. Fewer than 5 give no interval and no claim.
+        seed: of the order of the samples, of everything drawn, and of the order of the trials.
+        pairs: trials of every arm; a ratio is taken within each round of trials. Fewer than 5 give no interval and no claim.
         minutes: from the start of the program; no round is begun that would end later, if there is one already. None: all `pairs`
             are run.
-        min_seconds, min_batches: how long a block is measured at least.
-        max_warmup_seconds: after that a block that is not steady yet is measured as it is, and reported as never steady.
-        restart: every block is a new process. Without, the processes of an arm sleep between its blocks: quicker, but what differs
+        min_seconds, min_batches: how long a trial is measured at least.
+        max_warmup_seconds: after that a trial that is not steady yet is measured as it is, and reported as never steady.
+        restart: every trial is a new process. Without, the processes of an arm sleep between its trials: quicker, but what differs
             from start to start is not averaged out.
         images: how many of the data set's images are used at most; all of them are read into the page cache first.
         agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed; 0: none.
@@ -75,7 +75,7 @@ class BenchmarkConfig:
         if self.model.compile or not self.model.channels_last:
             raise ConfigError("the step of workload=train is channels_last and not compiled; only model.name can be chosen")
         if self.workload == "cold" and not self.restart:
-            raise ConfigError("workload=cold is one epoch for each block; it needs restart=true")
+            raise ConfigError("workload=cold is one epoch for each trial; it needs restart=true")
         for option in ("corun", "batch_size", "pairs", "min_batches", "images"):
             check_min(option, getattr(self, option), 1)
         check_min("agreement_images", self.agreement_images, 0)

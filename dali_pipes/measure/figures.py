@@ -1,4 +1,4 @@
-"""From blocks to figures; pure functions. docs/result.md says what each figure means. What is not known is None, never a guess."""
+"""From trials to figures; pure functions. docs/result.md says what each figure means. What is not known is None, never a guess."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,9 +22,9 @@ _FROM_GPU = {  # what a GPU says of itself: the figure it becomes
 }
 
 
-def trial_figures(block: Trial) -> Figures:
-    """The figures of one block, over all jobs that ran at once."""
-    jobs, samples = block["jobs"], block["samples"]
+def trial_figures(trial: Trial) -> Figures:
+    """The figures of one trial, over all jobs that ran at once."""
+    jobs, samples = trial["jobs"], trial["samples"]
     images = sum(job["images"] for job in jobs)
     return {
         "images_per_s": sum(job["images_per_s"] for job in jobs),
@@ -40,8 +40,8 @@ def trial_figures(block: Trial) -> Figures:
         "threads": _peak(samples, "threads"),
         "processes": _peak(samples, "processes"),
         "pinned_mib": None if jobs[0]["pinned_mib"] is None else sum(job["pinned_mib"] for job in jobs),
-        "resident": block.get("resident"),
-        **_gpu_figures(block, images),
+        "resident": trial.get("resident"),
+        **_gpu_figures(trial, images),
     }
 
 
@@ -49,10 +49,10 @@ def _peak(samples: Sequence[dict[str, Any]], figure: str) -> float | None:
     return max((sample[figure] for sample in samples if sample.get(figure) is not None), default=None)
 
 
-def _gpu_figures(block: Trial, images: int) -> Figures:
-    """Utilization over the window, peak memory over the block, energy by the driver's counter; summed or averaged over GPUs."""
-    start, end = min(job["start"] for job in block["jobs"]), max(job["end"] for job in block["jobs"])
-    seen = [sample for sample in block["samples"] if sample["gpus"]]
+def _gpu_figures(trial: Trial, images: int) -> Figures:
+    """Utilization over the window, peak memory over the trial, energy by the driver's counter; summed or averaged over GPUs."""
+    start, end = min(job["start"] for job in trial["jobs"]), max(job["end"] for job in trial["jobs"])
+    seen = [sample for sample in trial["samples"] if sample["gpus"]]
     inside = [sample for sample in seen if start < sample["at"] <= end]
 
     def average(figure: str) -> float | None:
@@ -78,21 +78,21 @@ def _gpu_figures(block: Trial, images: int) -> Figures:
     }
 
 
-def arm_figures(blocks: Sequence[Trial]) -> Figures:
-    """The figures of one arm over all of its blocks: medians; peaks; and, as `_low` and `_high`, the range of what is compared."""
-    each = [trial_figures(block) for block in blocks]
-    figures = {name: _over_blocks(name, [block[name] for block in each]) for name in each[0]}
+def arm_figures(trials: Sequence[Trial]) -> Figures:
+    """The figures of one arm over all of its trials: medians; peaks; and, as `_low` and `_high`, the range of what is compared."""
+    each = [trial_figures(trial) for trial in trials]
+    figures = {name: _over_trials(name, [trial[name] for trial in each]) for name in each[0]}
     for name in COMPARED:
-        values = [block[name] for block in each]
+        values = [trial[name] for trial in each]
         figures |= {f"{name}_low": min(values), f"{name}_high": max(values)}
-    waits = np.array([wait for block in blocks for job in block["jobs"] for wait in job["waits_s"]]) * 1e3
-    first = [job["waits_s"][at] * 1e3 for block in blocks for job in block["jobs"] for at in job["epoch_starts"]]
+    waits = np.array([wait for trial in trials for job in trial["jobs"] for wait in job["waits_s"]]) * 1e3
+    first = [job["waits_s"][at] * 1e3 for trial in trials for job in trial["jobs"] for at in job["epoch_starts"]]
     figures["wait_ms"] = {f"p{share}": float(np.percentile(waits, share)) for share in (50, 95, 99)}
     figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
-    return figures | {name: blocks[0]["jobs"][0][name] for name in ("device", "decodes")} | {"blocks": len(blocks)}
+    return figures | {name: trials[0]["jobs"][0][name] for name in ("device", "decodes")} | {"trials": len(trials)}
 
 
-def _over_blocks(name: str, values: Sequence[Any]) -> Any:
+def _over_trials(name: str, values: Sequence[Any]) -> Any:
     there = [value for value in values if value is not None]
     if not there:
         return None
@@ -109,8 +109,8 @@ def compared(first: Sequence[Trial], second: Sequence[Trial], control: dict[str,
 
 
 def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: str) -> Ratio:
-    by_round = {block["round"]: trial_figures(block)[name] for block in first}
-    other = {block["round"]: trial_figures(block)[name] for block in second}
+    by_round = {trial["round"]: trial_figures(trial)[name] for trial in first}
+    other = {trial["round"]: trial_figures(trial)[name] for trial in second}
     both = sorted(set(by_round) & set(other))
     return paired_ratio([by_round[number] for number in both], [other[number] for number in both])
 
@@ -120,15 +120,15 @@ def _plain(ratio: Ratio, claimed: str) -> dict[str, Any]:
 
 
 def result_figures(
-    blocks: Sequence[Trial], arms: Sequence[str], baseline: str, planning: Sequence[tuple[str, str]] = ()
+    trials: Sequence[Trial], arms: Sequence[str], baseline: str, planning: Sequence[tuple[str, str]] = ()
 ) -> Figures:
-    """Of all blocks: arms; control, the baseline's block of phase "control" against its other one of each round; and planning.
+    """Of all trials: arms; control, the baseline's trial of phase "control" against its other one of each round; and planning.
 
     planning: pairs of arms, of which the second follows the plan and the first does not.
     """
-    of = {arm: [block for block in blocks if (block["phase"], block["arm"]) == ("round", arm)] for arm in arms}
-    control_blocks = [block for block in blocks if block["phase"] == "control"]
-    control = {name: by_rounds(of[baseline], control_blocks, name) for name in COMPARED} if control_blocks else None
+    of = {arm: [trial for trial in trials if (trial["phase"], trial["arm"]) == ("round", arm)] for arm in arms}
+    control_trials = [trial for trial in trials if trial["phase"] == "control"]
+    control = {name: by_rounds(of[baseline], control_trials, name) for name in COMPARED} if control_trials else None
     measured = [arm for arm in arms if of[arm]]
     found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": []}
     if control:
@@ -146,22 +146,22 @@ def result_figures(
     return found
 
 
-def not_measured(blocks: Sequence[Trial]) -> dict[str, str]:
-    """The reason for every figure that no block has."""
-    if not blocks:
+def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
+    """The reason for every figure that no trial has."""
+    if not trials:
         return {}
-    cold, together = "warm_up" not in blocks[0]["jobs"][0], len(blocks[0]["jobs"]) > 1
+    cold, together = "warm_up" not in trials[0]["jobs"][0], len(trials[0]["jobs"]) > 1
     reasons = dict.fromkeys(_FROM_GPU.values(), "no GPU was used") | {
         "cgroup_cpu_s_per_1000_images": "jobs at once share their cgroup"
         if together
         else "no cgroup (v2) of which this run is all there is",
         "throttled_s": "no cgroup that counts it",
-        "warm_up_s": "a cold block has no warm-up",
-        "steady": "a cold block has no warm-up",
-        "resident": "nothing says what is in the page cache" if cold else "only a cold block asks what is in the page cache",
+        "warm_up_s": "a cold trial has no warm-up",
+        "steady": "a cold trial has no warm-up",
+        "resident": "nothing says what is in the page cache" if cold else "only a cold trial asks what is in the page cache",
         "peak_pss_mib": "the system does not tell it",
     }
-    for block in blocks:
-        reasons |= {_FROM_GPU[figure]: why for figure, why in block["gpu_missing"].items()}
-    each = [trial_figures(block) for block in blocks]
-    return {figure: why for figure, why in reasons.items() if all(block[figure] is None for block in each)}
+    for trial in trials:
+        reasons |= {_FROM_GPU[figure]: why for figure, why in trial["gpu_missing"].items()}
+    each = [trial_figures(trial) for trial in trials]
+    return {figure: why for figure, why in reasons.items() if all(trial[figure] is None for trial in each)}

@@ -1,4 +1,4 @@
-"""The order of the blocks, and how each of them is run. docs/method.md says why."""
+"""The order of the trials, and how each of them is run. docs/method.md says why."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ class _Arm:
 
 
 class Trials:
-    """Runs blocks of one work, one after the other, and writes each of them into a file; to be closed.
+    """Runs trials of one work, one after the other, and writes each of them into a file; to be closed.
 
     Args:
         folder: for the files; their names begin with a running number.
@@ -73,7 +73,7 @@ class Trials:
             self._asleep.popitem()[1].stack.close()
 
     def start(self, arms: dict[str, dict[str, Any]], control: str | None) -> dict[str, str]:
-        """Starts the processes of all arms at once, and lays them to sleep until their first blocks; for restart=false.
+        """Starts the processes of all arms at once, and lays them to sleep until their first trials; for restart=false.
 
         Args:
             control: the arm that has processes of its own for the control, so that this sees how far two starts are apart.
@@ -98,46 +98,46 @@ class Trials:
         return {"work": work.to_dict(), "loader": loader, **{name: getattr(self._config, name) for name in names}}
 
     def run(self, arm: str, loader: dict[str, Any], phase: str, number: int, batch_size: int | None = None) -> Trial:
-        """One block, in as many processes at once as `corun` says.
+        """One trial, in as many processes at once as `corun` says.
 
         Args:
             batch_size: another one than that of the work.
 
         Returns:
             arm, phase and round; jobs: what each process answered; samples and sampler_cost of the telemetry around them; and
-            resident, the share of the files in the page cache before a cold block (None: unknown).
+            resident, the share of the files in the page cache before a cold trial (None: unknown).
 
         Raises:
             ArmError: a process failed.
         """
         config, job = self._config, self._job(loader, batch_size)
-        block: Trial = {"arm": arm, "phase": phase, "round": number}
+        trial: Trial = {"arm": arm, "phase": phase, "round": number}
         with self._processes((phase, arm, json.dumps(job)), job) as (processes, begun):
             with Sampler([process.pid for process in processes], min(1.0, config.min_seconds / 4)) as sampler:
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
-                sampler.gpus, block["gpu_missing"] = _gpus(each["gpu"] for each in ready)
+                sampler.gpus, trial["gpu_missing"] = _gpus(each["gpu"] for each in ready)
                 if self._work.workload == "cold":
-                    block["resident"] = self._make_cold()
+                    trial["resident"] = self._make_cold()
                 if sampler.gpus:
                     sampler.sample()
                 for process in processes:
                     process.go()
                 windows = [process.answer() for process in processes]
-            block["jobs"] = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
-            block |= {"samples": sampler.samples, "sampler_cost": sampler.cost}
-            block["gpu_missing"] |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
+            trial["jobs"] = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
+            trial |= {"samples": sampler.samples, "sampler_cost": sampler.cost}
+            trial["gpu_missing"] |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
         if not config.restart:
-            block["gpu_missing"]["memory_mib"] = "with restart=false other arms lie in the GPU's memory too"
-            for each in (gpu for sample in block["samples"] for gpu in sample["gpus"]):
+            trial["gpu_missing"]["memory_mib"] = "with restart=false other arms lie in the GPU's memory too"
+            for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
                 each["memory_mib"] = None
-        self._write(block)
-        return block
+        self._write(trial)
+        return trial
 
     @contextlib.contextmanager
     def _processes(self, key: Key, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
-        """As many as `corun` says, and their first answers: new ones, or with restart=false those that sleep between its blocks."""
+        """As many as `corun` says, and their first answers: new ones, or with restart=false those that sleep between its trials."""
         one = self._asleep.pop(key, None) or self._begin(key[1], job)
         with one.stack:
             for process in one.processes:
@@ -168,10 +168,10 @@ class Trials:
         evict(paths)
         return resident_share(paths)
 
-    def _write(self, block: Trial) -> None:
+    def _write(self, trial: Trial) -> None:
         self._count += 1
-        name = f"{self._count:03d}_{block['phase']}_{block['round']}_{block['arm']}.json"
-        (self._folder / name).write_text(json.dumps(block))
+        name = f"{self._count:03d}_{trial['phase']}_{trial['round']}_{trial['arm']}.json"
+        (self._folder / name).write_text(json.dumps(trial))
 
 
 def gpu_of(index: int, corun: int) -> str | None:

@@ -38,9 +38,9 @@ class Ratio:
 
 
 def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """second / first, block by block of the same round.
+    """second / first, trial by trial of the same round.
 
-    What slows both blocks of a pair down drops out. The interval is the studentized bootstrap (bootstrap-t) over the logarithms of
+    What slows both trials of a pair down drops out. The interval is the studentized bootstrap (bootstrap-t) over the logarithms of
     the pairs: Efron and Tibshirani, An Introduction to the Bootstrap (1993), 12.5. The percentile bootstrap is too narrow for a few
     pairs: of five normal ones it holds the truth 84 times in 100, this one 94 times.
     """

@@ -1,8 +1,8 @@
-"""One block: one arm, in a process of its own, warmed up and measured; led by protocol.py.
+"""One trial: one arm, in a process of its own, warmed up and measured; led by protocol.py.
 
 It answers once its first batch has come. Told to go, it warms up and answers; told to go again, it measures and answers with the
-figures, and works on until it is told to stop, so that blocks that run at the same time disturb each other all the time. Told to go
-instead, it is the next block of the same arm.
+figures, and works on until it is told to stop, so that trials that run at the same time disturb each other all the time. Told to go
+instead, it is the next trial of the same arm.
 """
 
 import itertools

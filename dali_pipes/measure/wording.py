@@ -98,7 +98,7 @@ def notes(result: Result) -> list[str]:
     for name, arm in result["arms"].items():
         if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
             lines.append(
-                f"{name} became steady in {steady} blocks; the others were measured as they were after the longest warm-up."
+                f"{name} became steady in {steady} trials; the others were measured as they were after the longest warm-up."
             )
         if arm.get("throttled_s"):
             lines.append(f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by the cgroup's CPU quota.")

@@ -29,7 +29,7 @@ class ArmError(DaliPipesError):
 
 
 class FreshProcess:
-    """`python -m module`, told a job, asked for answers, ended with the block.
+    """`python -m module`, told a job, asked for answers, ended with the trial.
 
     Args:
         what: what its errors are about.

@@ -11,7 +11,7 @@ from gpu_check.config import GPU_CHECK_PARTS, GpuCheckConfig
 from gpu_check.parts import PARTS
 from gpu_check.report import markdown
 from gpu_check.run import gpu_check, limit_of
-from made_up import block
+from made_up import trial
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
@@ -55,12 +55,12 @@ def comparison(rates=RATES, baseline="torch", planning=PAIRS, rounds=6, drift=1.
     Args:
         drift: the baseline against itself.
     """
-    blocks, noise = [], np.random.default_rng(1)
+    trials, noise = [], np.random.default_rng(1)
     for number in range(rounds):
         for phase, arm in (*(("round", arm) for arm in rates), *([("control", baseline)] if rounds > 4 else [])):
             rate = rates[arm] * (1 + 0.001 * noise.normal()) * (drift if phase == "control" else 1)
-            blocks.append(block(arm, number, phase, rate, cpu=2.8 if arm == "torch" else 0.35))
-    found = result_figures(blocks, list(rates), baseline, planning)
+            trials.append(trial(arm, number, phase, rate, cpu=2.8 if arm == "torch" else 0.35))
+    found = result_figures(trials, list(rates), baseline, planning)
     for arm in found["arms"].values():
         arm |= {"failed": None, "skipped": None}
     agreement = {"images": 128, "reference": "torch", "arms": {"dali": {"mean": 0.31, "p99": 2.0, "max": 30.0, "same_ids": True}}}

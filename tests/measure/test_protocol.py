@@ -29,35 +29,35 @@ def test_each_arm_stands_as_early_as_late():
 
 
 @pytest.fixture
-def blocks(work, manifest, tmp_path):
+def trials(work, manifest, tmp_path):
     def make(**options):
         config = BenchmarkConfig(
             loaders={"torch": 1}, arms=["torch"], min_seconds=0.2, min_batches=2, max_warmup_seconds=0.5, **options
         )
-        return Trials(replace(work, workload=config.workload), manifest, config, tmp_path / "blocks")
+        return Trials(replace(work, workload=config.workload), manifest, config, tmp_path / "trials")
 
     return make
 
 
-def test_jobs_at_once_measure_at_the_same_time(blocks, tmp_path):
-    block = blocks(corun=2).run("dali", to_dict(dp.DaliConfig(device="cpu")), "round", 3)
-    one, other = block["jobs"]
+def test_jobs_at_once_measure_at_the_same_time(trials, tmp_path):
+    trial = trials(corun=2).run("dali", to_dict(dp.DaliConfig(device="cpu")), "round", 3)
+    one, other = trial["jobs"]
     assert max(one["start"], other["start"]) < min(one["end"], other["end"])
-    assert (block["arm"], block["phase"], block["round"]) == ("dali", "round", 3)
-    assert block["samples"][-1]["processes"] == 2 and block["samples"][-1]["pss_mib"] > 100
-    assert 0 < block["sampler_cost"] < 0.1
-    assert [file.name for file in (tmp_path / "blocks").iterdir()] == ["001_round_3_dali.json"]
+    assert (trial["arm"], trial["phase"], trial["round"]) == ("dali", "round", 3)
+    assert trial["samples"][-1]["processes"] == 2 and trial["samples"][-1]["pss_mib"] > 100
+    assert 0 < trial["sampler_cost"] < 0.1
+    assert [file.name for file in (tmp_path / "trials").iterdir()] == ["001_round_3_dali.json"]
 
 
-def test_without_restart_the_processes_of_an_arm_sleep_between_its_blocks(blocks):
+def test_without_restart_the_processes_of_an_arm_sleep_between_its_trials(trials):
     arms = {"torch": to_dict(dp.TorchConfig(num_workers=2)), "dali": to_dict(dp.DaliConfig(device="cpu"))}
     seen: dict[str, set[int]] = {arm: set() for arm in arms}
-    with contextlib.closing(blocks(restart=False)) as each:
+    with contextlib.closing(trials(restart=False)) as each:
         assert each.start(arms, "dali") == {}
         for number in (1, 2, 3):
             for arm, loader in arms.items():
-                block = each.run(arm, loader, "round", number)
-                assert block["jobs"][0]["images"] >= 16 and "memory_mib" in block["gpu_missing"]
+                trial = each.run(arm, loader, "round", number)
+                assert trial["jobs"][0]["images"] >= 16 and "memory_mib" in trial["gpu_missing"]
                 [process] = next(one.processes for (phase, name, _), one in each._asleep.items() if (phase, name) == ("round", arm))
                 family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
                 deadline = time.monotonic() + 5
@@ -74,8 +74,8 @@ def test_without_restart_the_processes_of_an_arm_sleep_between_its_blocks(blocks
     assert not any(psutil.pid_exists(pid) for pids in seen.values() for pid in pids)
 
 
-def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(blocks):
-    with contextlib.closing(blocks(restart=False)) as each:
+def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(trials):
+    with contextlib.closing(trials(restart=False)) as each:
         config = to_dict(dp.DaliConfig(device="cpu"))
         native = to_dict(DaliNativeConfig(device="cpu")) | {"prefetch_queue_depth": 0}
         assert "prefetch_queue_depth is 0" in each.start({"dali": config, "native": native}, None)["native"]
@@ -89,14 +89,14 @@ def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(blocks)
         assert each.run("dali", config, "round", 3)["jobs"][0]["images"] >= 16
 
 
-def test_the_cores_are_counted_from_those_that_this_process_has(blocks):
-    one = blocks(cpus=1).cpus
+def test_the_cores_are_counted_from_those_that_this_process_has(trials):
+    one = trials(cpus=1).cpus
     assert len(one) == 1 and one <= os.sched_getaffinity(0)
 
 
-def test_a_quota_bounds_every_arm(blocks, monkeypatch):
+def test_a_quota_bounds_every_arm(trials, monkeypatch):
     monkeypatch.setattr("dali_pipes.system.cpus.cpu_quota", lambda: 1.5)
-    assert len(blocks().cpus) == 1
+    assert len(trials().cpus) == 1
 
 
 def test_a_bad_file_is_named_with_what_can_be_done(work, manifest, image_folder, tmp_path):
@@ -106,21 +106,21 @@ def test_a_bad_file_is_named_with_what_can_be_done(work, manifest, image_folder,
     bad.path(3).write_bytes(b"")
     config = BenchmarkConfig(loaders={"torch": 1}, arms=["torch"], min_batches=6)
     with pytest.raises(ArmError) as error:
-        Trials(replace(work, manifest=str(tmp_path / "bad.parquet")), bad, config, tmp_path / "blocks").run(
+        Trials(replace(work, manifest=str(tmp_path / "bad.parquet")), bad, config, tmp_path / "trials").run(
             "dali", to_dict(dp.DaliConfig(device="cpu")), "round", 1
         )
     assert str(error.value).startswith(f"arm dali: {bad.path(3)}: ")
     assert "scan.py verify=full" in str(error.value) and "on_bad_sample" not in str(error.value)
 
 
-def test_a_cold_block_says_what_was_in_the_page_cache(blocks, manifest):
-    block = blocks(workload="cold").run("dali", to_dict(dp.DaliConfig(device="cpu")), "round", 1)
-    assert block["resident"] is None or 0 <= block["resident"] <= 1
-    assert block["jobs"][0]["images"] == 40
+def test_a_cold_trial_says_what_was_in_the_page_cache(trials, manifest):
+    trial = trials(workload="cold").run("dali", to_dict(dp.DaliConfig(device="cpu")), "round", 1)
+    assert trial["resident"] is None or 0 <= trial["resident"] <= 1
+    assert trial["jobs"][0]["images"] == 40
 
 
-def test_an_arm_that_cannot_be_built_is_named(blocks):
+def test_an_arm_that_cannot_be_built_is_named(trials):
     with pytest.raises(ArmError, match="arm native: loader=dali_native knows only the training transform"):
-        failing = blocks()
+        failing = trials()
         failing._work = replace(failing._work, transform=dp.EvalTransform(size=32, resize=36))
         failing.run("native", to_dict(DaliNativeConfig(device="cpu")), "round", 1)

@@ -9,7 +9,7 @@ from dali_pipes.measure.stats import Ratio, claim, is_steady, paired_ratio
 
 
 def series(random, true_ratio, pairs, noise, drift=None):
-    """Rates of two arms; what disturbs the machine weighs on both blocks of a pair, with a little noise of each block's own."""
+    """Rates of two arms; what disturbs the machine weighs on both trials of a pair, with a little noise of each trial's own."""
     machine = 1000 * (np.ones(pairs) if drift is None else drift)
     first, second = (machine * factor * np.exp(random.normal(0, noise, pairs)) for factor in (1, true_ratio))
     return first, second
@@ -58,7 +58,7 @@ def test_a_drifting_machine_is_caught_by_pairing():
     assert 1.08 < ratio.low < 1.1 < ratio.high < 1.12
 
 
-def test_blocks_in_abba_order_do_not_see_a_steady_drift():
+def test_trials_in_abba_order_do_not_see_a_steady_drift():
     """One arm always first in its round would seem faster on a machine that slows down."""
     speed = iter(np.linspace(1, 0.5, 12))
     order = ["ab", "ba"] * 3

@@ -17,10 +17,10 @@ class InProcess:
 
     has_spoken = True
 
-    def __init__(self, job, blocks=1):
+    def __init__(self, job, trials=1):
         self.job, self.answers = job, []
         self.stop = threading.Event()
-        self._wanted = 1 + 2 * blocks
+        self._wanted = 1 + 2 * trials
 
     def send(self, answer):
         self.answers.append(answer)
@@ -44,9 +44,9 @@ def test_the_window_is_as_long_as_asked_for(work):
     assert by_count["images"] == 7 * 8 == 8 * len(by_count["waits_s"])
 
 
-def test_told_to_go_once_more_it_is_the_next_block(work):
+def test_told_to_go_once_more_it_is_the_next_trial(work):
     timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
-    leader = InProcess({"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, blocks=3)
+    leader = InProcess({"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, trials=3)
     run_trial(leader)
     assert ["warm_up" in answer for answer in leader.answers[1:]] == [True, False] * 3
     windows = leader.answers[2::2]
@@ -115,13 +115,13 @@ def test_what_is_not_finite_is_no_result(work, monkeypatch):
         run(work, dp.SyntheticConfig())
 
 
-def test_a_cold_block_is_one_epoch_from_its_first_fetch(work):
+def test_a_cold_trial_is_one_epoch_from_its_first_fetch(work):
     found = run(replace(work, workload="cold"), dp.DaliConfig(device="cpu"))
     assert found["images"] == 40 and found["epoch_starts"] == [0]  # 37 images, filled up to whole batches
     assert "first_batch_s" not in found and found["waits_s"][0] > 0
 
 
-def test_a_cold_block_that_nobody_waits_for_ends_at_once(work, monkeypatch):
+def test_a_cold_trial_that_nobody_waits_for_ends_at_once(work, monkeypatch):
     leader = InProcess({"work": replace(work, workload="cold").to_dict(), "loader": to_dict(dp.SyntheticConfig())})
     slow(monkeypatch, lambda: leader.stop.set() or 0)
     run_trial(leader)

@@ -1,4 +1,4 @@
-"""Blocks that nobody measured, with figures that are easy to check."""
+"""Trials that nobody measured, with figures that are easy to check."""
 
 
 def gpu(utilization=0.5, energy_j=100.0, **other):
@@ -11,7 +11,7 @@ def gpu(utilization=0.5, energy_j=100.0, **other):
     } | other
 
 
-def block(arm, number=1, phase="round", rate=1000.0, cpu=2.0, jobs=1, gpus=None, **other):
+def trial(arm, number=1, phase="round", rate=1000.0, cpu=2.0, jobs=1, gpus=None, **other):
     """Ten batches of 64 from second 100 on; the samples are from seconds 95, 100, 105 and 110."""
     seconds = 640 / rate
     job = {

@@ -56,12 +56,12 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
     return _svg(draw, 0.9 + 0.42 * len(arms))
 
 
-def per_block(result: Result, blocks: Sequence[Trial], figure: str, label: str, arms: Sequence[str]) -> str:
-    """One dot for each block of each arm, and a line for the arm's median."""
+def per_trial(result: Result, trials: Sequence[Trial], figure: str, label: str, arms: Sequence[str]) -> str:
+    """One dot for each trial of each arm, and a line for the arm's median."""
 
     def draw(axes: Axes) -> None:
         for row, arm in enumerate(arms):
-            values = [trial_figures(block)[figure] for block in blocks if block["arm"] == arm]
+            values = [trial_figures(trial)[figure] for trial in trials if trial["arm"] == arm]
             axes.plot(values, [row] * len(values), "o", color=_colour(result, arm), alpha=0.55, markersize=7, markeredgewidth=0)
             axes.plot([np.median(values)] * 2, [row - 0.3, row + 0.3], color=_colour(result, arm), linewidth=3)
         axes.set_xlim(left=0)
@@ -71,13 +71,13 @@ def per_block(result: Result, blocks: Sequence[Trial], figure: str, label: str, 
     return _svg(draw, 0.9 + 0.42 * len(arms))
 
 
-def waits(result: Result, blocks: Sequence[Trial], arms: Sequence[str]) -> str:
+def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
     """Which share of batches took at most so long to come."""
 
     def draw(axes: Axes) -> None:
         shares = np.linspace(0, 1, 201)
         for arm in arms:
-            times = [wait for block in blocks if block["arm"] == arm for job in block["jobs"] for wait in job["waits_s"]]
+            times = [wait for trial in trials if trial["arm"] == arm for job in trial["jobs"] for wait in job["waits_s"]]
             axes.plot(np.quantile(times, shares) * 1e3 + 1e-3, shares * 100, color=_colour(result, arm), linewidth=2, label=arm)
         _log_axis(axes)
         axes.set_xlabel("ms in next() for one batch")
@@ -87,20 +87,20 @@ def waits(result: Result, blocks: Sequence[Trial], arms: Sequence[str]) -> str:
     return _svg(draw, 3.2)
 
 
-def timeline(result: Result, block: Trial) -> str:
-    """CPU cores in use, and how busy the GPUs are, from the start of a block to its end; the window is shaded."""
-    samples = block["samples"]
+def timeline(result: Result, trial: Trial) -> str:
+    """CPU cores in use, and how busy the GPUs are, from the start of a trial to its end; the window is shaded."""
+    samples = trial["samples"]
     start = samples[0]["at"]
     at = np.array([sample["at"] for sample in samples]) - start
     cores = np.diff([sample["cpu_s"] for sample in samples]) / np.diff(at)
 
     def draw(axes: Axes) -> None:
-        window = [min(job["start"] for job in block["jobs"]) - start, max(job["end"] for job in block["jobs"]) - start]
+        window = [min(job["start"] for job in trial["jobs"]) - start, max(job["end"] for job in trial["jobs"]) - start]
         axes.axvspan(*window, color=LINE, alpha=0.5, linewidth=0)
-        axes.plot(at[1:], cores, color=_colour(result, block["arm"]), linewidth=2, drawstyle="steps-pre")
+        axes.plot(at[1:], cores, color=_colour(result, trial["arm"]), linewidth=2, drawstyle="steps-pre")
         axes.set_ylim(0, max(result["protocol"]["cpus"], cores.max(initial=0)) * 1.1)
         axes.set_ylabel("CPU cores")
-        axes.set_xlabel(f"{block['arm']}: seconds of one block")
+        axes.set_xlabel(f"{trial['arm']}: seconds of one trial")
         _add_gpu(axes, samples, at)
 
     return _svg(draw, 2.0)

@@ -42,16 +42,16 @@ MORE = {  # figures of the second table, with the unit or the form
 
 
 def write_page(folder: Path) -> None:
-    """Reads result.json, blocks/ and samples/ of a run; writes report.html."""
+    """Reads result.json, trials/ and samples/ of a run; writes report.html."""
     result: Result = json.loads((folder / "result.json").read_text())
-    blocks = [json.loads(file.read_text()) for file in sorted((folder / "blocks").glob("*_round_*.json"))]
+    trials = [json.loads(file.read_text()) for file in sorted((folder / "trials").glob("*_round_*.json"))]
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
-    blocks = [block for block in blocks if block["arm"] in measured]
+    trials = [trial for trial in trials if trial["arm"] in measured]
     (folder / "report.html").write_text(
         Template(TEMPLATE.read_text()).substitute(
             headline=escape(headline(result)),
             facts=_paragraphs([control_line(result), agreement_line(result), *notes(result)]),
-            charts=_charts(result, blocks, measured),
+            charts=_charts(result, trials, measured),
             samples=_samples(result, folder / "samples"),
             figures=_table(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
             more=_more(result, measured),
@@ -63,7 +63,7 @@ def write_page(folder: Path) -> None:
     )
 
 
-def _charts(result: Result, blocks: Sequence[Trial], measured: Sequence[str]) -> str:
+def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) -> str:
     makers = [arm for arm in measured if result["work"]["loaders"][arm]["kind"] not in ("SyntheticConfig", "CachedConfig")]
     others = [arm for arm in makers if arm != result["baseline"] and result["arms"][arm]["ratio"]]
     figures = []
@@ -74,21 +74,21 @@ def _charts(result: Result, blocks: Sequence[Trial], measured: Sequence[str]) ->
         rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
         drawn = [arm for arm in measured if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)]
         off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
-        told = "Images per second. A dot is a block, the line their median." + (f" Off the scale: {off}." if off else "")
-        figures.append(_figure(charts.per_block(result, blocks, "images_per_s", "images/s", drawn), told))
-        told = "CPU time of all processes of an arm. A dot is a block."
-        cost = charts.per_block(result, blocks, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
+        told = "Images per second. A dot is a trial, the line their median." + (f" Off the scale: {off}." if off else "")
+        figures.append(_figure(charts.per_trial(result, trials, "images_per_s", "images/s", drawn), told))
+        told = "CPU time of all processes of an arm. A dot is a trial."
+        cost = charts.per_trial(result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
         figures.append(_figure(cost, told))
-        figures.append(_figure(charts.waits(result, blocks, measured), "How long batches are waited for."))
+        figures.append(_figure(charts.waits(result, trials, measured), "How long batches are waited for."))
     for arm in measured:
-        block = _median_block([block for block in blocks if block["arm"] == arm])
-        if len(block["samples"]) > 2:
-            figures.append(_figure(charts.timeline(result, block), f"{arm}, its median block; shaded: what was measured."))
+        trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
+        if len(trial["samples"]) > 2:
+            figures.append(_figure(charts.timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."))
     return "".join(figures)
 
 
-def _median_block(blocks: Sequence[Trial]) -> Trial:
-    return sorted(blocks, key=lambda block: trial_figures(block)["images_per_s"])[len(blocks) // 2]
+def _median_trial(trials: Sequence[Trial]) -> Trial:
+    return sorted(trials, key=lambda trial: trial_figures(trial)["images_per_s"])[len(trials) // 2]
 
 
 def _figure(svg: str, caption: str) -> str:

@@ -1,4 +1,4 @@
-"""The benchmark from start to end: agreement, baseline workers, control, rounds of blocks, report."""
+"""The benchmark from start to end: agreement, baseline workers, control, rounds of trials, report."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ from dali_pipes.tools.benchmark.page import write_page
 from dali_pipes.training.models import check_model, default_model
 
 console = Console(stderr=True)
-Turn = tuple[str, int, str]  # phase, round and arm of a block
+Turn = tuple[str, int, str]  # phase, round and arm of a trial
 
 
 def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
@@ -57,23 +57,23 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     epoch.save(folder / "manifest.parquet")
     model = network if config.workload == "train" else None
     work = Workload(str(folder / "manifest.parquet"), config.transform, config.batch_size, config.seed, config.workload, model)
-    blocks = Trials(work, manifest, config, folder / "blocks")
+    trials = Trials(work, manifest, config, folder / "trials")
     with console.status("comparing pixels"):
-        agreement = gate(config, work, arms, blocks.cpus, folder / "samples")
+        agreement = gate(config, work, arms, trials.cpus, folder / "samples")
     failed: dict[str, str] = {}
-    with ended_in_order(), contextlib.closing(blocks):
-        arms, swept = _with_best_workers(arms, blocks, config.seed, failed)
-        blocks.close()  # the numbers of workers that were not kept
+    with ended_in_order(), contextlib.closing(trials):
+        arms, swept = _with_best_workers(arms, trials, config.seed, failed)
+        trials.close()  # the numbers of workers that were not kept
         if not config.restart:
             control = baseline(config, arms) if config.pairs >= LEAST_PAIRS else None
-            failed |= blocks.start({arm: to_dict(loader) for arm, loader in arms.items() if arm not in failed}, control)
-        measured, pairs = _measure(config, arms, blocks, failed, start)
+            failed |= trials.start({arm: to_dict(loader) for arm, loader in arms.items() if arm not in failed}, control)
+        measured, pairs = _measure(config, arms, trials, failed, start)
     result = {"schema": SCHEMA, **measured, "agreement": agreement, "workers": swept}
     result["arms"] |= {arm: {"failed": None, "skipped": why} for arm, why in left_out.items()}
     result["arms"] = {arm: result["arms"][arm] for arm in config.arms}
     result["work"] = work.to_dict() | {"manifest": "manifest.parquet", "corun": config.corun, "epoch": len(epoch)}
     result["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
-    result["protocol"] = _protocol(config, blocks) | {"pairs": pairs}
+    result["protocol"] = _protocol(config, trials) | {"pairs": pairs}
     result["provenance"] = provenance(manifest.describe(), config.overrides)
     (folder / "result.json").write_text(json.dumps(result, indent=1))
     write_page(folder)
@@ -105,59 +105,59 @@ def _images(config: BenchmarkConfig) -> Manifest:
     return manifest
 
 
-def _with_best_workers(arms: Arms, blocks: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
+def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
     """The DataLoader arms with the number of workers that is fastest here, where none was asked for, and what was tried.
 
     Each number is tried twice, in ABBA order, and judged by the mean of both.
     """
-    cores = len(blocks.cpus)
+    cores = len(trials.cpus)
     candidates = sorted({max(1, cores // 2), cores, 3 * cores // 2, 2 * cores})
     free = {arm: loader for arm, loader in arms.items() if isinstance(loader, TorchConfig) and loader.num_workers is None}
     tries = [(arm, workers) for arm in free for order in rounds(candidates, 2, seed) for workers in order]
     found: dict[str, dict[int, list[float]]] = {arm: {workers: [] for workers in candidates} for arm in free}
     for arm, workers in track(tries, lambda each: f"{each[0]}: {each[1]} workers", len(tries)):
-        block = _try(blocks, arm, replace(free[arm], num_workers=workers), "workers", workers, failed)
-        if block:
-            found[arm][workers].append(trial_figures(block)["images_per_s"])
+        trial = _try(trials, arm, replace(free[arm], num_workers=workers), "workers", workers, failed)
+        if trial:
+            found[arm][workers].append(trial_figures(trial)["images_per_s"])
     rates = {arm: {str(workers): fmean(each) for workers, each in rate.items()} for arm, rate in found.items() if arm not in failed}
     best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items()}
     tuned = {arm: replace(free[arm], num_workers=workers) for arm, workers in best.items()}
     return arms | tuned, {arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()}
 
 
-def _try(blocks: Trials, arm: str, loader: LoaderConfig, phase: str, number: int, failed: dict[str, str]) -> Trial | None:
-    """One block; an arm that fails once is in `failed` from then on, and runs no more."""
+def _try(trials: Trials, arm: str, loader: LoaderConfig, phase: str, number: int, failed: dict[str, str]) -> Trial | None:
+    """One trial; an arm that fails once is in `failed` from then on, and runs no more."""
     if arm in failed:
         return None
     try:
-        return blocks.run(arm, to_dict(loader), phase, number)
+        return trials.run(arm, to_dict(loader), phase, number)
     except ArmError as error:
         failed[arm] = str(error)
         return None
 
 
 def _measure(
-    config: BenchmarkConfig, arms: Arms, blocks: Trials, failed: dict[str, str], start: float
+    config: BenchmarkConfig, arms: Arms, trials: Trials, failed: dict[str, str], start: float
 ) -> tuple[dict[str, Any], int]:
     """All arms in rounds, and the baseline once more in each. An arm that has failed has no figures. Returns the rounds too."""
     first, done = baseline(config, arms), list[Trial]()
     plan = list(_plan(config, list(arms), first))
     total = sum(map(len, plan))
     for phase, number, arm in track(_in_time(plan, start, config.minutes), lambda each: f"round {each[1]}: {each[2]}", total):
-        if block := _try(blocks, arm, arms[arm], phase, number, failed):
-            done.append(block)
-    pairs = max((block["round"] for block in done), default=0)
+        if trial := _try(trials, arm, arms[arm], phase, number, failed):
+            done.append(trial)
+    pairs = max((trial["round"] for trial in done), default=0)
     phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)
-    done = [block for block in done if block["arm"] not in failed and block["phase"] in phases]
+    done = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
     found = result_figures(done, list(arms), first, planning(arms))
     figures = {arm: {"failed": None, "skipped": None} | found["arms"].get(arm, {"failed": failed.get(arm)}) for arm in arms}
-    cost = max((block["sampler_cost"] for block in done), default=None)
+    cost = max((trial["sampler_cost"] for trial in done), default=None)
     result = {"baseline": first, **found, "arms": figures, "not_measured": not_measured(done), "telemetry_cost": cost}
     return result, pairs
 
 
 def _in_time(plan: list[list[Turn]], start: float, minutes: float | None) -> Iterator[Turn]:
-    """The blocks of all rounds that can be expected to end in time, by the longest so far."""
+    """The trials of all rounds that can be expected to end in time, by the longest so far."""
     longest = 0.0
     for turns in plan:
         begin = time.monotonic()
@@ -169,14 +169,14 @@ def _in_time(plan: list[list[Turn]], start: float, minutes: float | None) -> Ite
 
 
 def _plan(config: BenchmarkConfig, arms: list[str], first: str) -> Iterator[list[Turn]]:
-    """The blocks of every round. The control is the baseline once more in each, wherever its turn comes."""
-    blocks = [("round", arm) for arm in arms]
+    """The trials of every round. The control is the baseline once more in each, wherever its turn comes."""
+    trials = [("round", arm) for arm in arms]
     if config.pairs >= LEAST_PAIRS:
-        blocks.append(("control", first))
-    for number, order in enumerate(rounds(blocks, config.pairs, config.seed), 1):
+        trials.append(("control", first))
+    for number, order in enumerate(rounds(trials, config.pairs, config.seed), 1):
         yield [(phase, number, arm) for phase, arm in order]
 
 
-def _protocol(config: BenchmarkConfig, blocks: Trials) -> dict[str, Any]:
+def _protocol(config: BenchmarkConfig, trials: Trials) -> dict[str, Any]:
     names = ("minutes", "min_seconds", "min_batches", "max_warmup_seconds", "restart", "images", "agreement_images")
-    return {name: getattr(config, name) for name in names} | {"cpus": len(blocks.cpus)}
+    return {name: getattr(config, name) for name in names} | {"cpus": len(trials.cpus)}

@@ -25,7 +25,7 @@ _TIMING = ("workload", "cpus", "batch_size", "seed", "pairs", "min_seconds", "mi
 
 
 def measurement(config: PrepareConfig) -> BenchmarkConfig:
-    """The options of the blocks.
+    """The options of the trials.
 
     Raises:
         ConfigError: one of them cannot work.
@@ -35,7 +35,7 @@ def measurement(config: PrepareConfig) -> BenchmarkConfig:
 
 
 def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest) -> dict[str, Any]:
-    """Blocks of the source and of what was written from it by turns, each in a fresh process, with the same loader and plan.
+    """Trials of the source and of what was written from it by turns, each in a fresh process, with the same loader and plan.
 
     Args:
         ids: the source's id of each written image.
@@ -44,20 +44,20 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
         What docs/result.md says of arms, control, work, protocol and provenance, with the arms "before" and "after"; and folder.
 
     Raises:
-        ArmError: a block failed.
+        ArmError: a trial failed.
     """
     chosen = np.sort(np.random.default_rng(config.seed).permutation(len(ids))[: config.images])
     images = {BEFORE: source.subset(np.array(ids)[chosen]), AFTER: written.subset(chosen)}
     options = measurement(config)
     folder = new_folder(Path(config.report))
-    blocks = {name: _blocks(options, config, manifest, folder / name) for name, manifest in images.items()}
-    done = _run(options, blocks, to_dict(config.loader))
+    trials = {name: _trials(options, config, manifest, folder / name) for name, manifest in images.items()}
+    done = _run(options, trials, to_dict(config.loader))
     result = {
         "schema": SCHEMA,
         "baseline": BEFORE,
         **result_figures(done, [BEFORE, AFTER], BEFORE),
         "work": _work(options, config, folder / BEFORE).to_dict() | {"loader": to_dict(config.loader)},
-        "protocol": {name: getattr(config, name) for name in _TIMING} | {"cpus": len(blocks[BEFORE].cpus)},
+        "protocol": {name: getattr(config, name) for name in _TIMING} | {"cpus": len(trials[BEFORE].cpus)},
         "provenance": {name: provenance(manifest.describe(), config.overrides) for name, manifest in images.items()},
         "folder": str(folder),
     }
@@ -65,20 +65,20 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
     return result
 
 
-def _blocks(options: BenchmarkConfig, config: PrepareConfig, manifest: Manifest, folder: Path) -> Trials:
+def _trials(options: BenchmarkConfig, config: PrepareConfig, manifest: Manifest, folder: Path) -> Trials:
     folder.mkdir()
     warm_page_cache(manifest)
     work = _work(options, config, folder)
     (manifest if options.workload == "cold" else repeat_epoch(manifest)).save(work.manifest)
-    return Trials(work, manifest, options, folder / "blocks")
+    return Trials(work, manifest, options, folder / "trials")
 
 
 def _work(options: BenchmarkConfig, config: PrepareConfig, folder: Path) -> Workload:
     return Workload(str(folder / "manifest.parquet"), config.transform, options.batch_size, options.seed, options.workload)
 
 
-def _run(options: BenchmarkConfig, blocks: dict[str, Trials], loader: dict[str, Any]) -> list[Trial]:
+def _run(options: BenchmarkConfig, trials: dict[str, Trials], loader: dict[str, Any]) -> list[Trial]:
     each_round = [("round", BEFORE), ("round", AFTER), *([("control", BEFORE)] if options.pairs >= LEAST_PAIRS else [])]
-    plan = [(number, *block) for number, order in enumerate(rounds(each_round, options.pairs, options.seed), 1) for block in order]
+    plan = [(number, *trial) for number, order in enumerate(rounds(each_round, options.pairs, options.seed), 1) for trial in order]
     told = track(plan, lambda each: f"{each[1]} {each[0]} of {options.pairs}: {each[2]}", len(plan))
-    return [blocks[arm].run(arm, loader, phase, number) for number, phase, arm in told]
+    return [trials[arm].run(arm, loader, phase, number) for number, phase, arm in told]

@@ -1,4 +1,4 @@
-"""What is measured with: the images, the work, and the blocks of the benchmark."""
+"""What is measured with: the images, the work, and the trials of the benchmark."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ class Bench:
 
     Attributes:
         folder: of this run.
-        run: measures one block of a setting, in a fresh process.
+        run: measures one trial of a setting, in a fresh process.
     """
 
     def __init__(self, config: TuneConfig):
@@ -35,7 +35,7 @@ class Bench:
         model = network if config.workload == "train" else None
         manifest = str(self.folder / "manifest.parquet")
         self._work = Workload(manifest, config.transform, config.batch_size, config.seed, config.workload, model)
-        self._blocks = Trials(self._work, self._manifest, benchmark, self.folder / "blocks")
+        self._trials = Trials(self._work, self._manifest, benchmark, self.folder / "trials")
 
     def run(self, setting: Setting, arm: str, phase: str, number: int) -> Trial:
         """
@@ -43,7 +43,7 @@ class Bench:
             ArmError: the process failed.
         """
         loader = to_dict(setting.applied_to(self._config.loader))
-        return self._blocks.run(arm, loader, phase, number, setting.batch_size)
+        return self._trials.run(arm, loader, phase, number, setting.batch_size)
 
     def agreement(self, default: Setting, winner: Setting) -> dict[str, Any]:
         """
@@ -52,7 +52,7 @@ class Bench:
         """
         loaders = {"default": default.applied_to(self._config.loader), "tuned": winner.applied_to(self._config.loader)}
         work = replace(self._work, batch_size=winner.batch_size)
-        return gate(self._config.benchmark(loaders), work, loaders, self._blocks.cpus, self.folder / "samples")
+        return gate(self._config.benchmark(loaders), work, loaders, self._trials.cpus, self.folder / "samples")
 
     def facts(self) -> dict[str, Any]:
         """What was measured, how and where: `work`, `protocol` and `provenance` of a result."""
@@ -61,6 +61,6 @@ class Bench:
         work = self._work.to_dict() | {"manifest": "manifest.parquet", "epoch": len(self._epoch), "loader": to_dict(config.loader)}
         return {
             "work": work,
-            "protocol": {name: getattr(config, name) for name in names} | {"cpus": len(self._blocks.cpus)},
+            "protocol": {name: getattr(config, name) for name in names} | {"cpus": len(self._trials.cpus)},
             "provenance": provenance(self._manifest.describe(), config.overrides),
         }

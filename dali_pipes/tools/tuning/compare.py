@@ -1,4 +1,4 @@
-"""The winner of the search against the default, in new blocks: the best of many has been lucky in those that it was chosen by."""
+"""The winner of the search against the default, in new trials: the best of many has been lucky in those that it was chosen by."""
 
 from dali_pipes.measure.figures import Figures, Trial, result_figures
 from dali_pipes.measure.protocol import rounds
@@ -17,11 +17,11 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
         What docs/result.md says of `arms` and `control`; and `failed`: that the winner ran out of memory, or None.
 
     Raises:
-        ArmError: a block failed for another reason, or one of the default.
+        ArmError: a trial failed for another reason, or one of the default.
     """
     arms = {"default": default, "tuned": winner}
     each_round = [("round", "default"), ("round", "tuned"), *([("control", "default")] if pairs >= LEAST_PAIRS else [])]
-    plan = [(number, *block) for number, order in enumerate(rounds(each_round, pairs, seed), 1) for block in order]
+    plan = [(number, *trial) for number, order in enumerate(rounds(each_round, pairs, seed), 1) for trial in order]
     done: list[Trial] = []
     for number, phase, arm in track(plan, lambda each: f"{each[1]} {each[0]} of {pairs}: {each[2]}", len(plan)):
         try:

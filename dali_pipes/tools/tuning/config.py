@@ -37,16 +37,16 @@ class TuneConfig:
         loader_name: the option chosen by `loader=`.
         batch_size: images per batch.
         batch_sizes: tried besides `batch_size`.
-        seed: of the order of the samples, of everything drawn, and of the order of the blocks.
+        seed: of the order of the samples, of everything drawn, and of the order of the trials.
         workload: "loader" takes batches as fast as they come, "train" takes a training step with each.
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         cpus: cores that may be used; None: all that this process may use.
-        minutes: how long the search takes at most; the comparison that follows takes `pairs` × 3 blocks.
+        minutes: how long the search takes at most; the comparison that follows takes `pairs` × 3 trials.
         max_cpus: cores used on average.
         max_cpu_s_per_1000_images: CPU seconds of the whole process tree.
         max_memory_mib: host memory, PSS of the whole process tree.
         max_gpu_memory_mib: in use on the GPU, by whomever.
-        pairs: blocks of the winner and of the default in the comparison. Fewer than 5 give no interval, and the default stays.
+        pairs: trials of the winner and of the default in the comparison. Fewer than 5 give no interval, and the default stays.
         min_seconds, min_batches, max_warmup_seconds, images, agreement_images: as for the benchmark.
         host: what the written file is called after, tuned_HOST.yaml; None: this machine's name.
         into: the folder that it is written into.

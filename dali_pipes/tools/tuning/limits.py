@@ -31,9 +31,9 @@ def ran_out_of_memory(error: ArmError) -> bool:
     return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.wrote}"))
 
 
-def used(blocks: Sequence[Trial]) -> Figures:
-    """The figures of these blocks of one setting, as docs/result.md has them, and cpus: the cores used on average."""
-    return _with_cpus(arm_figures(blocks))
+def used(trials: Sequence[Trial]) -> Figures:
+    """The figures of these trials of one setting, as docs/result.md has them, and cpus: the cores used on average."""
+    return _with_cpus(arm_figures(trials))
 
 
 def _with_cpus(figures: Figures) -> Figures:

@@ -1,4 +1,4 @@
-"""Successive halving over settings, with every comparison made within rounds of blocks. It measures nothing itself."""
+"""Successive halving over settings, with every comparison made within rounds of trials. It measures nothing itself."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,23 +20,23 @@ class Race:
 
     Attributes:
         others: the settings besides the default; may be fewer from `plan` on.
-        blocks: what was measured of each setting.
+        trials: what was measured of each setting.
         out: why a setting is no longer in the race.
         default_runs: whether it still does; it did not run out of memory.
     """
 
     def __init__(self, default: Setting, others: Sequence[Setting], seed: int):
         self.default, self.others, self._seed = default, list(others), seed
-        self.blocks: dict[Setting, list[Trial]] = {setting: [] for setting in (default, *others)}
+        self.trials: dict[Setting, list[Trial]] = {setting: [] for setting in (default, *others)}
         self.out: dict[Setting, str] = {}
         self._beaten: set[Setting] = set()  # out only because others are faster
         self.default_runs = True
 
     def plan(self, in_time: Callable[[], bool]) -> Iterator[tuple[int, Setting]]:
-        """Round and setting of each block. Each has to be followed by `add`, or by `drop` or `drop_as_large`.
+        """Round and setting of each trial. Each has to be followed by `add`, or by `drop` or `drop_as_large`.
 
         Args:
-            in_time: whether there is time for one more block; else the race ends.
+            in_time: whether there is time for one more trial; else the race ends.
         """
         for rung in itertools.count():
             runners = ([self.default] if self.default_runs else []) + self.left()
@@ -50,8 +50,8 @@ class Race:
             if len(self.left()) < 2:
                 return
 
-    def add(self, setting: Setting, block: Trial) -> None:
-        self.blocks[setting].append(block)
+    def add(self, setting: Setting, trial: Trial) -> None:
+        self.trials[setting].append(trial)
 
     def drop(self, setting: Setting, why: str) -> None:
         """A setting that cannot be kept. If it is the default, the others are still compared with it."""
@@ -75,19 +75,19 @@ class Race:
         """The fastest; the default unless another is faster. None: no setting can be kept."""
         if self.default not in self.out:
             return max([self.default, *self.left()], key=self._speed)
-        return max((setting for setting in self.left() or self._beaten if self.blocks[setting]), key=self._speed, default=None)
+        return max((setting for setting in self.left() or self._beaten if self.trials[setting]), key=self._speed, default=None)
 
     def against_default(self, setting: Setting) -> Ratio | None:
         """Its images/s against the default's of the same rounds; None before there is such a round."""
         return self._ratio(self.default, setting) if self.default_runs else None
 
     def _ratio(self, first: Setting, second: Setting) -> Ratio | None:
-        together = {block["round"] for block in self.blocks[first]} & {block["round"] for block in self.blocks[second]}
-        return by_rounds(self.blocks[first], self.blocks[second], "images_per_s") if together else None
+        together = {trial["round"] for trial in self.trials[first]} & {trial["round"] for trial in self.trials[second]}
+        return by_rounds(self.trials[first], self.trials[second], "images_per_s") if together else None
 
     def _speed(self, setting: Setting) -> float:
-        """Against the default or, if that does not run, against the setting with the most blocks."""
-        yardstick = self.default if self.default_runs else max(self.others, key=lambda each: len(self.blocks[each]))
+        """Against the default or, if that does not run, against the setting with the most trials."""
+        yardstick = self.default if self.default_runs else max(self.others, key=lambda each: len(self.trials[each]))
         ratio = self._ratio(yardstick, setting)
         return ratio.estimate if ratio else 0.0
 
@@ -117,10 +117,10 @@ def _leaves_out_one(ratio: Ratio | None) -> bool:
     return ratio is not None and ratio.low is not None and ratio.low > 1
 
 
-def blocks_of(others: int) -> int:
-    """How many blocks a race of so many settings and the default takes, if none drops out early."""
-    blocks = ROUNDS * (others + 1)
+def trials_of(others: int) -> int:
+    """How many trials a race of so many settings and the default takes, if none drops out early."""
+    trials = ROUNDS * (others + 1)
     while others > 2:
         others = -(-others // 2)
-        blocks += ROUNDS * (others + 1)
-    return blocks
+        trials += ROUNDS * (others + 1)
+    return trials

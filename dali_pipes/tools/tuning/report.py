@@ -37,12 +37,12 @@ def tries(race: Race) -> list[dict[str, Any]]:
 
 
 def _one(race: Race, setting: Setting) -> dict[str, Any]:
-    figures = used(race.blocks[setting]) if race.blocks[setting] else {}
+    figures = used(race.trials[setting]) if race.trials[setting] else {}
     ratio = None if setting == race.default else race.against_default(setting)
     return {
         **dict(setting.options),
         "batch_size": setting.batch_size,
-        "rounds": sum(block["round"] > 0 for block in race.blocks[setting]),
+        "rounds": sum(trial["round"] > 0 for trial in race.trials[setting]),
         **{name: figures.get(name) for name in _FIGURES},
         "ratio": asdict(ratio) if ratio else None,
         "out": race.out.get(setting),

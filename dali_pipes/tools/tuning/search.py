@@ -13,12 +13,12 @@ from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.system.progress import track
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.limits import limits, over_limit, ran_out_of_memory, used
-from dali_pipes.tools.tuning.race import Race, blocks_of
+from dali_pipes.tools.tuning.race import Race, trials_of
 from dali_pipes.tools.tuning.settings import Setting
 
 
 class Run(Protocol):
-    """Measures one block of a setting, under the name `arm`.
+    """Measures one trial of a setting, under the name `arm`.
 
     Raises:
         ArmError: its process failed.
@@ -30,7 +30,7 @@ class Run(Protocol):
 def search(
     config: TuneConfig, run: Run, race: Race, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Runs the race with as many of its settings as fit into `config.minutes`. The default's first block shows how long one takes.
+    """Runs the race with as many of its settings as fit into `config.minutes`. The default's first trial shows how long one takes.
 
     Raises:
         ArmError: the default failed, and not for want of memory.
@@ -38,34 +38,34 @@ def search(
     """
     start, count = clock(), 1
     _measure(config, run, race, race.default, 0)
-    block_s = clock() - start
+    trial_s = clock() - start
     known = race.left()
     limited = bool(race.out) or any(limit is not None for limit in limits(config).values())
-    race.others = _drawn(known, 60 * config.minutes / block_s - 1, config.seed, limited)
+    race.others = _drawn(known, 60 * config.minutes / trial_s - 1, config.seed, limited)
     if known and not race.others:
-        need = (blocks_of(1) + 1) * block_s / 60
-        told = f"minutes={config.minutes:g} is too short: a block takes {block_s:.0f} s here"
+        need = (trials_of(1) + 1) * trial_s / 60
+        told = f"minutes={config.minutes:g} is too short: a trial takes {trial_s:.0f} s here"
         raise ConfigError(f"{told}, and a single setting {need:.1f} minutes")
     searched = f"{len(race.others)} of {len(known)} settings besides the default ({race.default})"
-    compared = 3 * config.pairs * block_s / 60
+    compared = 3 * config.pairs * trial_s / 60
     tell(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")
 
     def in_time() -> bool:
         spent = clock() - start
         return spent + spent / count <= 60 * config.minutes
 
-    for number, setting in track(race.plan(in_time), lambda each: f"round {each[0]}: {each[1]}", blocks_of(len(race.others))):
+    for number, setting in track(race.plan(in_time), lambda each: f"round {each[0]}: {each[1]}", trials_of(len(race.others))):
         _measure(config, run, race, setting, number)
         count += 1
 
 
-def _drawn(settings: Sequence[Setting], blocks: float, seed: int, smallest: bool) -> list[Setting]:
-    """As many at random as can be raced in so many blocks, every number of threads (the first option) before one comes again.
+def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool) -> list[Setting]:
+    """As many at random as can be raced in so many trials, every number of threads (the first option) before one comes again.
 
     Args:
         smallest: begin with the smallest, which limits leave over if they leave any.
     """
-    count = max((count for count in range(1, len(settings) + 1) if blocks_of(count) <= blocks), default=0)
+    count = max((count for count in range(1, len(settings) + 1) if trials_of(count) <= trials), default=0)
     shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]
     if smallest:
         shuffled.sort(key=lambda each: each != min(settings, key=lambda one: one.size))
@@ -87,5 +87,5 @@ def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number:
         else:
             race.drop(setting, f"failed: {' '.join(str(error).split())}")
         return
-    if why := over_limit(config, used(race.blocks[setting])):
+    if why := over_limit(config, used(race.trials[setting])):
         race.drop(setting, why)

@@ -54,7 +54,7 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures |
 
 def _nothing_faster(race: Race) -> str:
     """The fastest of those that ran in the most rounds, as far as it was beyond the noise of the search."""
-    rounds = {setting: len(race.blocks[setting]) for setting in race.others if race.against_default(setting)}
+    rounds = {setting: len(race.trials[setting]) for setting in race.others if race.against_default(setting)}
     if not rounds:
         return "No other setting could be measured"
     longest = [setting for setting, count in rounds.items() if count == max(rounds.values())]

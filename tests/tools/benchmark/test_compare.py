@@ -2,7 +2,7 @@ import copy
 import json
 
 import pytest
-from made_up import block
+from made_up import trial
 from rich.console import Console
 
 from dali_pipes.measure.figures import result_figures
@@ -10,8 +10,8 @@ from dali_pipes.tools.benchmark.compare import SCHEMA, CompareError, collect_swe
 
 
 def made_result(rate=1000.0, **work):
-    blocks = [*(block("torch", number) for number in range(1, 6)), *(block("dali", number, rate=rate) for number in range(1, 6))]
-    found = result_figures(blocks, ["torch", "dali"], "torch")
+    trials = [*(trial("torch", number) for number in range(1, 6)), *(trial("dali", number, rate=rate) for number in range(1, 6))]
+    found = result_figures(trials, ["torch", "dali"], "torch")
     arms = {arm: {"failed": None, "skipped": None} | figures for arm, figures in found["arms"].items()}
     work = {
         "batch_size": 64,

@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from made_up import block, gpu
+from made_up import gpu, trial
 from PIL import Image
 from test_compare import made_result
 
@@ -21,12 +21,12 @@ def page(tmp_path):
         result["work"]["loaders"] = {"torch": {"kind": "TorchConfig"}, "dali": {"kind": "DaliConfig"}}
         result["arms"]["broken"] = {"failed": "arm broken: </h1><script>$x", "skipped": None}
         result |= changes
-        (tmp_path / "blocks").mkdir()
+        (tmp_path / "trials").mkdir()
         (tmp_path / "samples").mkdir()
         for number in range(1, 6):
             gpus = [[gpu(0.2 * at)] for at in range(4)]
-            for made in (block("torch", number), block("dali", number, rate=2000.0, gpus=gpus), block("broken", number)):
-                (tmp_path / f"blocks/{number}_round_{number}_{made['arm']}.json").write_text(json.dumps(made))
+            for made in (trial("torch", number), trial("dali", number, rate=2000.0, gpus=gpus), trial("broken", number)):
+                (tmp_path / f"trials/{number}_round_{number}_{made['arm']}.json").write_text(json.dumps(made))
         for name in [f"{arm}_{number}{kind}" for arm in ("torch", "dali") for number in range(3) for kind in ("", "_difference")]:
             Image.fromarray(np.full((224, 224, 3), 99, np.uint8)).save(tmp_path / f"samples/{name}.png")
         (tmp_path / "result.json").write_text(json.dumps(result))

@@ -1,11 +1,11 @@
-"""The benchmark as a whole, on blocks that are made up; tests/test_scripts.py runs a real one."""
+"""The benchmark as a whole, on trials that are made up; tests/test_scripts.py runs a real one."""
 
 import json
 from types import SimpleNamespace
 
 import pytest
 import torch
-from made_up import block
+from made_up import trial
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
@@ -28,12 +28,12 @@ LOADERS = {
 
 
 class MadeUp:
-    """In place of real processes: blocks with these rates, a little apart, and gates that pass."""
+    """In place of real processes: trials with these rates, a little apart, and gates that pass."""
 
     def __init__(self, monkeypatch):
         self.ran, self.failing, self.rate = [], {}, lambda arm, loader: RATES[arm]
         self.agreement = AGREES
-        monkeypatch.setattr(module.Blocks, "run", lambda _, *arguments: self.run(*arguments))
+        monkeypatch.setattr(module.Trials, "run", lambda _, *arguments: self.run(*arguments))
         monkeypatch.setattr(agreement, "_compared", lambda job, _: self.compare(job))
         monkeypatch.setattr(module, "write_page", lambda folder: (folder / "report.html").write_text("page"))
 
@@ -41,7 +41,7 @@ class MadeUp:
         self.ran.append((phase, number, arm))
         if self.failing.get(arm) == (phase, number):
             raise ArmError(f"arm {arm}: the file is broken")
-        return block(arm, number, phase, self.rate(arm, loader) * (1 + 0.001 * (len(self.ran) % 3)))
+        return trial(arm, number, phase, self.rate(arm, loader) * (1 + 0.001 * (len(self.ran) % 3)))
 
     def compare(self, job):
         reference, *others = job["loaders"]
@@ -90,7 +90,7 @@ def test_rounds_with_a_control_then_ratios(made_up, run, tmp_path):
     assert len(repeated) == result["work"]["epoch"] == 5000 and result["provenance"]["data"]["images"] == 37
     assert repeated.path(37) == repeated.path(0)
     assert json.loads((folder / "result.json").read_text()) == result
-    assert {"manifest.parquet", "report.html", "blocks"} <= {file.name for file in folder.iterdir()}
+    assert {"manifest.parquet", "report.html", "trials"} <= {file.name for file in folder.iterdir()}
 
 
 def test_without_enough_pairs_nothing_is_claimed(made_up, run):
@@ -102,7 +102,7 @@ def test_without_enough_pairs_nothing_is_claimed(made_up, run):
 
 @pytest.mark.parametrize(("minutes", "rounds"), [(0, 1), (3.5, 3), (5, 5), (60, 6)])
 def test_no_round_is_begun_that_would_end_too_late(made_up, run, monkeypatch, minutes, rounds):
-    """Each round takes a minute by a made-up clock, that is three blocks of 20 seconds."""
+    """Each round takes a minute by a made-up clock, that is three trials of 20 seconds."""
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 20.0 * len(made_up.ran)))
     result, told, _ = run(["torch", "dali_cpu"], minutes=minutes)
     assert result["protocol"]["pairs"] == made_up.ran[-1][1] == rounds and len(made_up.ran) == 3 * rounds

@@ -66,7 +66,7 @@ def test_from_the_command_line_with_a_measurement(image_folder, tmp_path):
 
 
 def test_the_measured_sets_are_the_same_samples(image_folder, tmp_path, monkeypatch):
-    """Blocks are replaced by what they were asked to do."""
+    """Trials are replaced by what they were asked to do."""
     from dali_pipes.tools.preparation import measure as module
     from dali_pipes.tools.preparation.run import prepare
 
@@ -81,7 +81,7 @@ def test_the_measured_sets_are_the_same_samples(image_folder, tmp_path, monkeypa
         def run(self, arm, loader, phase, number):
             asked.append((number, phase, arm, loader["kind"], self.manifest, self.work))
 
-    monkeypatch.setattr(module, "Blocks", Asked)
+    monkeypatch.setattr(module, "Trials", Asked)
     monkeypatch.setattr(module, "result_figures", lambda *_: {"arms": {"after": {"ratio": None}}, "control": None})
     monkeypatch.setattr("dali_pipes.tools.preparation.run.print_measured", lambda *_: None)
     prepare(config(image_folder, tmp_path / "out", resize=64, measure=True, pairs=5, images=20, report=str(tmp_path / "runs")))

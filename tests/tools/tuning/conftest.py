@@ -1,8 +1,8 @@
-"""A bench that measures nothing: every setting has a rate, and the clock goes on by what a block takes."""
+"""A bench that measures nothing: every setting has a rate, and the clock goes on by what a trial takes."""
 
 import numpy as np
 import pytest
-from made_up import block
+from made_up import trial
 
 import dali_pipes as dp
 from dali_pipes.measure.worker_process import ArmError
@@ -18,23 +18,23 @@ class MadeUp:
     Attributes:
         rate, cpu, memory: of a setting: images/s, CPU-s per 1,000 images, MiB.
         fails: what the process of a setting wrote before it died; None: it did not.
-        drift: by how much the machine slows down with every block.
-        ran: phase, round and setting of each block.
+        drift: by how much the machine slows down with every trial.
+        ran: phase, round and setting of each trial.
     """
 
-    def __init__(self, noise=0.02, block_s=10.0):
+    def __init__(self, noise=0.02, trial_s=10.0):
         self.rate, self.cpu, self.memory, self.fails = lambda _: 1000.0, lambda _: 1.0, lambda _: 500.0, lambda _: None
         self.drift, self.now, self.ran, self.told = 0.0, 0.0, [], []
-        self._noise, self._block_s, self._random = noise, block_s, np.random.default_rng(0)
+        self._noise, self._trial_s, self._random = noise, trial_s, np.random.default_rng(0)
 
     def __call__(self, setting, arm, phase, number):
-        self.now += self._block_s
+        self.now += self._trial_s
         self.ran.append((phase, number, setting))
         if wrote := self.fails(setting):
             raise ArmError(f"arm {arm}: its process ended with status 1; the last it wrote:\n  {wrote}", wrote)
         slower = (1 - self.drift) ** len(self.ran)
         rate = self.rate(setting) * slower * np.exp(self._noise * self._random.standard_normal())
-        made = block(arm, number, phase, rate, self.cpu(setting))
+        made = trial(arm, number, phase, rate, self.cpu(setting))
         made["samples"][-1]["pss_mib"] = self.memory(setting)
         return made
 

@@ -1,5 +1,5 @@
 import pytest
-from made_up import block, gpu
+from made_up import gpu, trial
 from tools.tuning.conftest import config
 
 from dali_pipes.measure.worker_process import ArmError
@@ -39,7 +39,7 @@ def test_other_failures_are_not_taken_for_it(wrote):
 
 
 def test_figures_and_limits():
-    figures = used([block("x", rate=1000, cpu=1.9, gpus=[[gpu()]] * 4)])
+    figures = used([trial("x", rate=1000, cpu=1.9, gpus=[[gpu()]] * 4)])
     assert figures["cpus"] == pytest.approx(1.9)
     assert over_limit(config(max_cpus=2, max_memory_mib=800, max_gpu_memory_mib=4000), figures) is None
     assert over_limit(config(max_cpus=1.5), figures) == "1.90 cores, more than max_cpus=1.5"

@@ -1,4 +1,4 @@
-"""The search on made-up blocks: what it finds, what it drops and why, and when it ends."""
+"""The search on made-up trials: what it finds, what it drops and why, and when it ends."""
 
 import itertools
 
@@ -7,7 +7,7 @@ from tools.tuning.conftest import MadeUp, setting
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.tools.tuning.race import Race, blocks_of
+from dali_pipes.tools.tuning.race import Race, trials_of
 from dali_pipes.tools.tuning.verdict import winner_of
 
 DEFAULT = setting(1)
@@ -29,7 +29,7 @@ def test_the_best_of_all_is_found_on_a_machine_that_slows_down(seed):
     race = bench.search(OTHERS, DEFAULT, seed=seed, minutes=60)
     assert winner_of(race) == setting(3, 4)
     assert race.against_default(setting(3, 4)).estimate == pytest.approx(2.1, rel=0.03)
-    assert len(bench.ran) - 1 <= blocks_of(len(OTHERS))
+    assert len(bench.ran) - 1 <= trials_of(len(OTHERS))
 
 
 def test_a_rung_is_an_order_and_its_reverse_and_the_slower_half_drops_out(bench):
@@ -47,7 +47,7 @@ def test_equal_settings_end_the_search_early_and_the_default_stays(bench):
     race = bench.search(OTHERS, DEFAULT, minutes=60)
     assert winner_of(race) == DEFAULT
     assert list(race.out.values()).count("not faster than the default beyond the noise") >= 1
-    assert len(bench.ran) - 1 < blocks_of(len(OTHERS))
+    assert len(bench.ran) - 1 < trials_of(len(OTHERS))
 
 
 def test_what_is_faster_than_the_default_but_equal_among_itself_is_not_run_on(bench):
@@ -147,7 +147,7 @@ def test_with_a_limit_the_smallest_is_among_those_tried(bench):
     assert setting(1, 1) in race.others and len(race.others) == 2
 
 
-def test_blocks_that_take_longer_than_the_first_end_the_search_in_time(bench):
+def test_trials_that_take_longer_than_the_first_end_the_search_in_time(bench):
     race = Race(DEFAULT, OTHERS, 0)
     plan = race.plan(lambda: bench.now < 100)
     for number, each in plan:
@@ -156,13 +156,13 @@ def test_blocks_that_take_longer_than_the_first_end_the_search_in_time(bench):
 
 
 def test_no_time_for_a_single_setting_is_said(bench):
-    with pytest.raises(ConfigError, match=r"minutes=0.3 is too short: a block takes 10 s here, and a single setting 0.8 minutes"):
+    with pytest.raises(ConfigError, match=r"minutes=0.3 is too short: a trial takes 10 s here, and a single setting 0.8 minutes"):
         bench.search(OTHERS, DEFAULT, minutes=0.3)
 
 
-def test_the_number_of_blocks_is_known_beforehand(bench):
+def test_the_number_of_trials_is_known_beforehand(bench):
     bench.rate = lambda each: 500.0 + 100 * OTHERS.index(each) if each != DEFAULT else 400.0
     for count in range(1, 12):
         bench.ran.clear()
         bench.search(OTHERS[:count], DEFAULT, minutes=60)
-        assert len(bench.ran) - 1 == blocks_of(count)
+        assert len(bench.ran) - 1 == trials_of(count)

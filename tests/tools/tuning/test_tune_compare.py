@@ -48,7 +48,7 @@ def test_what_is_not_faster_beyond_the_noise_is_not_kept(bench, race):
     assert kept == DEFAULT and told.startswith("The default stays, num_workers=1") and "No difference in speed" in told
 
 
-def test_lucky_blocks_are_seldom_taken_for_a_gain():
+def test_lucky_trials_are_seldom_taken_for_a_gain():
     """Of equal settings the luckiest is compared again; of 40 such runs at most 2 keep it."""
     taken = 0
     for seed in range(40):

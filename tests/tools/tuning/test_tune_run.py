@@ -1,4 +1,4 @@
-"""Tuning from start to end on made-up blocks: what is written, and what is left alone."""
+"""Tuning from start to end on made-up trials: what is written, and what is left alone."""
 
 import json
 from pathlib import Path

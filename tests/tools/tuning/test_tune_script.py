@@ -38,11 +38,11 @@ def test_tune_then_use(image_folder, tmp_path, loader):
     result = json.loads(out)
     assert result["told"] in err and "Settings that were tried" in err
     (folder,) = (tmp_path / "runs").iterdir()
-    assert {"result.json", "manifest.parquet", "blocks"} <= {file.name for file in folder.iterdir()}
+    assert {"result.json", "manifest.parquet", "trials"} <= {file.name for file in folder.iterdir()}
     for one in result["tries"]:
         assert one["rounds"] >= 2 and one["images_per_s"] > 0 and one["peak_pss_mib"] > 50 and one["cpus"] > 0
-    blocks = [json.loads(file.read_text()) for file in sorted((folder / "blocks").iterdir())]
-    assert {block["jobs"][0]["images"] // len(block["jobs"][0]["waits_s"]) for block in blocks} == {8, 16}
+    trials = [json.loads(file.read_text()) for file in sorted((folder / "trials").iterdir())]
+    assert {trial["jobs"][0]["images"] // len(trial["jobs"][0]["waits_s"]) for trial in trials} == {8, 16}
     preview = [sys.executable, str(REPO / "scripts/preview.py"), f"data.train={image_folder}", "loader=tuned_x", "experiment=quick"]
     preview += [f"hydra.searchpath=[file://{tmp_path / 'conf'}]", f"data.cache_dir={tmp_path / 'cache'}", f"out={tmp_path / 'p'}"]
     done = subprocess.run(preview, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -89,7 +89,7 @@ def test_interrupted_by_the_user(image_folder, tmp_path):
     (tmp_path / "conf/loader/tuned_x.yaml").write_text("before\n")
     job = tune(tmp_path, f"data.train={image_folder}", "loader=torch", "minutes=5")
     until = time.monotonic() + 100
-    while not list(tmp_path.glob("runs/*/blocks/*.json")) and time.monotonic() < until:
+    while not list(tmp_path.glob("runs/*/trials/*.json")) and time.monotonic() < until:
         time.sleep(0.5)
     job.send_signal(signal.SIGINT)
     out, err = job.communicate(timeout=100)
