@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.config import needs_gpu
 from dali_pipes.data.demo import PATTERNS, draw_image
 
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")  # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
@@ -59,9 +58,7 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture
 def torchvision_gpu_anywhere(monkeypatch):
     """Where there is no GPU, build_loader makes the torchvision_gpu backend on the CPU."""
-    monkeypatch.setattr(
-        "dali_pipes.loader.loader.needs_gpu", lambda config: not isinstance(config, dp.TorchvisionGpuConfig) and needs_gpu(config)
-    )
+    monkeypatch.setattr(dp.TorchvisionGpuConfig, "needs_gpu", False)
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,7 @@ def mistakes(folder, empty, bare):
     yield "batch size 0 in a benchmark", "benchmark", [train, "batch_size=0"], "batch_size is 0"
     yield "unknown arm", "benchmark", [train, "arms=[torch,dalli]"], "an arm is 'dalli'"
     if not torch.cuda.is_available():
-        yield "no GPU", "preview", [train, "loader=dali", "loader.device=gpu"], "loader.device=gpu, but PyTorch finds no GPU"
+        yield "no GPU", "preview", [train, "loader=dali", "loader.device=gpu"], "DaliConfig(device='gpu'), but PyTorch sees no GPU"
         yield "no GPU for an arm", "benchmark", [train, "arms=[torch,dali]", "loaders.dali.device=gpu"], "arm"
 
 

@@ -1,13 +1,19 @@
 """What a loader yields, and what a backend must do to yield it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.memory import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +47,51 @@ class Batch:
 BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One way to carry out a plan.
 
-    Attributes:
-        engine_mix: what makes the pixels, where that can change their last bits from one batch size to another; None: nothing does.
+    Args:
+        config: its options, with the number of cores set.
+        batch_size: images of a full batch.
+        device: where the batches arrive.
+        probe: tries, in a process of its own, whether regions of these images are decoded rightly here; returns what is wrong.
+
+    Raises:
+        ConfigError: what is asked for is more than this backend can do.
     """
 
-    @property
-    def engine_mix(self) -> str | None: ...
+    @abstractmethod
+    def __init__(
+        self,
+        manifest: Manifest,
+        transform: Transform,
+        config: Any,
+        batch_size: int,
+        device: torch.device,
+        probe: Callable[[], str] | None = None,
+    ): ...
 
+    @property
+    def engine_mix(self) -> str | None:
+        """What makes the pixels, where that can change their last bits from one batch size to another; None: nothing does."""
+        return None
+
+    @abstractmethod
     def explain(self) -> str:
         """How images will be decoded and why, in one line."""
-        ...
 
+    @abstractmethod
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         """Batches of exactly these rows in this order. Ends what an earlier call began."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  nothing to end
         """Ends all threads and processes; harmless when called twice."""
-        ...
+
+    @classmethod
+    def memory_needs(cls, config: Any, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
+        """What is certain to be needed: batches that are made ahead, and images while they are decoded.
+
+        Args:
+            sizes: (N, 2), heights and widths of the images.
+        """
+        return iter(())

@@ -1,12 +1,63 @@
-"""Every option of images and loaders, with its default and its check."""
+"""Every option of every loader, with its default and its check."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import torch
 
 from dali_pipes.errors import check_choice, check_min, check_range
 
 
+class Concurrency(NamedTuple):
+    """How batches are made.
+
+    Attributes:
+        makers: processes or threads; the training process itself counts as 1.
+        burst: batches that come at once.
+        ahead: batches that are made ahead.
+    """
+
+    makers: int = 1
+    burst: int = 1
+    ahead: int = 0
+
+
 @dataclass(kw_only=True, slots=True)
-class DaliConfig:
+class LoaderConfig:
+    """The options of one backend; the base of all of them."""
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether this loader runs on a GPU only."""
+        return False
+
+    @property
+    def decodes_on(self) -> str:
+        """Where images are decoded here: "cpu" or "gpu"."""
+        return "cpu"
+
+    @property
+    def cores_option(self) -> str | None:
+        """The option that says how many cores are used."""
+        return next((name for name in ("num_workers", "num_threads") if hasattr(self, name)), None)
+
+    def on_cores(self, cores: int) -> Self:
+        """With that option set, if it is None."""
+        option = self.cores_option
+        return replace(self, **{option: cores}) if option and getattr(self, option) is None else self
+
+    @property
+    def concurrency(self) -> Concurrency:
+        """How many make batches; of a config whose number of cores is set."""
+        return Concurrency()
+
+    def search_space(self, cores: int) -> dict[str, list[Any]]:
+        """The options that change the speed and not the pixels, with the values worth a try on so many cores."""
+        return {}
+
+
+@dataclass(kw_only=True, slots=True)
+class DaliConfig(LoaderConfig):
     """NVIDIA DALI. Options keep DALI's names.
 
     Attributes:
@@ -58,6 +109,34 @@ class DaliConfig:
         """The share of a batch that goes to the hardware JPEG engine."""
         return 0.0 if self.exact else self.hw_decoder_load
 
+    @property
+    def needs_gpu(self) -> bool:
+        return self.device == "gpu"
+
+    @property
+    def decodes_on(self) -> str:
+        return self.device if self.device != "auto" else "gpu" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def fancy_upsampling(self) -> bool:
+        """Whether chroma is upsampled as libjpeg does it, which the CPU always does."""
+        return self.jpeg_fancy_upsampling or self.decodes_on == "cpu"
+
+    @property
+    def concurrency(self) -> Concurrency:
+        return Concurrency(self.num_threads or 1, 1, self.prefetch_queue_depth + 1)
+
+    def search_space(self, cores: int) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {
+            "num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2),
+            "prefetch_queue_depth": [1, 2, 4],
+        }
+        if self.decodes_on == "cpu":
+            return found
+        if not self.exact:
+            found["hw_decoder_load"] = [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]
+        return found | {"decode": ["auto", "whole"], "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1]}
+
 
 @dataclass(kw_only=True, slots=True)
 class DaliNativeConfig(DaliConfig):
@@ -70,9 +149,12 @@ class DaliNativeConfig(DaliConfig):
     decode: str = "probe"
     jpeg_fancy_upsampling: bool = False
 
+    def search_space(self, cores: int) -> dict[str, list[Any]]:
+        return {}
+
 
 @dataclass(kw_only=True, slots=True)
-class TorchConfig:
+class TorchConfig(LoaderConfig):
     """PyTorch's DataLoader on the CPU. Options keep PyTorch's names.
 
     Attributes:
@@ -102,14 +184,27 @@ class TorchConfig:
         check_min("loader.num_workers", self.num_workers, 0)
         check_min("loader.prefetch_factor", self.prefetch_factor, 1)
 
+    @property
+    def sends_bytes(self) -> bool:
+        """Whether a GPU is sent uint8 pixels, and normalizes them."""
+        return self.normalize_on != "worker"
+
+    @property
+    def concurrency(self) -> Concurrency:
+        workers = self.num_workers or 0
+        return Concurrency(max(1, workers), max(1, workers), workers * self.prefetch_factor)
+
+    def search_space(self, cores: int) -> dict[str, list[Any]]:
+        return {"num_workers": _shares(cores, 1 / 2, 1, 3 / 2, 2), "prefetch_factor": [1, 2, 4]}
+
 
 @dataclass(kw_only=True, slots=True)
-class SyntheticConfig:
+class SyntheticConfig(LoaderConfig):
     """Constant images that lie on the device already, with the plan's ids and labels: the ceiling no loader can exceed."""
 
 
 @dataclass(kw_only=True, slots=True)
-class CachedConfig:
+class CachedConfig(LoaderConfig):
     """The same few batches again and again, made once by DALI: what any loader could gain at most on real images.
 
     Attributes:
@@ -123,7 +218,7 @@ class CachedConfig:
 
 
 @dataclass(kw_only=True, slots=True)
-class TfDataConfig:
+class TfDataConfig(LoaderConfig):
     """TensorFlow's tf.data on the CPU. It takes as many threads as it likes (AUTOTUNE), up to `num_threads`.
 
     Attributes:
@@ -135,9 +230,13 @@ class TfDataConfig:
     def __post_init__(self) -> None:
         check_min("loader.num_threads", self.num_threads, 1)
 
+    @property
+    def concurrency(self) -> Concurrency:
+        return Concurrency(self.num_threads or 1, 1, 3)
+
 
 @dataclass(kw_only=True, slots=True)
-class TorchvisionGpuConfig:
+class TorchvisionGpuConfig(LoaderConfig):
     """torchvision on the GPU: decode_jpeg of whole batches with nvJPEG, then crop, resize and flip image by image.
 
     Attributes:
@@ -152,20 +251,18 @@ class TorchvisionGpuConfig:
         check_min("loader.num_threads", self.num_threads, 1)
         check_min("loader.prefetch", self.prefetch, 1)
 
+    @property
+    def needs_gpu(self) -> bool:
+        return True
 
-LoaderConfig = DaliConfig | DaliNativeConfig | TorchConfig | TfDataConfig | TorchvisionGpuConfig | CachedConfig | SyntheticConfig
+    @property
+    def decodes_on(self) -> str:
+        return "gpu"
 
-LOADERS = {  # each schema of conf/loader is called NAME_schema
-    "dali": DaliConfig,
-    "dali_native": DaliNativeConfig,
-    "torch": TorchConfig,
-    "synthetic": SyntheticConfig,
-    "cached": CachedConfig,
-    "tfdata": TfDataConfig,
-    "torchvision_gpu": TorchvisionGpuConfig,
-}
+    @property
+    def concurrency(self) -> Concurrency:
+        return Concurrency(self.num_threads or 1, 1, self.prefetch + 1)
 
 
-def needs_gpu(config: LoaderConfig) -> bool:
-    """Whether this loader runs on a GPU only."""
-    return isinstance(config, TorchvisionGpuConfig) or getattr(config, "device", "auto") == "gpu"
+def _shares(cores: int, *shares: float) -> list[int]:
+    return sorted({max(1, int(share * cores)) for share in shares})

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Backend, Batch
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.transfer import to_gpu
 from dali_pipes.backends.config import TfDataConfig
@@ -20,7 +20,6 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import DTYPES, PaddedCropTransform, Transform
-from dali_pipes.system.cpus import available_cpus
 
 
 @contextlib.contextmanager
@@ -37,11 +36,8 @@ def _without_stderr() -> Iterator[None]:
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-try:
-    with _without_stderr():
-        import tensorflow as tf
-except ImportError as error:
-    raise ConfigError(f"loader=tfdata needs TensorFlow ({error}); pip install 'dali_pipes[tf]', or take another loader") from None
+with _without_stderr():
+    import tensorflow as tf
 
 tf.config.set_visible_devices([], "GPU")  # else it takes all of a GPU's memory
 
@@ -53,25 +49,22 @@ _SAMPLE = {
 }
 
 
-class TfDataBackend:
+class TfDataBackend(Backend):
     """Carries out a plan with AUTOTUNE's parallelism and prefetching.
 
     JPEGs are decoded by TensorFlow (accurate DCT, fancy upsampling), other formats by Pillow.
-
-    Args:
-        device: where the batches arrive.
     """
 
-    engine_mix = None
-
-    def __init__(self, manifest: Manifest, transform: Transform, config: TfDataConfig, batch_size: int, device: torch.device):
+    def __init__(
+        self, manifest: Manifest, transform: Transform, config: TfDataConfig, batch_size: int, device: torch.device, *_: Any
+    ):
         if transform.augmenter.policies:
             raise ConfigError("loader=tfdata knows no transform.augment; use loader=dali or loader=torch")
         if transform.exif == "apply":
             raise ConfigError("loader=tfdata takes pixels as stored; transform.exif=apply needs loader=dali or loader=torch")
         self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
         self._labels = torch.from_numpy(manifest.labels)
-        self._threads = config.num_threads or available_cpus()
+        self._threads = config.num_threads
         self._reader = Reader()
         self._iterator: list[Any] = []
         self._close = weakref.finalize(self, self._iterator.clear)  # at the interpreter's end too: see _next

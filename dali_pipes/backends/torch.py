@@ -5,35 +5,32 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dali_pipes.backends.base import Batch
-from dali_pipes.backends.common.pixels import Normalizer
+from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.common.pixels import DTYPE_BYTES, Normalizer, pixels_of
 from dali_pipes.backends.common.transfer import finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.memory import Need
 
 Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # images, labels, ids, erased regions
 
 
-class TorchBackend:
-    """Carries out a plan with a DataLoader; every worker makes whole batches.
+class TorchBackend(Backend):
+    """Carries out a plan with a DataLoader; every worker makes whole batches."""
 
-    Args:
-        device: where the batches arrive.
-    """
-
-    engine_mix = None
-
-    def __init__(self, manifest: Manifest, transform: Transform, config: TorchConfig, device: torch.device):
+    def __init__(
+        self, manifest: Manifest, transform: Transform, config: TorchConfig, batch_size: int, device: torch.device, *_: Any
+    ):
         self._device, self._decoder = device, "Pillow" if config.decoder == "pil" else "torchvision"
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
         self._finish = (lambda images, erased: images) if in_worker else Normalizer(transform)
-        workers = self._workers = available_cpus() if config.num_workers is None else config.num_workers
+        workers = self._workers = config.num_workers or 0
         manifest.extent(0)  # lays the paths out in memory before the workers are forked, so that they share them
         self._images, self._rows = _Images(manifest, transform, config.decoder, in_worker), _RowSampler()
         self._iterator: Any = None
@@ -75,6 +72,15 @@ class TorchBackend:
         self._end_workers()
         self._images.reader.close()
         self._loader = self._iterator = None
+
+    @classmethod
+    def memory_needs(cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
+        text, pixels = pixels_of(transform, batch_size)
+        batch = pixels * (1 if torch.cuda.is_available() and config.sends_bytes else DTYPE_BYTES[transform.dtype])
+        if ahead := config.concurrency.ahead:
+            what = f"{ahead} batches {text} of {config.num_workers} workers"
+            yield Need(what, "shm", ahead * batch, "batch_size, num_workers or prefetch_factor")
+        yield Need(f"a batch {text}", "host", batch, "batch_size")
 
     def _end_workers(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):

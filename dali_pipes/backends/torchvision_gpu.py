@@ -1,6 +1,7 @@
 """torchvision on the GPU: threads read the images, nvJPEG decodes whole batches, crop, resize and flip run image by image."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
 from torchvision.transforms.v2.functional import resize as resize_image
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Backend, Batch
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
@@ -20,10 +21,9 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 
 
-class TorchvisionGpuBackend:
+class TorchvisionGpuBackend(Backend):
     """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs without CUDA, for tests.
 
     Batches are made on a stream of this loader's own, because of how that decoder treats memory (torchvision 0.25,
@@ -35,23 +35,30 @@ class TorchvisionGpuBackend:
     an activation, the images that the resizes of the batch before are for. The loader's own stream has a pool of its own, into
     which nobody else's memory comes before all of its readers are done (`record_stream`), and it is synchronized before each
     decode, so that nothing waits on it to read what the decoder overwrites. This holds up the host, but no other stream.
-
-    Args:
-        device: where the images are decoded and the batches arrive.
     """
 
-    engine_mix = "nvJPEG of torchvision"
-
-    def __init__(self, manifest: Manifest, transform: Transform, config: TorchvisionGpuConfig, device: torch.device):
+    def __init__(
+        self,
+        manifest: Manifest,
+        transform: Transform,
+        config: TorchvisionGpuConfig,
+        batch_size: int,
+        device: torch.device,
+        *_: Any,
+    ):
         if transform.exif == "apply":
             raise ConfigError("loader=torchvision_gpu takes pixels as stored; transform.exif=apply needs loader=dali or torch")
         self._manifest, self._size, self._device = manifest, transform.size, device
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
-        self._read_ahead = ReadAhead(manifest, config.num_threads or available_cpus(), config.prefetch)
+        self._read_ahead = ReadAhead(manifest, config.num_threads or 1, config.prefetch)
         self._own_stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._own_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    @property
+    def engine_mix(self) -> str | None:
+        return "nvJPEG of torchvision"
 
     def explain(self) -> str:
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dali_pipes.backends.config import LOADERS
+from dali_pipes.backends.registry import backends
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
@@ -38,8 +38,8 @@ def register() -> None:
     store.store(group="transform", name="train_schema", node=_with_sizes(TrainTransform))
     store.store(group="transform", name="eval_schema", node=EvalTransform)
     store.store(group="transform", name="padded_crop_schema", node=_with_sizes(PaddedCropTransform))
-    for name, loader in LOADERS.items():
-        store.store(group="loader", name=f"{name}_schema", node=loader)
+    for name, entry in backends().items():
+        store.store(group="loader", name=f"{name}_schema", node=entry.config)
 
 
 def _with_sizes(transform: type) -> Any:

@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class Probed:
         return still and self.engine_load > 0 and self.cpu_ms >= self.cpu_ms_on_cpu
 
 
-def try_regions(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: torch.device) -> str:
+def try_regions(manifest: Manifest, exif: str, config: Any, batch_size: int, device: torch.device) -> str:
     """What is wrong with decoding regions of these images on this GPU, in one line; "": nothing."""
     try:
         return "; ".join(probe(manifest, exif, replace(config, decode="force_region"), batch_size, device).faults())

@@ -4,23 +4,14 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from dali_pipes.backends.base import Backend, Batch, BatchTransform
-from dali_pipes.backends.config import (
-    CachedConfig,
-    DaliConfig,
-    DaliNativeConfig,
-    LoaderConfig,
-    SyntheticConfig,
-    TfDataConfig,
-    TorchConfig,
-    TorchvisionGpuConfig,
-    needs_gpu,
-)
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.loader.bad_samples import find_bad_samples
@@ -31,6 +22,7 @@ from dali_pipes.loader.targets import TargetLookup
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.cpus import available_cpus
 
 log = logging.getLogger(__name__)
 
@@ -80,73 +72,35 @@ def build_loader(
     )
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
-    target = _resolve_device(device, config)
+    backend, target = entry_of(config).load(), _resolve_device(device, config)
+    config = config.on_cores(available_cpus())
 
     @cache  # images of another size are made by another backend, and what this GPU can decode stays the same
-    def regions() -> str:
-        return try_regions(plan.manifest, transform.exif, cast(DaliConfig, config), batch_size, target)
+    def probe() -> str:
+        return try_regions(manifest, transform.exif, config, batch_size, target)
 
     def build(at: Transform) -> Backend:
-        return _build_backend(plan, at, config, target, regions)
+        return backend(manifest, at, config, batch_size, target, probe)
 
     return Loader(plan, transform, build, on_bad_sample, max_bad_fraction, batch_transform)
 
 
 def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.device:
-    available, wants_gpu = torch.cuda.is_available(), needs_gpu(config)
-    dali = isinstance(config, DaliConfig)
-    what = "loader.device=gpu" if dali else "loader=torchvision_gpu"
+    available, what = torch.cuda.is_available(), f"{type(config).__name__}(device='gpu')"
+    what = what if hasattr(config, "device") else type(config).__name__
     try:
-        target = torch.device(("cuda" if available or wants_gpu else "cpu") if device == "auto" else device)
+        target = torch.device(("cuda" if available or config.needs_gpu else "cpu") if device == "auto" else device)
     except RuntimeError:
         raise ConfigError(f"device is {device!r}; choose auto, cpu, cuda or cuda:N") from None
-    if wants_gpu and target.type != "cuda":
-        leave = "one of them" if dali else "device"
-        raise ConfigError(f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave {leave} at auto")
+    if config.needs_gpu and target.type != "cuda":
+        raise ConfigError(f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave device at auto")
     if target.type == "cuda" and not available:
-        told = what if wants_gpu else f"device={device}"
-        raise ConfigError(
-            f"{told}, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch, or check the driver (nvidia-smi)"
-        )
+        wanted = what if config.needs_gpu else f"device={device}"
+        instead = "use DaliConfig(device='cpu') or TorchConfig(), or check the driver (nvidia-smi)"
+        raise ConfigError(f"{wanted}, but PyTorch sees no GPU here; {instead}")
     if target.type == "cuda" and target.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return target
-
-
-def _build_backend(
-    plan: Plan, transform: Transform, config: LoaderConfig, target: torch.device, regions: Callable[[], str]
-) -> Backend:
-    match config:
-        case DaliNativeConfig():
-            from dali_pipes.backends.reference.dali_native import DaliNativeBackend
-
-            return DaliNativeBackend(plan.manifest, transform, config, plan.batch_size, target, regions)
-        case DaliConfig():
-            from dali_pipes.backends.dali.backend import DaliBackend
-
-            return DaliBackend(plan.manifest, transform, config, plan.batch_size, target, regions)
-        case TorchConfig():
-            from dali_pipes.backends.torch import TorchBackend
-
-            return TorchBackend(plan.manifest, transform, config, target)
-        case TfDataConfig():
-            from dali_pipes.backends.tfdata import TfDataBackend
-
-            return TfDataBackend(plan.manifest, transform, config, plan.batch_size, target)
-        case TorchvisionGpuConfig():
-            from dali_pipes.backends.torchvision_gpu import TorchvisionGpuBackend
-
-            return TorchvisionGpuBackend(plan.manifest, transform, config, target)
-        case CachedConfig():
-            from dali_pipes.backends.reference.cached import CachedBackend
-
-            source = _build_backend(plan, transform, DaliConfig(), target, regions)
-            return CachedBackend(source, config.batches, plan.batch_size, target)
-        case SyntheticConfig():
-            from dali_pipes.backends.reference.synthetic import SyntheticBackend
-
-            return SyntheticBackend(transform, plan.batch_size, target)
-    raise ConfigError(f"{type(config).__name__} is no loader config; use DaliConfig, TorchConfig, TfDataConfig or SyntheticConfig")
 
 
 class Loader:

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.measure.arms import Arms, baseline, follows_plan
+from dali_pipes.backends.registry import entry_of
+from dali_pipes.measure.arms import Arms, baseline
 from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.measure.worker_process import ArmError, FreshProcess, serve
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
@@ -27,7 +28,7 @@ def gate(config: BenchmarkConfig, work: Workload, arms: Arms, cpus: Set[int], sa
     """
     if not config.agreement_images:
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
-    planned = {arm: to_dict(loader) for arm, loader in arms.items() if follows_plan(loader)}
+    planned = {arm: to_dict(loader) for arm, loader in arms.items() if entry_of(loader).follows_plan}
     if len(planned) < 2:
         return {"images": 0, "arms": {}, "note": "fewer than two arms follow the plan: there is nothing to compare"}
     first = baseline(config, arms)

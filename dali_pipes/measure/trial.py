@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dali_pipes.backends.base import Batch
-from dali_pipes.backends.config import LoaderConfig, TorchConfig
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.consume import Consumer, Touch, TrainStep
 from dali_pipes.measure.stats import is_steady
@@ -63,8 +63,8 @@ def endless(loader: Loader) -> Iterator[Batch]:
 
 def whole_bursts(batches: int, config: LoaderConfig) -> int:
     """At least so many batches: worker processes deliver in bursts of one batch each, and a part of a burst has another rate."""
-    workers = (config.num_workers if isinstance(config, TorchConfig) else None) or 1
-    return -(-batches // workers) * workers
+    burst = config.concurrency.burst
+    return -(-batches // burst) * burst
 
 
 def _work_until_go(leader: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:

@@ -1,14 +1,15 @@
 """What the arms of a benchmark are asked to do, in a form that passes from process to process as JSON."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform, Transform
 
-_KINDS = {kind.__name__: kind for kind in (*get_args(LoaderConfig), EvalTransform, TrainTransform, PaddedCropTransform)}
+_TRANSFORMS = (EvalTransform, TrainTransform, PaddedCropTransform)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +50,5 @@ def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
 
 def from_dict(value: dict[str, Any]) -> Any:
     options = dict(value)
-    return _KINDS[options.pop("kind")](**options)
+    kinds: list[type[Any]] = [*(entry.config for entry in backends().values()), *_TRANSFORMS]
+    return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)

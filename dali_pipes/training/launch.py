@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -22,8 +21,6 @@ from dali_pipes.plan.plan import Shard
 from dali_pipes.system.cpus import available_cpus
 
 T = TypeVar("T")
-
-_THREAD_OPTIONS = ("num_threads", "num_workers")
 
 
 def launch(precision: str) -> Fabric:
@@ -84,10 +81,10 @@ def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str
     cores = available_cpus()
     threads = max(1, cores // sharing)
     torch.set_num_threads(threads)
-    free: dict[str, Any] = {name: threads for name in _THREAD_OPTIONS if getattr(config, name, 0) is None}
+    config, option = config.on_cores(threads), config.cores_option
     shared = f" shared by {sharing} ranks" if sharing > 1 else ""
-    told = "".join(f", {name}={getattr(config, name, None) or threads}" for name in _THREAD_OPTIONS if hasattr(config, name))
-    return replace(config, **free), f"{cores} CPU cores{shared}: {threads} threads for PyTorch{told} for the loader"
+    loader = f", {option}={getattr(config, option)} for the loader" if option else ""
+    return config, f"{cores} CPU cores{shared}: {threads} threads for PyTorch{loader}"
 
 
 def share_buffers(fabric: Fabric, *modules: nn.Module) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
+from dali_pipes.backends.registry import loader_needs
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.memory import loader_needs
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.recipe import build_network

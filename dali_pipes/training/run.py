@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from dali_pipes.backends.config import CachedConfig, DaliNativeConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.plan import Shard
@@ -95,7 +95,7 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
         check_size(name, size)
     if config.model.compile:
         check_compiler()
-    if isinstance(config.loader, (CachedConfig, DaliNativeConfig)):
+    if not entry_of(config.loader).trains:
         raise ConfigError("this loader is a yardstick outside the plan, and not for training; use loader=dali, dali_cpu or torch")
     if folder and config.out:
         raise ConfigError(f"out={config.out} would be the folder of every job of the sweep; set hydra.sweep.dir=DIR instead")

@@ -1,14 +1,12 @@
 """What was found as Markdown: the goals first, then each part."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
-from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.measure.workload import to_dict
+from dali_pipes.measure.workload import from_dict, to_dict
 
 Found = dict[str, Any]
 Lines = list[str]
-LOADERS = {kind.__name__: kind for kind in get_args(LoaderConfig)}
 UNSETTLED = "not settled"
 SETTINGS = (
     *(
@@ -265,7 +263,7 @@ def _result(parts: Found, name: str) -> Found:
 
 def _settings(loader: Found) -> str:
     """Those that are not what they are by default."""
-    default = to_dict(LOADERS[loader["kind"]]())
+    default = to_dict(from_dict({"kind": loader["kind"]}))
     return " ".join(f"{name}={loader[name]}" for name in SETTINGS if loader.get(name) != default.get(name)) or "defaults"
 
 

@@ -10,6 +10,7 @@ from dali_pipes.backends.reference.cached import CachedBackend
 from dali_pipes.plan.plan import Plan
 
 CPU = torch.device("cpu")
+DALI = dp.DaliConfig(device="cpu", num_threads=2)
 TRANSFORM = dp.TrainTransform(size=32)
 
 
@@ -29,8 +30,9 @@ class Watched(DaliBackend):
 
 
 def cached(manifest, batches, batch_size=8, transform=TRANSFORM):
-    source = Watched(manifest, transform, dp.DaliConfig(device="cpu"), batch_size, CPU)
-    return CachedBackend(source, batches, batch_size, CPU), source
+    backend = CachedBackend(manifest, transform, dp.CachedConfig(batches=batches), batch_size, CPU)
+    backend._source = source = Watched(manifest, transform, DALI, batch_size, CPU)
+    return backend, source
 
 
 def planned(manifest, steps, batch_size=8):
@@ -40,7 +42,7 @@ def planned(manifest, steps, batch_size=8):
 
 def real(manifest, rows, transform=TRANSFORM):
     """The images of some rows, by DALI."""
-    backend = DaliBackend(manifest, transform, dp.DaliConfig(device="cpu"), len(rows), CPU)
+    backend = DaliBackend(manifest, transform, DALI, len(rows), CPU)
     images = next(backend.stream(iter([rows]))).images.clone()
     backend.close()
     return images

@@ -32,7 +32,7 @@ POLICIES = {
 
 def gpu_pipeline(manifest, transform, **options):
     plan = dp.Plan(manifest, transform, 8)
-    backend = DaliBackend(manifest, transform, dp.DaliConfig(device="gpu", **options), 8, torch.device("cuda", 0))
+    backend = DaliBackend(manifest, transform, dp.DaliConfig(device="gpu", num_threads=2, **options), 8, torch.device("cuda", 0))
     pipeline = backend.pipeline(plan.iter_from())
     pipeline._build_graph()
     return pipeline
@@ -174,7 +174,8 @@ def test_memory_is_allocated_for_almost_all_images(manifest):
 @pytest.mark.parametrize(("nvimgcodec", "decoder"), [((0, 8, 0), "ImageRandomCrop"), ((0, 9, 0), "Image")])
 def test_the_yardstick_avoids_regions_that_crash(manifest, monkeypatch, nvimgcodec, decoder):
     monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, (12, 4, 0)))
-    backend = DaliNativeBackend(manifest, dp.TrainTransform(), DaliNativeConfig(device="gpu"), 8, torch.device("cuda", 0))
+    config = DaliNativeConfig(device="gpu", num_threads=2)
+    backend = DaliNativeBackend(manifest, dp.TrainTransform(), config, 8, torch.device("cuda", 0))
     pipeline = backend.pipeline()
     pipeline._build_graph()
     (found,) = (operator for operator in pipeline._ops if kind(operator).startswith("decoders"))

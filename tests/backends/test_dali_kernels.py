@@ -33,7 +33,7 @@ HALF = types.DALIDataType.FLOAT16
 
 
 def used(manifest, transform, decode="whole") -> set[Use]:
-    config = dp.DaliConfig(device="gpu", decode=decode)
+    config = dp.DaliConfig(device="gpu", num_threads=2, decode=decode)
     backend = DaliBackend(manifest, transform, config, 8, torch.device("cuda", 0))
     pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).iter_from())
     pipeline._build_graph()
@@ -76,7 +76,7 @@ def graph(definition, *args):
 def test_dalis_own_graph_has_its_kernels(manifest):
     found = set()
     for form, decode in product(FORMS, ("whole", "force_region")):
-        config, device = DaliNativeConfig(device="gpu", decode=decode), torch.device("cuda", 0)
+        config, device = DaliNativeConfig(device="gpu", num_threads=2, decode=decode), torch.device("cuda", 0)
         pipeline = DaliNativeBackend(manifest, dp.TrainTransform(**form), config, 8, device).pipeline()
         pipeline._build_graph()
         found |= uses(pipeline)

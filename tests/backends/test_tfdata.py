@@ -76,7 +76,7 @@ def run(program, manifest, tmp_path):
 def test_without_tensorflow_it_says_what_to_install_and_the_others_work(manifest, tmp_path):
     done = run(WITHOUT_TENSORFLOW, manifest, tmp_path)
     told, delivered = done.stdout.splitlines()
-    assert told.startswith("loader=tfdata needs TensorFlow (") and told.endswith(
+    assert told.startswith("the backend tfdata needs a package that is missing (") and told.endswith(
         "pip install 'dali_pipes[tf]', or take another loader"
     )
     assert delivered == "4", done.stderr

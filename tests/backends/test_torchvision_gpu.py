@@ -40,7 +40,7 @@ def planned(manifest, transform, batch_size=10):
 
 
 def backend(manifest, transform, **options):
-    return TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(**options), CPU)
+    return TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(num_threads=2, **options), 8, CPU)
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -136,8 +136,8 @@ def test_orientation_is_refused(manifest):
 @pytest.mark.parametrize(
     ("device", "told"),
     [
-        ("auto", "loader=torchvision_gpu, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch"),
-        ("cuda", "loader=torchvision_gpu, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch"),
+        ("auto", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
+        ("cuda", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
         ("cpu", "loader=torchvision_gpu makes batches on a GPU, but device=cpu wants them elsewhere; leave device at auto"),
     ],
 )

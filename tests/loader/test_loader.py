@@ -119,10 +119,10 @@ def test_defaults_follow_the_transform(manifest):
 @pytest.mark.parametrize(
     ("config", "options", "told"),
     [
-        (dp.DaliConfig(device="gpu"), {}, "loader.device=gpu, but PyTorch finds no GPU"),
-        (dp.TorchConfig(), {"device": "cuda"}, "device=cuda, but PyTorch finds no GPU"),
+        (dp.DaliConfig(device="gpu"), {}, r"DaliConfig\(device='gpu'\), but PyTorch sees no GPU"),
+        (dp.TorchConfig(), {"device": "cuda"}, "device=cuda, but PyTorch sees no GPU"),
         (dp.TorchConfig(), {"device": "gpu"}, "device is 'gpu'; choose auto, cpu, cuda"),
-        (dp.DaliConfig(device="gpu"), {"device": "cpu"}, "leave one of them at auto"),
+        (dp.DaliConfig(device="gpu"), {"device": "cpu"}, "leave device at auto"),
     ],
 )
 def test_a_gpu_that_is_not_there(manifest, config, options, told):

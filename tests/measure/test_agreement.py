@@ -5,9 +5,9 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, agreement, to_steps
-from dali_pipes.measure.arms import follows_plan
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 
 
@@ -52,8 +52,11 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
 
 
 def test_only_arms_on_the_plan_are_compared():
-    assert all(follows_plan(config) for config in (dp.DaliConfig(), dp.TorchConfig(), dp.TfDataConfig(), dp.TorchvisionGpuConfig()))
-    assert not any(follows_plan(config) for config in (DaliNativeConfig(), dp.SyntheticConfig(), dp.CachedConfig()))
+    assert all(
+        entry_of(config).follows_plan
+        for config in (dp.DaliConfig(), dp.TorchConfig(), dp.TfDataConfig(), dp.TorchvisionGpuConfig())
+    )
+    assert not any(entry_of(config).follows_plan for config in (DaliNativeConfig(), dp.SyntheticConfig(), dp.CachedConfig()))
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "uint8"])

@@ -6,8 +6,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
+from dali_pipes.backends.dali.memory import HOST_MEMORY_PADDING
+from dali_pipes.backends.registry import loader_needs
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.memory import HOST_MEMORY_PADDING, loader_needs
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory, memory_left
 from dali_pipes.training.memory import model_needs, saved_bytes
 from dali_pipes.training.models import build_model
@@ -77,7 +78,7 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
         check_fits([host], {"host": 100 * 2**20})
     (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES)
     assert alone.where == "host"
-    monkeypatch.setattr("dali_pipes.loader.memory.available_cpus", lambda: 15)
+    monkeypatch.setattr("dali_pipes.backends.registry.available_cpus", lambda: 15)
     _, device, *_ = loader_needs(dp.DaliConfig(decode="force_region"), TRANSFORM, 8, SIZES)
     assert device.bytes == 16 * 16 * 2**20
 

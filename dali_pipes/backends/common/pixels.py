@@ -6,7 +6,14 @@ import torch
 from dali_pipes.plan.transforms import DTYPES, Transform
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
+DTYPE_BYTES = {name: dtype.itemsize for name, dtype in TORCH_DTYPES.items()}
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
+    """A batch of the largest images, in words and as the count of its values."""
+    size = max(transform.every_size)
+    return f"of {batch_size} × {size} × {size} pixels", batch_size * 3 * size**2
 
 
 class Normalizer:

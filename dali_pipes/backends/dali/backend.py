@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Backend, Batch
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, to_gpu
@@ -20,10 +22,11 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions
 from dali_pipes.backends.dali.feed import plan_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph
+from dali_pipes.backends.dali.memory import memory_needs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.memory import Need
 
 READ_AHEAD = 2  # batches out of shards, before DALI asks for them
 
@@ -35,12 +38,8 @@ os.register_at_fork(after_in_child=gc.freeze)
 warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with CUDA runtime")
 
 
-class DaliBackend:
+class DaliBackend(Backend):
     """Carries out a plan with DALI, on the GPU where the batches arrive or, with `device="cpu"`, on the CPU.
-
-    Args:
-        device: where the batches arrive.
-        try_regions: for decode=probe: what is wrong with regions on this GPU, "" if nothing.
 
     Attributes:
         decoding: whether regions or whole images are decoded, and why.
@@ -56,12 +55,12 @@ class DaliBackend:
         config: DaliConfig,
         batch_size: int,
         device: torch.device,
-        try_regions: Callable[[], str] | None = None,
+        probe: Callable[[], str] | None = None,
     ):
         self._manifest, self._transform, self._config = manifest, transform, config
         self._batch_size, self._device = batch_size, device
         self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self.decoding = choose(config, transform, self.device_id is not None, try_regions)
+        self.decoding = choose(config, transform, self.device_id is not None, probe)
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
 
@@ -82,7 +81,7 @@ class DaliBackend:
         """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
         settings = {
             "batch_size": self._batch_size,
-            "num_threads": self._config.num_threads or available_cpus(),
+            "num_threads": self._config.num_threads,
             "device_id": self.device_id,
             "prefetch_queue_depth": self._config.prefetch_queue_depth,
             "enable_conditionals": bool(self._transform.augmenter.slots),
@@ -101,6 +100,10 @@ class DaliBackend:
         if self._read_ahead:
             self._read_ahead.close()
         self._pipeline = self._read_ahead = None
+
+    @classmethod
+    def memory_needs(cls, config: DaliConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
+        return memory_needs(config, transform, batch_size, sizes)
 
 
 def explain(config: DaliConfig, decoding: Decoding, device_id: int | None) -> str:

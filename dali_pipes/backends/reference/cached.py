@@ -1,28 +1,36 @@
 """The headroom: a few real batches, made once, again and again. Only ids and labels are new in each batch."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 
 from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.config import CachedConfig, DaliConfig
+from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.reference.synthetic import on_device
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.cpus import available_cpus
 
 
-class CachedBackend:
-    """Makes the samples of the first rows with `source`, in several orders, and delivers these images for all rows.
+class CachedBackend(Backend):
+    """Makes the samples of the first rows with DALI, in several orders, and delivers these images for all rows."""
 
-    Args:
-        source: closed once the images are made.
-        batches: how many are kept.
-        batch_size: images in each.
-        device: where they are.
-    """
-
-    def __init__(self, source: Backend, batches: int, batch_size: int, device: torch.device):
-        self._source, self._count, self._batch_size, self._device = source, batches, batch_size, device
+    def __init__(
+        self,
+        manifest: Manifest,
+        transform: Transform,
+        config: CachedConfig,
+        batch_size: int,
+        device: torch.device,
+        probe: Callable[[], str] | None = None,
+    ):
+        dali = DaliConfig().on_cores(available_cpus())
+        self._source = DaliBackend(manifest, transform, dali, batch_size, device, probe)
+        self._count, self._batch_size, self._device = config.batches, batch_size, device
         self._images: list[torch.Tensor] = []
 
     @property

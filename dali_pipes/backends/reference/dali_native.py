@@ -7,7 +7,7 @@ import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Backend, Batch
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali.backend import batches_of, engine_mix, explain, shut_down
 from dali_pipes.backends.dali.decoding import choose
@@ -16,10 +16,9 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import TrainTransform, Transform
-from dali_pipes.system.cpus import available_cpus
 
 
-class DaliNativeBackend:
+class DaliNativeBackend(Backend):
     """Batches of random samples and crops with ids; the rows of the plan are not looked at."""
 
     def __init__(
@@ -29,7 +28,7 @@ class DaliNativeBackend:
         config: DaliNativeConfig,
         batch_size: int,
         device: torch.device,
-        try_regions: Callable[[], str] | None = None,
+        probe: Callable[[], str] | None = None,
     ):
         if not isinstance(transform, TrainTransform):
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
@@ -42,7 +41,7 @@ class DaliNativeBackend:
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device = device
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self.decoding = choose(config, transform, self._device_id is not None, try_regions)
+        self.decoding = choose(config, transform, self._device_id is not None, probe)
         self._pipeline: Pipeline | None = None
 
     def explain(self) -> str:
@@ -66,7 +65,7 @@ class DaliNativeBackend:
             decoder_options(self._config, self._transform, self._manifest.sizes, device),
             self.decoding.region,
             batch_size=self._batch_size,
-            num_threads=self._config.num_threads or available_cpus(),
+            num_threads=self._config.num_threads,
             device_id=self._device_id,
             prefetch_queue_depth=self._config.prefetch_queue_depth,
         )

@@ -1,21 +1,24 @@
 """The ceiling: images that lie on the device already. Only ids and labels are new in each batch."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Backend, Batch
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.backends.config import SyntheticConfig
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
 
-class SyntheticBackend:
+class SyntheticBackend(Backend):
     """Carries out a plan without reading a file: noise of the right shape, dtype and memory format, the same for every batch."""
 
-    engine_mix = None
-
-    def __init__(self, transform: Transform, batch_size: int, device: torch.device):
+    def __init__(
+        self, manifest: Manifest, transform: Transform, config: SyntheticConfig, batch_size: int, device: torch.device, *_: Any
+    ):
         shape = (batch_size, 3, transform.size, transform.size)
         noise = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
         images = noise if transform.dtype == "uint8" else noise.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
@@ -27,9 +30,6 @@ class SyntheticBackend:
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
         for row in rows:
             yield Batch(self._images[: len(row)], *on_device(row, self._images.device))
-
-    def close(self) -> None:
-        pass
 
 
 def on_device(rows: PlannedBatch, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,8 @@ from dali_pipes.measure.table import HEADINGS, cells, print_runs
 
 Result = dict[str, Any]
 
-SCHEMA = 2
+SCHEMA = 3
+READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks
 
 
 class CompareError(DaliPipesError):
@@ -31,8 +32,10 @@ def load_result(run: Path) -> Result:
     except (OSError, ValueError) as error:
         raise CompareError(f"{run}: no result of a benchmark ({error})") from None
     schema = result.get("schema") if isinstance(result, dict) else None
-    if schema != SCHEMA:
-        raise CompareError(f"{file}: schema {schema}, and this version reads {SCHEMA}; run the benchmark again")
+    if schema not in READABLE:
+        raise CompareError(
+            f"{file}: schema {schema}, and this version reads {' and '.join(map(str, READABLE))}; run the benchmark again"
+        )
     return result
 
 

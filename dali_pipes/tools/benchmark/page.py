@@ -11,10 +11,12 @@ from typing import Any
 
 from PIL import Image
 
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
 from dali_pipes.measure.figures import Trial, trial_figures
 from dali_pipes.measure.table import HEADINGS, cells
 from dali_pipes.measure.wording import agreement_line, caveats, control_line, headline, notes, same_work
+from dali_pipes.measure.workload import from_dict
 from dali_pipes.tools.benchmark import charts
 
 Result = dict[str, Any]
@@ -64,7 +66,7 @@ def write_page(folder: Path) -> None:
 
 
 def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) -> str:
-    makers = [arm for arm in measured if result["work"]["loaders"][arm]["kind"] not in ("SyntheticConfig", "CachedConfig")]
+    makers = [arm for arm in measured if entry_of(from_dict(result["work"]["loaders"][arm])).makes_images]
     others = [arm for arm in makers if arm != result["baseline"] and result["arms"][arm]["ratio"]]
     figures = []
     if others:

@@ -4,14 +4,13 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 
-from dali_pipes.backends.config import LoaderConfig, TorchConfig
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.agreement import gate
@@ -112,16 +111,16 @@ def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, 
     """
     cores = len(trials.cpus)
     candidates = sorted({max(1, cores // 2), cores, 3 * cores // 2, 2 * cores})
-    free = {arm: loader for arm, loader in arms.items() if isinstance(loader, TorchConfig) and loader.num_workers is None}
+    free = {arm: loader for arm, loader in arms.items() if getattr(loader, "num_workers", 0) is None}
     tries = [(arm, workers) for arm in free for order in rounds(candidates, 2, seed) for workers in order]
     found: dict[str, dict[int, list[float]]] = {arm: {workers: [] for workers in candidates} for arm in free}
     for arm, workers in track(tries, lambda each: f"{each[0]}: {each[1]} workers", len(tries)):
-        trial = _try(trials, arm, replace(free[arm], num_workers=workers), "workers", workers, failed)
+        trial = _try(trials, arm, free[arm].on_cores(workers), "workers", workers, failed)
         if trial:
             found[arm][workers].append(trial_figures(trial)["images_per_s"])
     rates = {arm: {str(workers): fmean(each) for workers, each in rate.items()} for arm, rate in found.items() if arm not in failed}
     best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items()}
-    tuned = {arm: replace(free[arm], num_workers=workers) for arm, workers in best.items()}
+    tuned = {arm: free[arm].on_cores(workers) for arm, workers in best.items()}
     return arms | tuned, {arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()}
 
 

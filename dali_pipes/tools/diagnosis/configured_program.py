@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 from dali_pipes.backends.base import Batch
-from dali_pipes.backends.config import DaliConfig, DaliNativeConfig, LoaderConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
+from dali_pipes.backends.common.pixels import DTYPE_BYTES
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.headers import decoding_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.loader.memory import DTYPE_BYTES
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.fixes import propose
 from dali_pipes.tools.diagnosis.program import Feed, Fix
@@ -42,11 +43,8 @@ class ConfiguredProgram:
 
     def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0):
         self.config, self.manifest, self.paths, self.data_bytes = config, manifest, files, data_bytes
-        loader = config.loader
-        self.decodes_on_gpu = torch.cuda.is_available() and (
-            isinstance(loader, TorchvisionGpuConfig) or (isinstance(loader, DaliConfig) and loader.device != "cpu")
-        )
-        self.workers, self.burst, self.in_flight = concurrency(config.loader)
+        self.decodes_on_gpu = torch.cuda.is_available() and config.loader.decodes_on == "gpu"
+        self.workers, self.burst, self.in_flight = config.loader.on_cores(available_cpus()).concurrency
         self._fabric = launch(config.precision)
 
     @contextmanager
@@ -80,10 +78,9 @@ class ConfiguredProgram:
         loader, transform = self.config.loader, self.config.transform
         if self.decodes_on_gpu:
             return 0, True
-        raw = isinstance(loader, TorchConfig) and loader.normalize_on != "worker"
-        pixel_bytes = 1 if raw else DTYPE_BYTES[transform.dtype]
-        pinned = loader.pin_memory if isinstance(loader, TorchConfig) else True
-        return self.config.batch_size * self.config.accumulate * 3 * transform.size**2 * pixel_bytes, pinned
+        pixel_bytes = 1 if getattr(loader, "sends_bytes", False) else DTYPE_BYTES[transform.dtype]
+        images = self.config.batch_size * self.config.accumulate
+        return images * 3 * transform.size**2 * pixel_bytes, getattr(loader, "pin_memory", True)
 
     def count(self, batch: Batch) -> int:
         return len(batch)
@@ -109,19 +106,13 @@ class ConfiguredProgram:
         return timed
 
 
-def concurrency(loader: LoaderConfig) -> tuple[int, int, int]:
-    """Processes or threads that make batches (the training process itself counts as 1), batches that come at once, and ahead."""
-    match loader:
-        case TorchConfig():
-            workers = available_cpus() if loader.num_workers is None else loader.num_workers
-            return max(1, workers), max(1, workers), workers * loader.prefetch_factor
-        case DaliNativeConfig():
-            pass
-        case DaliConfig():
-            return loader.num_threads or available_cpus(), 1, loader.prefetch_queue_depth + 1
-        case TfDataConfig() | TorchvisionGpuConfig():
-            return loader.num_threads or available_cpus(), 1, 3
-    raise ConfigError("this loader is a yardstick, and not for training; use loader=dali, dali_cpu or torch")
+def check_loader(loader: LoaderConfig) -> None:
+    """
+    Raises:
+        ConfigError: nobody trains with this loader.
+    """
+    if not (entry_of(loader).trains and entry_of(loader).makes_images):
+        raise ConfigError("this loader is a yardstick, and not for training; use loader=dali, dali_cpu or torch")
 
 
 def _endless(loader: Loader) -> Iterator[Batch]:

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 import torch
 
-from dali_pipes.backends.config import DaliConfig, TorchConfig
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.program import Fix, TrainingProgram
 from dali_pipes.training.config import TrainConfig
@@ -33,16 +34,14 @@ def propose(program: Changeable, verdict: str, advice: Fix | None) -> list[Fix]:
 def _more_workers(program: Changeable) -> Iterator[Fix]:
     """More of them than cores only help who waits for files."""
     loader, cores, now = program.config.loader, available_cpus(), program.workers
-    option = "num_workers" if isinstance(loader, TorchConfig) else "num_threads"
-    if hasattr(loader, option):
+    if option := loader.cores_option:
         for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
             yield _loader(program, f"loader.{option}={more}", "cores are idle", replace(loader, **{option: more}))
 
 
 def _latency(program: Changeable) -> Iterator[Fix]:
     loader, now = program.config.loader, max(1, program.workers)
-    option = "num_workers" if isinstance(loader, TorchConfig) else "num_threads"
-    if hasattr(loader, option):
+    if option := loader.cores_option:
         for times in (2, 4, 8):
             why = "more files are waited for at the same time"
             yield _loader(program, f"loader.{option}={times * now}", why, replace(loader, **{option: times * now}))
@@ -50,26 +49,25 @@ def _latency(program: Changeable) -> Iterator[Fix]:
 
 def _less_cpu(program: Changeable) -> Iterator[Fix]:
     loader = program.config.loader
-    if isinstance(loader, DaliConfig) and loader.device != "cpu" and torch.cuda.is_available():
+    if loader.decodes_on == "gpu" and hasattr(loader, "hw_decoder_load"):
         for load in (0.3, 0.9):
             why = "another share for the hardware JPEG decoder"
             yield _loader(program, f"loader.hw_decoder_load={load}", why, replace(loader, hw_decoder_load=load))
         return
     if torch.cuda.is_available():
         yield _loader(program, "loader=dali", "decodes on the GPU", DaliConfig(device="gpu"), OTHER_PIXELS)
-    if not isinstance(loader, DaliConfig):
+    if entry_of(loader).name != "dali":
         yield _loader(program, "loader=dali_cpu", "less CPU time for each image", DaliConfig(device="cpu"), OTHER_PIXELS)
-    if isinstance(loader, TorchConfig) and loader.decoder == "pil":
+    if getattr(loader, "decoder", "") == "pil":
         faster = replace(loader, decoder="torchvision")
         yield _loader(program, "loader.decoder=torchvision", "a faster JPEG decoder", faster, OTHER_PIXELS)
 
 
 def _smoother(program: Changeable) -> Iterator[Fix]:
     loader = program.config.loader
-    if isinstance(loader, TorchConfig):
-        yield _loader(program, "loader.prefetch_factor=8", "more lies ready", replace(loader, prefetch_factor=8))
-    elif hasattr(loader, "prefetch_queue_depth"):
-        yield _loader(program, "loader.prefetch_queue_depth=6", "more lies ready", replace(loader, prefetch_queue_depth=6))
+    for option, more in (("prefetch_factor", 8), ("prefetch_queue_depth", 6)):
+        if hasattr(loader, option):
+            yield _loader(program, f"loader.{option}={more}", "more lies ready", replace(loader, **{option: more}))
 
 
 def _faster_step(program: Changeable) -> Iterator[Fix]:
@@ -95,7 +93,7 @@ def _larger_batch(program: Changeable, times: int) -> Iterator[Fix]:
 def _memory(program: Changeable) -> Iterator[Fix]:
     loader, half = program.config.loader, max(1, program.config.batch_size // 2)
     yield Fix(f"batch_size={half}", "takes half the memory", program.changed(batch_size=half), "model", note="adapt lr")
-    if isinstance(loader, TorchConfig) and loader.prefetch_factor > 1:
+    if getattr(loader, "prefetch_factor", 1) > 1:
         yield _loader(program, "loader.prefetch_factor=1", "fewer batches lie ready", replace(loader, prefetch_factor=1))
 
 
@@ -107,7 +105,7 @@ def _contention(program: Changeable) -> Iterator[Fix]:
 def _transfer(program: Changeable) -> Iterator[Fix]:
     loader = program.config.loader
     yield _loader(program, "loader=dali", "only JPEGs go to the GPU", DaliConfig(device="auto"), OTHER_PIXELS)
-    if isinstance(loader, TorchConfig):
+    if hasattr(loader, "pin_memory"):
         sparing = replace(loader, pin_memory=True, normalize_on="device")
         yield _loader(program, "loader.pin_memory=true loader.normalize_on=device", "fewer bytes, faster", sparing)
 

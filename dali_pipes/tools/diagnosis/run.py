@@ -15,7 +15,7 @@ from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
-from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, concurrency
+from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, check_loader
 from dali_pipes.tools.diagnosis.corun import neighbours
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
@@ -37,7 +37,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     check_size(name, config.transform.size)
     if config.model.compile:
         check_compiler()
-    concurrency(config.loader)
+    check_loader(config.loader)
     if Shard.from_env().count > 1:
         raise ConfigError("diagnose is of one process; start it without torchrun, and see corun= for several programs on a machine")
     torch.set_num_threads(available_cpus())

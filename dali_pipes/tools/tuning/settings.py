@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig, needs_gpu
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.tools.tuning.config import SearchConfig, TuneConfig
 
@@ -82,22 +82,13 @@ def choices(config: TuneConfig, cores: int) -> Choices:
     Raises:
         ConfigError: this loader has no such option, or none at all.
     """
-    loader = config.loader
-    if type(loader) not in (DaliConfig, TorchConfig):
+    found = config.loader.search_space(cores)
+    if not found:
         raise ConfigError(
             f"loader={config.loader_name} has no settings to search; choose dali, dali_cpu, torch or torch_torchvision"
         )
-    if needs_gpu(loader) and not torch.cuda.is_available():
-        raise ConfigError("loader.device=gpu, but PyTorch finds no GPU here; use loader=dali_cpu or loader=torch")
-    found: Choices = {}
-    if isinstance(loader, TorchConfig):
-        found |= {"num_workers": _shares(cores, 1 / 2, 1, 3 / 2, 2), "prefetch_factor": [1, 2, 4]}
-    else:
-        found |= {"num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2), "prefetch_queue_depth": [1, 2, 4]}
-        if torch.cuda.is_available() and loader.device != "cpu":
-            if not loader.exact:
-                found |= {"hw_decoder_load": [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]}
-            found |= {"decode": ["auto", "whole"], "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1]}
+    if config.loader.needs_gpu and not torch.cuda.is_available():
+        raise ConfigError("loader.device=gpu, but PyTorch sees no GPU here; use loader=dali_cpu or loader=torch")
     return found | _asked_for(config.search, list(found), config.loader_name)
 
 
@@ -109,10 +100,6 @@ def _asked_for(search: SearchConfig, names: Sequence[str], loader: str) -> Choic
         if not values:
             raise ConfigError(f"search.{name} is empty; give the values to try, or leave it out")
     return asked
-
-
-def _shares(cores: int, *shares: float) -> list[int]:
-    return sorted({max(1, int(share * cores)) for share in shares})
 
 
 def _default(loader: LoaderConfig, batch_size: int, names: Sequence[str], cores: int) -> Setting:

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from dali_pipes.backends.config import LOADERS, LoaderConfig
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.files import to_yaml
 
@@ -29,9 +30,8 @@ def tuned_file(into: str, host: str | None) -> Path:
 
 def write(file: Path, loader: LoaderConfig, told: Sequence[str]) -> None:
     """Replaces the file as a whole, with every option of the loader, and with each line of what is told as a comment."""
-    schema = next(name for name, kind in LOADERS.items() if type(loader) is kind)
     text = "".join(f"# {' '.join(line.split())}\n" for line in told)
-    text += f"defaults:\n  - {schema}_schema\n  - _self_\n\n{to_yaml(loader)}"
+    text += f"defaults:\n  - {entry_of(loader).name}_schema\n  - _self_\n\n{to_yaml(loader)}"
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         aside.write_text(text)

@@ -159,7 +159,7 @@ def test_workers_are_swept_and_the_fastest_number_is_kept(made_up, run, monkeypa
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_arms_that_need_a_gpu_say_so(made_up, run):
     result, told, error = run(["torch", "dali_cpu", "torchvision_gpu"], pairs=1)
-    assert error is None and result["arms"]["torchvision_gpu"]["skipped"] == "needs a GPU, and PyTorch finds none here"
+    assert error is None and result["arms"]["torchvision_gpu"]["skipped"] == "needs a GPU, and PyTorch sees none here"
     assert "torchvision_gpu is left out: it needs a GPU" in told
     _, _, error = run(["torch", "torchvision_gpu"], pairs=1)
     assert "arm torchvision_gpu: no GPU here" in error

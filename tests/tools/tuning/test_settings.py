@@ -85,5 +85,5 @@ def test_what_cannot_be_searched(options, told):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there():
-    with pytest.raises(ConfigError, match=r"loader.device=gpu, but PyTorch finds no GPU"):
+    with pytest.raises(ConfigError, match=r"loader.device=gpu, but PyTorch sees no GPU"):
         settings(config(dp.DaliConfig(device="gpu")), cores=2)
