@@ -48,6 +48,7 @@ def run(root: Path, images: str, folder: Path, seconds: float, cpus: int, fail_w
     end = time.monotonic() + seconds
     environment = {**os.environ, "DALI_PIPES_IMAGES": images, "OUT": str(folder), "OMP_NUM_THREADS": "2"}
     environment["FAIL_WITHOUT_CUDA"] = str(int(fail_without_cuda))
+    environment.pop("PYTEST_ADDOPTS", None)  # those of who started this are not meant for these tests
     with ThreadPoolExecutor(2) as pool:
         marks = ("needs_cuda and not alone", "needs_cuda and alone")
         (shared, done), (alone, broken) = pool.map(lambda mark: _collect(root, environment, mark, seconds), marks)

@@ -40,7 +40,7 @@ def planned(manifest, transform, batch_size=10):
 
 
 def backend(manifest, transform, **options):
-    return TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(num_threads=2, **options), 8, CPU)
+    return TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(**{"num_threads": 2} | options), 8, CPU)
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -138,7 +138,7 @@ def test_orientation_is_refused(manifest):
     [
         ("auto", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
         ("cuda", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
-        ("cpu", "loader=torchvision_gpu makes batches on a GPU, but device=cpu wants them elsewhere; leave device at auto"),
+        ("cpu", "TorchvisionGpuConfig makes batches on a GPU, but device=cpu wants them elsewhere; leave device at auto"),
     ],
 )
 def test_without_a_gpu_it_is_refused_in_one_line(manifest, device, told):

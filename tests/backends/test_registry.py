@@ -1,0 +1,104 @@
+"""What makes a backend: one row, whether it is one of ours or of another package that is installed."""
+
+import json
+import os
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import test_contract
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+import dali_pipes as dp
+from dali_pipes.backends import registry
+from dali_pipes.backends.base import Backend
+from dali_pipes.backends.registry import backends, entry_of
+from dali_pipes.cli.schemas import register
+from dali_pipes.data.config import DataConfig
+from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.tools.benchmark.run import benchmark
+
+TOY = Path(__file__).parents[1] / "support/toy_backend.py"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """As pip leaves a package: its module, and what it says of itself. Other processes see it too."""
+
+    def installed(entry_point):
+        site = tmp_path / "site"
+        about = site / "toy_backend-1.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-backend\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\ntoy = {entry_point}\n")
+        shutil.copy(TOY, site)
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+
+    backends.cache_clear()
+    yield installed
+    backends.cache_clear()
+
+
+@pytest.fixture
+def toy(install, monkeypatch):
+    install("toy_backend:ENTRY")
+    monkeypatch.setitem(test_contract.BACKENDS, "toy", backends()["toy"].config())
+
+
+@pytest.mark.parametrize("name", backends())
+def test_every_row_is_a_backend(name):
+    entry = backends()[name]
+    if entry.extra == "tf":
+        pytest.importorskip("tensorflow")
+    assert entry_of(entry.config()) is entry and issubclass(entry.load(), Backend)
+    assert entry.config().search_space(4).keys() <= {each.name for each in fields(entry.config)}
+
+
+@pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
+def test_another_packages_backend_holds_the_contract(toy, manifest, last_batch):
+    test_contract.test_delivers_the_rows_of_the_plan(manifest, "toy", last_batch)
+
+
+@pytest.mark.parametrize("transform", test_contract.TRANSFORMS)
+def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
+    test_contract.test_pixels_agree_with_pillow(real_manifest, "toy", transform)
+
+
+def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
+    """In processes of their own, where only the entry point says that there is such a backend."""
+    loaders = {"torch": dp.TorchConfig(num_workers=0), "toy": backends()["toy"].config(patience=2)}
+    few = {"pairs": 1, "min_seconds": 0.1, "min_batches": 2, "max_warmup_seconds": 0.2, "agreement_images": 8, "batch_size": 8}
+    config = BenchmarkConfig(
+        data=DataConfig(train=str(image_folder)),
+        transform=dp.TrainTransform(size=32),
+        loaders=loaders,
+        arms=list(loaders),
+        out=str(tmp_path / "runs"),
+        **few,
+    )
+    benchmark(config)
+    result = json.loads(capsys.readouterr().out)
+    assert result["arms"]["toy"]["images_per_s"] > 0 and result["arms"]["toy"]["decodes"].startswith("Pillow decodes one")
+    assert result["agreement"]["same_ids"] and result["agreement"]["arms"]["toy"]["mean"] == 0
+    assert result["work"]["loaders"]["toy"] == {"kind": "ToyConfig", "patience": 2}
+
+
+def test_its_options_have_a_schema(toy, tmp_path):
+    register()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/job.yaml").write_text("defaults:\n  - loader: toy\n")
+    (tmp_path / "conf/loader").mkdir()
+    (tmp_path / "conf/loader/toy.yaml").write_text("defaults:\n  - toy_schema\n")
+    with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
+        config = OmegaConf.to_object(compose("job", ["loader.patience=3"]).loader)
+    assert config == backends()["toy"].config(patience=3)
+
+
+@pytest.mark.parametrize("entry_point", ["toy_backend:ToyConfig", "dali_pipes.backends.registry:_OURS"])
+def test_an_entry_point_that_is_no_backend(install, entry_point):
+    install(entry_point)
+    with pytest.raises(dp.ConfigError, match=r"an entry point of dali_pipes\.backends, must be a BackendEntry"):
+        backends()

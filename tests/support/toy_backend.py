@@ -1,0 +1,48 @@
+"""A backend of another package: one module, one row, one entry point (tests/backends/test_registry.py installs it)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.common import pillow
+from dali_pipes.backends.common.pixels import Normalizer
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import BackendEntry
+
+
+@dataclass(kw_only=True, slots=True)
+class ToyConfig(LoaderConfig):
+    """
+    Attributes:
+        patience: how often a file is read.
+    """
+
+    patience: int = 1
+
+
+class ToyBackend(Backend):
+    def __init__(self, manifest, transform, config, batch_size, device, probe=None):
+        self._manifest, self._size, self._device = manifest, transform.size, device
+        self._normalize = Normalizer(transform)
+
+    def explain(self):
+        return "Pillow decodes one image after the other"
+
+    def stream(self, rows):
+        for planned in rows:
+            images = np.stack([self._image(planned, at) for at in range(len(planned))])
+            finished = self._normalize(torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(planned.augmentation.erased))
+            labels, ids = torch.from_numpy(planned.labels), torch.from_numpy(planned.ids)
+            yield Batch(*(each.to(self._device) for each in (finished, labels, ids)))
+
+    def _image(self, planned, at):
+        geometry = planned.geometry
+        where = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
+        encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
+        pixels = pillow.read(encoded, name, self._size, False, *where)
+        return np.ascontiguousarray(pixels[:, ::-1] if geometry.flip[at] else pixels)
+
+
+ENTRY = BackendEntry(name="toy", config=ToyConfig, backend="toy_backend:ToyBackend")
