@@ -2,7 +2,6 @@
 
 import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 
 from dali_pipes.data.manifest_table import typed
 from dali_pipes.errors import ManifestError
+from dali_pipes.system.files import replacing
 
 _KEY = b"dali_pipes"
 
@@ -41,12 +41,8 @@ def write(file: Path, root: str, classes: list[str], table: pa.Table) -> None:
     refuse_foreign(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     head = json.dumps({"root": root, "classes": classes})
-    partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    try:
-        pq.write_table(table.replace_schema_metadata({_KEY: head}), partial, compression="zstd")
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(file) as aside:
+        pq.write_table(table.replace_schema_metadata({_KEY: head}), aside, compression="zstd")
 
 
 def refuse_foreign(file: Path) -> None:

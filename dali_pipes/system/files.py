@@ -1,8 +1,23 @@
 """What runs leave in files."""
 
+import contextlib
 import datetime
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+
+@contextlib.contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """A path beside `file` to write to, which replaces it once the block has ended: the file is whole, or what it was before."""
+    aside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    try:
+        yield aside
+        aside.replace(file)
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
 
 
 def new_folder(out: Path) -> Path:

@@ -1,6 +1,5 @@
 """Checkpoints that are whole or not there: written aside, flushed to the disk, then renamed."""
 
-import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 
 from dali_pipes.errors import DaliPipesError
+from dali_pipes.system.files import replacing
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.data import difference
 
@@ -25,20 +25,15 @@ def save(state: dict[str, Any], path: Path) -> None:
     Raises:
         CheckpointError: it cannot be written, as on a full disk; what was there before is still there.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with aside.open("wb") as file:
+        with replacing(path) as aside, aside.open("wb") as file:
             torch.save({"format": FORMAT, **state}, file)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
         _flush_folder(path.parent)
     except (OSError, RuntimeError) as error:  # PyTorch's writer raises RuntimeError on a full disk
         kept = f"; {path} is still that of before" if path.exists() else ""
         raise CheckpointError(f"{path}: the checkpoint could not be written ({_reason(error)}){kept}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink()
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 import copy
 import json
+from pathlib import Path
 
 import pytest
 from made_up import trial
@@ -82,6 +83,15 @@ def test_transforms_of_different_kinds_are_refused(save, console):
     kinds = [{"kind": "TrainTransform", "size": 224, "scale": [0.08, 1]}, {"kind": "EvalTransform", "size": 224, "resize": 256}]
     with pytest.raises(CompareError, match=r"kind .* scale \(.* and None\), resize \(None and 256\)"):
         compare([save(kind["kind"], made_result(transform=kind)) for kind in kinds], console)
+
+
+def test_a_result_of_the_schema_before_stands_beside_a_new_one(save, console):
+    """The committed one, as it was written."""
+    before = Path(__file__).parents[3] / "docs/benchmarks/loaders_cpu_2cores_2026-11-21"
+    result = load_result(before)
+    assert result["schema"] == 2
+    compare([before, save("again", result | {"schema": SCHEMA})], console)
+    assert console.export_text().count("dali_cpu") >= 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"arms": {}}'])
