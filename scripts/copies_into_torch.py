@@ -6,7 +6,7 @@ python scripts/copies_into_torch.py data.train=/my/images batches=4     # one sh
 
 import json
 
-from _copies import copies
+from gpu_check.copies import copies
 
 from dali_pipes.cli.hydra import run
 from dali_pipes.tools.preview import PreviewConfig

@@ -1,25 +1,15 @@
 """The ways into PyTorch's memory that gpu_check's part `copies` measures, on the CPU: no copy there, but the same batches."""
 
-from pathlib import Path
-
 import pytest
 import torch
+from gpu_check import copies as ways
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.preview import PreviewConfig
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 TRANSFORM = dp.TrainTransform(size=48, dtype="fp16", memory_format="channels_last")
 DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)]
-
-
-@pytest.fixture
-def ways(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import _copies
-
-    return _copies
 
 
 def config(image_folder, loader, **options):
@@ -27,7 +17,7 @@ def config(image_folder, loader, **options):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_every_way_delivers_the_batches_of_the_loader(ways, image_folder, manifest, device):
+def test_every_way_delivers_the_batches_of_the_loader(image_folder, manifest, device):
     """Of two epochs, so that memory is used anew; bit for bit, on a GPU with one decode engine."""
     loader = dp.DaliConfig(device=device, hw_decoder_load=0.0)
     work, steps = ways._work(config(image_folder, loader)), 2 * -(-len(manifest) // 8)
@@ -45,7 +35,7 @@ def test_every_way_delivers_the_batches_of_the_loader(ways, image_folder, manife
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_is_measured(ways, image_folder, device):
+def test_what_is_measured(image_folder, device):
     found = ways.copies(config(image_folder, dp.DaliConfig(device=device, hw_decoder_load=0.0), batches=2))
     assert found["rounds"] == 1 and list(found["agreement"]) == list(ways.WAYS)
     assert all(each == {"same_ids": True, "max_difference": 0.0} for each in found["agreement"].values())
@@ -55,7 +45,7 @@ def test_what_is_measured(ways, image_folder, device):
         assert figures["cpu_s_per_1000_images"] > 0 and (figures["device_mib"] is None) == (device == "cpu")
 
 
-def test_another_order_or_other_pixels_would_be_seen(ways, image_folder, monkeypatch):
+def test_another_order_or_other_pixels_would_be_seen(image_folder, monkeypatch):
     def other_plan(work):
         rows = work.plan.iter_from(epoch=1)
         return work.backend.stream(rows)
@@ -65,6 +55,6 @@ def test_another_order_or_other_pixels_would_be_seen(ways, image_folder, monkeyp
     assert agreement["another plan"]["same_ids"] is False and agreement["another plan"]["max_difference"] > 0
 
 
-def test_only_dalis_pipeline_has_these_ways(ways, image_folder):
+def test_only_dalis_pipeline_has_these_ways(image_folder):
     with pytest.raises(dp.ConfigError, match="use loader=dali or loader=dali_cpu"):
         ways.copies(config(image_folder, dp.TorchConfig()))
