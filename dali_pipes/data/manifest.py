@@ -253,8 +253,8 @@ class Manifest:
         members = () if self.whole_files else (self._members.offsets, self._members.data)
         for array in (self._paths.offsets, self._paths.data, *members, self.labels, self.sizes):
             digest.update(array.tobytes())
-        told = {} if self.task == "classification" else {"label": self.labels}
-        for name, array in (told | {f"{COLUMN}{name}": array for name, array in self.columns.items()}).items():
+        labels = {} if self.task == "classification" else {"label": self.labels}
+        for name, array in (labels | {f"{COLUMN}{name}": array for name, array in self.columns.items()}).items():
             digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
             digest.update(array.tobytes())
         return digest.hexdigest()

@@ -218,12 +218,12 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _stamp(info: dict[str, Any]) -> FileVersion:
-    told = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
-    if isinstance(told, str):
-        told = datetime.fromisoformat(told)
-    if isinstance(told, datetime):
-        told = (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
-    return int(info["size"]), round(told * 1_000_000) * 1_000  # microseconds: all that a float and every store can hold
+    changed = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
+    if isinstance(changed, str):
+        changed = datetime.fromisoformat(changed)
+    if isinstance(changed, datetime):
+        changed = (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
+    return int(info["size"]), round(changed * 1_000_000) * 1_000  # microseconds: all that a float and every store can hold
 
 
 def _folder() -> Path:
@@ -231,11 +231,11 @@ def _folder() -> Path:
 
 
 def _limit() -> int:
-    told = os.environ.get(LIMIT, _DEFAULT_GB)
+    text = os.environ.get(LIMIT, _DEFAULT_GB)
     try:
-        return int(float(told) * 1e9)
+        return int(float(text) * 1e9)
     except ValueError:
-        raise ConfigError(f"{LIMIT}={told} is no number of gigabytes") from None
+        raise ConfigError(f"{LIMIT}={text} is no number of gigabytes") from None
 
 
 def _short(error: Exception) -> str:

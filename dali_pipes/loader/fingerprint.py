@@ -35,9 +35,9 @@ def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, An
 def _described(value: Any) -> Any:
     """In words and numbers that JSON keeps as they are; of a function only its name is known."""
     if is_dataclass(value):
-        told = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
+        values = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
         # states of former versions do not know of what is empty
-        return {"kind": type(value).__name__, **{name: each for name, each in told.items() if each not in ([], {})}}
+        return {"kind": type(value).__name__, **{name: each for name, each in values.items() if each not in ([], {})}}
     if isinstance(value, (list, tuple)):
         return [_described(each) for each in value]
     if isinstance(value, dict):

@@ -54,8 +54,8 @@ class _Mix(ABC):
         """Raises a ConfigError if the labels of these images do not fit into `num_classes`."""
         classes = len(manifest.classes)
         if manifest.task == "classification" and (self.num_classes or 0) < classes:
-            told = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
-            raise ConfigError(f"{told}; pass num_classes=len(manifest.classes)")
+            mismatch = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
+            raise ConfigError(f"{mismatch}; pass num_classes=len(manifest.classes)")
 
     def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
         labels = soft_labels(batch.labels, self.num_classes)

@@ -46,19 +46,19 @@ def same_work(result: Result, arm: str) -> bool:
 
 def comparison(arm: str, baseline: str, ratio: Result, pairs: int) -> str:
     speed, cost = ratio["images_per_s"], ratio["cpu_s_per_1000_images"]
-    told = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
+    ratios = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
     match speed["claim"]:
         case "no interval":
             count = "1 pair" if pairs == 1 else f"{pairs} pairs"
-            return f"{arm} against {baseline}: {told}; {count}: no interval, and nothing is claimed"
+            return f"{arm} against {baseline}: {ratios}; {count}: no interval, and nothing is claimed"
         case "untrustworthy":
-            return f"Untrustworthy: {baseline} differs from itself, so nothing is claimed. {arm} against {baseline}: {told}"
+            return f"Untrustworthy: {baseline} differs from itself, so nothing is claimed. {arm} against {baseline}: {ratios}"
         case "more":
-            return f"{arm} is faster than {baseline}: {told}"
+            return f"{arm} is faster than {baseline}: {ratios}"
         case "less":
-            return f"{arm} is slower than {baseline}: {told}"
+            return f"{arm} is slower than {baseline}: {ratios}"
     cheaper = f", but {arm} takes less CPU time" if cost["claim"] == "less" else ""
-    return f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs from itself{cheaper}: {told}"
+    return f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs from itself{cheaper}: {ratios}"
 
 
 def interval(ratio: Result) -> str:

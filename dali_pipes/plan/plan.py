@@ -65,8 +65,8 @@ class Shard:
                 try:
                     return cls(int(os.environ[index]), int(os.environ[count]))
                 except ValueError:
-                    told = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
-                    raise ConfigError(f"{told} in the environment are no rank and world size") from None
+                    given = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
+                    raise ConfigError(f"{given} in the environment are no rank and world size") from None
         return cls()
 
 

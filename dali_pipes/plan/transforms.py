@@ -107,8 +107,8 @@ class RandomTransform(Transform):
         narrowest = min(self.every_size)
         for slot in self.augmenter.slots:
             if slot.kernel_size // 2 >= narrowest:
-                told = f"a kernel of {slot.kernel_size} pixels reaches over an image of {narrowest}"
-                raise ConfigError(f"transform.augment: GaussianBlur: {told}; kernel_size can be {2 * narrowest - 1} at most")
+                problem = f"a kernel of {slot.kernel_size} pixels reaches over an image of {narrowest}"
+                raise ConfigError(f"transform.augment: GaussianBlur: {problem}; kernel_size can be {2 * narrowest - 1} at most")
 
     @property
     def training(self) -> bool:

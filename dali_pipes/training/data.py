@@ -41,9 +41,9 @@ def open_classified(data: DataConfig, split: str) -> Manifest:
 def difference(first: Sequence[str], second: Sequence[str]) -> str:
     """In what two lists of classes differ, in a few words."""
     only = [[name for name in one if name not in set(other)] for one, other in ((first, second), (second, first))]
-    told = [
+    differences = [
         f"{len(names)} only in the {which} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
         for names, which in zip(only, ("first", "second"), strict=True)
         if names
     ]
-    return f"not the same classes: {'; '.join(told) or 'another order'}; a label would mean two things"
+    return f"not the same classes: {'; '.join(differences) or 'another order'}; a label would mean two things"

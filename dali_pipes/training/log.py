@@ -36,9 +36,9 @@ class Log:
     def __init__(self, folder: Path | None, step: int = 0):
         self._folder = folder
         self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
         self._progress = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
-        self._task = self._progress.add_task("starting", told="")
+        self._task = self._progress.add_task("starting", status="")
         self._shown, self._loss = 0.0, float("nan")
         if folder is None:
             return
@@ -69,7 +69,7 @@ class Log:
             description=f"epoch {epoch + 1} of {epochs}",
             completed=step % epoch_steps + 1,
             total=epoch_steps,
-            told=f"step {step % epoch_steps + 1:,} of {epoch_steps:,}  loss {self._loss:.3f}  {rate}",
+            status=f"step {step % epoch_steps + 1:,} of {epoch_steps:,}  loss {self._loss:.3f}  {rate}",
         )
 
     def step(self, row: Row) -> None:

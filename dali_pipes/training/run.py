@@ -157,6 +157,6 @@ def _evaluate(config: TrainConfig, fabric: Any) -> None:
     with _heartbeat(config, fabric) as heartbeat:
         found = validate(config, module.to(fabric.device), val, shard, fabric, heartbeat)
     if fabric.global_rank == 0:
-        told = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
-        print(f"{path}: {told}", file=sys.stderr)
+        metrics = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
+        print(f"{path}: {metrics}", file=sys.stderr)
         print(json.dumps(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)}))

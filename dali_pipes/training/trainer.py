@@ -166,8 +166,8 @@ class Trainer:
         checkpoint.check_same(state, path, self._config.model, self._val.classes)
         if bool(self._ema) != bool(state["ema"]):
             kept = "an" if state["ema"] else "no"
-            told = f"that run kept {kept} average of its weights, and ema_decay is {self._config.ema_decay}"
-            raise CheckpointError(f"{path}: {told}; resume with the options of that run")
+            mismatch = f"that run kept {kept} average of its weights, and ema_decay is {self._config.ema_decay}"
+            raise CheckpointError(f"{path}: {mismatch}; resume with the options of that run")
         self._loader.load_state_dict(state["loader"])
         self._module.load_state_dict(state["model"])
         if self._ema:

@@ -66,15 +66,15 @@ class Bench:
             log.flush()
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True) as process:
                 try:
-                    told, _ = process.communicate(timeout=limit)
+                    output, _ = process.communicate(timeout=limit)
                 except subprocess.TimeoutExpired:
                     raise PartError(f"ended after {limit:.0f} s; details/{part}.log says how far it came") from None
                 finally:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
             log.seek(0)
-            if process.returncode not in statuses or not told.strip():
+            if process.returncode not in statuses or not output.strip():
                 last = " ".join(log.read().split())[-400:]
                 raise PartError(f"{script} ended with status {process.returncode}: {last}")
-        found: dict[str, Any] = json.loads(told.splitlines()[-1])
+        found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found

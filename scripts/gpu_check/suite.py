@@ -106,8 +106,8 @@ class _Lane:
         self.outcomes: list[Outcome] = []
         self._root, self._todo = root, list(tests)
         self._scratch = tempfile.TemporaryDirectory()
-        self._told, self._wanted = Path(self._scratch.name, "told.jsonl"), Path(self._scratch.name, "tests")
-        self._environment = {**environment, outcomes.FILE: str(self._told)}
+        self._output, self._wanted = Path(self._scratch.name, "outcomes.jsonl"), Path(self._scratch.name, "tests")
+        self._environment = {**environment, outcomes.FILE: str(self._output)}
         self._process: subprocess.Popen[bytes] | None = None
 
     def goes_on(self) -> bool:
@@ -121,7 +121,7 @@ class _Lane:
         return bool(self._todo)
 
     def _start(self) -> None:
-        self._told.write_text("")
+        self._output.write_text("")
         self._wanted.write_text("\n".join(self._todo))
         files = f"--basetemp={self._scratch.name}/files"
         command = [sys.executable, *PYTEST, "-p", outcomes.__name__, files, f"@{self._wanted}"]
@@ -133,7 +133,7 @@ class _Lane:
     def _take_in(self, status: int | None) -> None:
         """What the process told; `status` None: it was ended because the time was over."""
         self._end()
-        found = [json.loads(line) for line in self._told.read_text().splitlines() if line.endswith("}")]
+        found = [json.loads(line) for line in self._output.read_text().splitlines() if line.endswith("}")]
         begun = dict.fromkeys(line["test"] for line in found)
         ended = {line["test"]: line for line in found if "outcome" in line}
         self.outcomes += ended.values()

@@ -101,10 +101,10 @@ def members(number: int, total: int) -> Iterator[Member]:
                 kind = b"S"
             if kind not in b"123456":  # those have no content, whatever their size says
                 if at + BLOCK + size > total:
-                    told = (
+                    sizes = (
                         f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive ends after {total - at - BLOCK:,}"
                     )
-                    raise DamagedError(f"the archive is cut off, or lies: {told}")
+                    raise DamagedError(f"the archive is cut off, or lies: {sizes}")
             else:
                 size = 0
             if kind != b"5" and not name.endswith(b"/"):
@@ -126,8 +126,8 @@ def _next_used(number: int, at: int, total: int) -> int:
 
 def _header_size(header: bytes, at: int, total: int) -> int:
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    size, told = _number(header[124:136]), _number(header[148:156])
-    if size is None or told is None or told != checksum:
+    size, stored = _number(header[124:136]), _number(header[148:156])
+    if size is None or stored is None or stored != checksum:
         compressed = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}.get(header[:2])
         if compressed and not at:
             raise DamagedError(f"is compressed with {compressed}, so that no image can be read alone; unpack it")
@@ -215,8 +215,8 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
         value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
     else:
         try:
-            told = json.loads(text)
-            value = told.get("label", told.get("cls")) if isinstance(told, dict) else None
+            content = json.loads(text)
+            value = content.get("label", content.get("cls")) if isinstance(content, dict) else None
         except (ValueError, RecursionError):
             pass
     if type(value) is int:

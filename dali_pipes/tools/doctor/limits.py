@@ -18,11 +18,11 @@ def shared_memory(workers: int, batch_size: int) -> Finding:
     need = workers * 2 * batch_size * 3 * 224 * 224
     state = os.statvfs(SHM)
     total, free = state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
-    told = f"{size(free)} of {size(total)} free in {SHM}"
+    room = f"{size(free)} of {size(total)} free in {SHM}"
     if free >= need:
-        return ok(told)
+        return ok(room)
     return warning(
-        f"{told}; {workers} workers of loader=torch need {size(need)} at batch_size={batch_size} and would end with a bus error",
+        f"{room}; {workers} workers of loader=torch need {size(need)} at batch_size={batch_size} and would end with a bus error",
         f"start the container with --shm-size={-(-need // 2**30)}g or --ipc=host, or use loader=dali, which needs none",
     )
 

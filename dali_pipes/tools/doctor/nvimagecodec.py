@@ -15,16 +15,16 @@ from dali_pipes.tools.doctor.software import SETUP
 def nvimagecodec() -> Finding:
     """A header read; with a GPU, an image decoded. Which version it is, and what decode=auto makes of that."""
     encoded, expected = make_jpeg()
-    told = f"nvImageCodec {nvimgcodec.__version__}"
+    version = f"nvImageCodec {nvimgcodec.__version__}"
     stream = nvimgcodec.CodeStream(encoded)
     if (stream.height, stream.width) != expected.shape[:2]:
-        return failed(f"{told} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
+        return failed(f"{version} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
     if not torch.cuda.is_available():
-        return ok(f"{told} reads headers; it decodes on a GPU only; {_auto()}")
+        return ok(f"{version} reads headers; it decodes on a GPU only; {_auto()}")
     image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
     if image is None:
-        return failed(f"{told} cannot decode a JPEG", SETUP)
-    return judge(f"{told} decoded a JPEG on the GPU; {_auto()}", difference(np.asarray(image.cpu()), expected))
+        return failed(f"{version} cannot decode a JPEG", SETUP)
+    return judge(f"{version} decoded a JPEG on the GPU; {_auto()}", difference(np.asarray(image.cpu()), expected))
 
 
 def _auto() -> str:

@@ -29,11 +29,11 @@ def page_cache(manifest: Manifest) -> Finding:
     usable = manifest.table.filter(manifest.table["problem"].is_null())
     total, left, share = int(usable["bytes"].to_numpy().sum()), memory_left(), resident_share(files(sample(manifest, FILES)))
     now = "how much of it is there now is unknown (another owner's files)" if share is None else f"{share:.0%} of it is there now"
-    told = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
+    sizes = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
     if total <= left:
-        return ok(told)
+        return ok(sizes)
     return warning(
-        f"does not fit into memory: {told}", "every epoch reads from storage, whose speed is below; more memory, or it has to do"
+        f"does not fit into memory: {sizes}", "every epoch reads from storage, whose speed is below; more memory, or it has to do"
     )
 
 
@@ -46,7 +46,7 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
     extents = sample(manifest, FILES * len(THREADS))
     if len(extents) < THREADS[-1] * len(THREADS):
         return warning(f"unknown: {len(extents)} images are too few", "name more images")
-    told, rate = [], 0.0
+    rates, rate = [], 0.0
     for number, threads in enumerate(THREADS):
         some = extents[number :: len(THREADS)]
         evict(files(some))
@@ -59,11 +59,11 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
             )
             return warning(f"unknown: {why}", "name images that this user owns, on a disk or network (tmpfs is memory)")
         megabytes, rate = read_speed(some, threads)
-        told.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")
+        rates.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")
     if rate >= images_per_s:
-        return ok("; ".join(told))
+        return ok("; ".join(rates))
     return warning(
-        f"{'; '.join(told)}: less than images_per_s={images_per_s:g}",
+        f"{'; '.join(rates)}: less than images_per_s={images_per_s:g}",
         "training waits for it whenever images are not in memory: a faster disk, a local copy, or memory that holds them all",
     )
 

@@ -65,8 +65,8 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 if (image.height, image.width) != scanned:
                     height, width = scanned
-                    told = f"{image.width} × {image.height} pixels, but {width} × {height} when it was scanned"
-                    raise LeftOutError(f"{told}; scan again")
+                    mismatch = f"{image.width} × {image.height} pixels, but {width} × {height} when it was scanned"
+                    raise LeftOutError(f"{mismatch}; scan again")
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)

@@ -80,5 +80,5 @@ def _work(options: BenchmarkConfig, config: PrepareConfig, folder: Path) -> Work
 def _run(options: BenchmarkConfig, trials: dict[str, Trials], loader: dict[str, Any]) -> list[Trial]:
     each_round = [("round", BEFORE), ("round", AFTER), *([("control", BEFORE)] if options.pairs >= LEAST_PAIRS else [])]
     plan = [(number, *trial) for number, order in enumerate(rounds(each_round, options.pairs, options.seed), 1) for trial in order]
-    told = track(plan, lambda each: f"{each[1]} {each[0]} of {options.pairs}: {each[2]}", len(plan))
-    return [trials[arm].run(arm, loader, phase, number) for number, phase, arm in told]
+    turns = track(plan, lambda each: f"{each[1]} {each[0]} of {options.pairs}: {each[2]}", len(plan))
+    return [trials[arm].run(arm, loader, phase, number) for number, phase, arm in turns]

@@ -48,8 +48,8 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
             record.begin(split, {"images": len(images.labels)})
             count, kept = write_pngs(record, split, classes, images)
             record.finish(split, {"images": count})
-            told = f", {kept:,} of them kept from an earlier run" if kept else ""
-            _tell(f"{split}: {count:,} images of {len(classes)} classes{told}")
+            from_earlier = f", {kept:,} of them kept from an earlier run" if kept else ""
+            _tell(f"{split}: {count:,} images of {len(classes)} classes{from_earlier}")
     _tell(f"Use them with data.root={out}")
 
 

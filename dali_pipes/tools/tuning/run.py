@@ -46,10 +46,10 @@ def tune(config: TuneConfig) -> None:
         print_tries(tries(race), console)
     winner = winner_of(race)
     compared = _compared(config, bench, race, winner)
-    kept, told = verdict(config, race, winner, compared)
+    kept, sentence = verdict(config, race, winner, compared)
     result = {
         "schema": SCHEMA,
-        "told": told,
+        "told": sentence,
         "file": str(file),
         "kept": "default" if kept == default else "tuned",
         "setting": _plain(kept),
@@ -64,7 +64,7 @@ def tune(config: TuneConfig) -> None:
     _write(config, file, kept, default, result)
     if compared and not compared["failed"]:
         _tell(control_line({"control": compared["control"], "baseline": "the default"}))
-    _tell(f"{told}.")
+    _tell(f"{sentence}.")
     _tell(f"Use it with loader={file.stem}: {file}")
     print(json.dumps(result))
 

@@ -44,8 +44,8 @@ def search(
     race.others = _drawn(known, 60 * config.minutes / trial_s - 1, config.seed, limited)
     if known and not race.others:
         need = (trials_of(1) + 1) * trial_s / 60
-        told = f"minutes={config.minutes:g} is too short: a trial takes {trial_s:.0f} s here"
-        raise ConfigError(f"{told}, and a single setting {need:.1f} minutes")
+        problem = f"minutes={config.minutes:g} is too short: a trial takes {trial_s:.0f} s here"
+        raise ConfigError(f"{problem}, and a single setting {need:.1f} minutes")
     searched = f"{len(race.others)} of {len(known)} settings besides the default ({race.default})"
     compared = 3 * config.pairs * trial_s / 60
     tell(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")

@@ -27,10 +27,10 @@ def tuned_file(into: str, host: str | None) -> Path:
     return folder / f"tuned_{name}.yaml"
 
 
-def write(file: Path, loader: LoaderConfig, told: Sequence[str]) -> None:
+def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
     """Replaces the file as a whole, with every option of the loader, and with each line of what is told as a comment."""
     schema = next(name for name, kind in LOADERS.items() if type(loader) is kind)
-    text = "".join(f"# {' '.join(line.split())}\n" for line in told)
+    text = "".join(f"# {' '.join(line.split())}\n" for line in comments)
     text += f"defaults:\n  - {schema}_schema\n  - _self_\n\n{to_yaml(loader)}"
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
