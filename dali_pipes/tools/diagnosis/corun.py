@@ -15,7 +15,7 @@ from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
 
 
 @contextlib.contextmanager
-def neighbours(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
+def corun_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
     """`corun` - 1 of them, running when this is entered, ended when it is left; each on a GPU of its own as far as there are any.
 
     Args:

@@ -51,7 +51,7 @@ class Probes:
     """
 
     def __init__(self, program: TrainingProgram, feed: Feed, seconds: float, least: int = 3):
-        self._subject, self._feed, self._seconds, self._least = program, feed, seconds, least
+        self._program, self._feed, self._seconds, self._least = program, feed, seconds, least
         self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
 
     @cached_property
@@ -61,7 +61,7 @@ class Probes:
     @cached_property
     def _step(self) -> Step:
         """Taken once before it is watched."""
-        step = self._subject.step()
+        step = self._program.step()
         step(self._resident[0])
         return step
 
@@ -75,7 +75,7 @@ class Probes:
     def larger(self) -> Window | None:
         """The model with batches four times as large; None if these cannot be made, or the step does not take them."""
         try:
-            batch = self._subject.concat(self._resident[:1] * LARGER)
+            batch = self._program.concat(self._resident[:1] * LARGER)
             self._step(batch)
             return self._watch(itertools.repeat(batch), self._step)
         except Exception:  # a user's step may raise anything at a batch of another size, or be out of memory
@@ -114,7 +114,7 @@ class Probes:
 
         The loader has started, what it had read ahead is used up, and no file is counted twice.
         """
-        program, paths = self._subject, self._subject.paths
+        program, paths = self._program, self._program.paths
         if len(paths) < COLD_BATCHES * program.count(self._resident[0]):
             return None
         with program.feed() as feed:
@@ -128,13 +128,13 @@ class Probes:
     def _warm_up(self, step: Step) -> None:
         """Uses up what was made while nobody looked."""
         begin = time.monotonic()
-        for _ in range(self._subject.in_flight):
+        for _ in range(self._program.in_flight):
             step(next(self._feed.batches))
             if time.monotonic() - begin > _MAX_WARM_UP_S:
                 return
 
     def _watch(self, batches: Iterator[Any], step: Step, starts_epoch: Callable[[], bool] = lambda: False) -> Window:
-        return watch(batches, step, self._subject.count, self._seconds, self._least, starts_epoch)
+        return watch(batches, step, self._program.count, self._seconds, self._least, starts_epoch)
 
 
 def _nothing(batch: Any) -> None:

@@ -16,7 +16,7 @@ from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, concurrency
-from dali_pipes.tools.diagnosis.corun import neighbours
+from dali_pipes.tools.diagnosis.corun import corun_programs
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
@@ -57,7 +57,7 @@ def diagnose(config: DiagnoseConfig) -> None:
             announce("alone, without the other programs")
             with program.feed() as feed:
                 alone = Probes(program, feed, config.seconds).together().rate
-        with neighbours(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
+        with corun_programs(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
             diagnosis = examine(program, budget, announce)
     print_diagnosis(diagnosis, program.workers, console)
     result = to_dict(diagnosis, program.workers) | {"corun": config.corun, "alone": alone}
