@@ -1,4 +1,4 @@
-"""What a result says in words; the same for the terminal and the page."""
+"""A result in words; the same for the terminal and the page."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ CAVEATS = {
 }
 WARM = "Files come from the page cache, not from a disk or a network."
 ALONE = "One job on the machine. Several at once share its cores: corun=N."
-SHARED = "What else ran on this machine is not known; the control shows how far it disturbed."
+SHARED = "Other programs on this machine are not known; the control shows how far they disturbed."
 
 
 def caveats(result: Result) -> list[str]:
@@ -28,7 +28,7 @@ def caveats(result: Result) -> list[str]:
 
 
 def headline(result: Result) -> str:
-    """The best arm that did the same work as the baseline, and what may be said of it."""
+    """The best arm that did the same work as the baseline, and the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
     compared = [arm for arm in arms if arm != baseline and arms[arm].get("ratio") and same_work(result, arm)]
     if arms[baseline]["failed"]:
@@ -88,7 +88,7 @@ def agreement_line(result: Result) -> str:
 
 
 def notes(result: Result) -> list[str]:
-    """What a reader must know before believing the figures."""
+    """What a reader must know before trusting the figures."""
     lines = [f"{name} FAILED and has no figures: {arm['failed']}" for name, arm in result["arms"].items() if arm["failed"]]
     lines += [f"{name} was left out: it {arm['skipped']}." for name, arm in result["arms"].items() if arm["skipped"]]
     lines += [f"{name}: {arm['decodes']}." for name, arm in result["arms"].items() if "decodes" in arm]

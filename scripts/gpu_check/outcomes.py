@@ -1,4 +1,4 @@
-"""A plugin of pytest: a line of JSON when a test begins and when it ends, so that nothing is lost with a process that dies."""
+"""A pytest plugin: writes a line of JSON when a test begins and when it ends, so that a crash loses no result."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What was found as Markdown: the goals first, then each part."""
+"""The results as Markdown: the goals first, then each part."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
@@ -68,7 +68,7 @@ def _goals(parts: Found) -> Iterator[tuple[str, str, str]]:
 
 
 def _as_fast_as(planned: str, native: str, loader: Found) -> tuple[str, str, str]:
-    """Both with the settings that they had, and what they gave a core."""
+    """The goal, with the settings of both arms and their images/s per core."""
     pairs = loader.get("planning") or []
     ratio = next((each["images_per_s"] for each in pairs if (each["planned"], each["native"]) == (planned, native)), None)
     goal, measured, met = _goal(f"{planned} ≥ 0.97 × {native}, each at its best", ratio, 0.97, loader, "images_per_s")
@@ -89,7 +89,7 @@ def _of_dali(result: Found) -> Found | None:
 
 
 def _goal(goal: str, ratio: Found | None, bound: float, result: Found, figure: str) -> tuple[str, str, str]:
-    """Met or not only if the whole interval says so, and the control of that figure holds."""
+    """A goal is met, or not, only if the whole interval is on one side of its bound and the control of that figure holds."""
     if not ratio:
         return goal, "not measured", ""
     control, measured = (result["control"] or {}).get(figure), f"{_interval(ratio)}, {_rounds(result)}"
@@ -264,7 +264,7 @@ def _result(parts: Found, name: str) -> Found:
 
 
 def _settings(loader: Found) -> str:
-    """Those that are not what they are by default."""
+    """The settings that differ from their defaults."""
     default = to_dict(LOADERS[loader["kind"]]())
     return " ".join(f"{name}={loader[name]}" for name in SETTINGS if loader.get(name) != default.get(name)) or "defaults"
 

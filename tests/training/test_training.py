@@ -169,7 +169,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(c
 
 def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
     run(config(epochs=1))
-    with pytest.raises(ConfigError, match="holds a run already; go on with it"):
+    with pytest.raises(ConfigError, match="holds a run already; resume it"):
         train(config())
     with pytest.raises(ConfigError, match=r"set hydra\.sweep\.dir=DIR instead"):
         train(config(), tmp_path / "sweep/0")

@@ -158,7 +158,7 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
         match = _PAX_RECORD.match(data, start)
         end = start + int(match[1]) if match else 0
         if not match or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
-            raise DamagedError(f"the archive is damaged at byte {at:,}: a malformed pax header; what follows is lost")
+            raise DamagedError(f"the archive is damaged at byte {at:,}: a pax header that is malformed; what follows is lost")
         records[match[2]] = data[match.end() : end - 1]
         start = end
     return records

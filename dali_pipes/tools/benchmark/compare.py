@@ -16,7 +16,7 @@ SCHEMA = 2
 
 
 class CompareError(DaliPipesError):
-    """Results that cannot stand side by side."""
+    """Results that cannot be compared."""
 
 
 def load_result(run: Path) -> Result:
@@ -40,7 +40,7 @@ def compare(runs: Sequence[Path], console: Console) -> None:
     """A table of runs that did the same work.
 
     Raises:
-        CompareError: they did not; the text says in what they differ.
+        CompareError: they did not; the text says how they differ.
     """
     results = {run: load_result(run) for run in runs}
     first, *others = runs
@@ -59,7 +59,7 @@ def compare(runs: Sequence[Path], console: Console) -> None:
 
 
 def the_work(result: Result) -> dict[str, Any]:
-    """All that must be equal for two rates to mean the same."""
+    """Everything that must be equal for two rates to be comparable."""
     work = result["work"]
     equal = {name: work[name] for name in ("batch_size", "epoch", "workload", "model", "corun")}
     return equal | {"images": result["provenance"]["data"]["fingerprint"], **work["transform"]}

@@ -1,4 +1,4 @@
-"""The result as one HTML page that needs nothing else, made from the files in a run's folder."""
+"""The result as one self-contained HTML page, made from the files in a run's folder."""
 
 import base64
 import io
@@ -123,7 +123,7 @@ def _image(file: Path, alt: str) -> str:
 
 
 def _more(result: Result, measured: Sequence[str]) -> str:
-    """Only figures that some arm has; the others are listed with the reason under "What this does not show"."""
+    """Only figures that at least one arm has; the others are listed with the reason under "What this does not show"."""
     arms = {arm: result["arms"][arm] for arm in measured}
     shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
     rows = [

@@ -39,7 +39,7 @@ def diagnose(config: DiagnoseConfig) -> None:
         check_compiler()
     concurrency(config.loader)
     if Shard.from_env().count > 1:
-        raise ConfigError("diagnose is of one process; start it without torchrun, and see corun= for several programs on a machine")
+        raise ConfigError("diagnose runs in one process; start it without torchrun; corun= runs several programs on this machine")
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")
     manifest = sample_images(images, config.images, config.seed)

@@ -1,4 +1,4 @@
-"""The GPUs, their driver, and what they say of themselves."""
+"""The GPUs, their driver, and their telemetry."""
 
 import os
 import time
@@ -36,12 +36,12 @@ def driver_and_gpus() -> Finding:
 
 
 def adds() -> bool:
-    """Whether 1 + 1 is 2 on the GPU. A GPU that this build of PyTorch has no kernels for raises."""
+    """Whether 1 + 1 is 2 on the GPU. Raises on a GPU that this build of PyTorch has no kernels for."""
     return bool((torch.ones(1000, device="cuda") + 1 == 2).all())
 
 
 def nvml_figures() -> Finding:
-    """Each figure of telemetry, or why it cannot be had."""
+    """Each figure of telemetry, or why it is not available."""
     gpu = Gpu(uuid())
     time.sleep(0.2)
     sample = gpu.sample()
@@ -51,12 +51,12 @@ def nvml_figures() -> Finding:
     if not absent:
         return ok(", ".join(there))
     return warning(
-        f"{', '.join(there) or 'nothing'}; not: {', '.join(absent)}", "results are published without these; nothing else needs them"
+        f"{', '.join(there) or 'nothing'}; not: {', '.join(absent)}", "benchmark results lack them; nothing else needs them"
     )
 
 
 def uuid() -> str:
-    """The first visible GPU as NVML calls it."""
+    """The first visible GPU, by NVML's UUID."""
     return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 

@@ -1,4 +1,4 @@
-"""CuPy, tried on a kernel. Runs in a child process: what is broken here may crash."""
+"""CuPy, tested with a kernel. Runs in a child process, since a broken library may crash."""
 
 import cupy
 import torch

@@ -1,4 +1,4 @@
-"""Memory that the host and the cgroup leave."""
+"""Memory that the host and the cgroup have left."""
 
 import psutil
 
@@ -10,7 +10,7 @@ TIGHT = 4 * 2**30
 
 
 def memory() -> Finding:
-    """What is left, against what a process with CUDA, DALI and workers takes."""
+    """Free memory against the need of a process with CUDA, DALI and workers."""
     total, left = psutil.virtual_memory().total, memory_left()
     amounts = f"{size(left)} left, of {size(total)} on this machine"
     if left >= TIGHT:

@@ -1,4 +1,4 @@
-"""nvImageCodec, tried on a JPEG. Runs in a child process: what is broken here may crash."""
+"""nvImageCodec, tested on a JPEG. Runs in a child process, since a broken library may crash."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from dali_pipes.tools.doctor.software import SETUP
 
 
 def nvimagecodec() -> Finding:
-    """A header read; with a GPU, an image decoded. Which version it is, and what decode=auto makes of that."""
+    """A header read; with a GPU, an image decoded. Reports the version, and the choice of decode=auto with it."""
     encoded, expected = make_jpeg()
     version = f"nvImageCodec {nvimgcodec.__version__}"
     stream = nvimgcodec.CodeStream(encoded)
@@ -28,5 +28,5 @@ def nvimagecodec() -> Finding:
 
 
 def _auto() -> str:
-    """What loader.decode=auto comes to on a GPU."""
+    """The choice of loader.decode=auto on a GPU."""
     return f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"

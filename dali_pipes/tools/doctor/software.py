@@ -1,4 +1,4 @@
-"""The versions that are installed, and whether they can live in one process."""
+"""The installed versions, and whether they can be loaded into one process."""
 
 import platform
 import re
@@ -45,7 +45,7 @@ def one_cuda() -> Finding:
 
 
 def cuda_major(distribution: str) -> int | None:
-    """12 of nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None where the name holds none."""
+    """12 for nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None if the name has none."""
     match = _CUDA_IN_NAME.fullmatch(distribution)
     if not match:
         return None

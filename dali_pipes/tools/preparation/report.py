@@ -1,4 +1,4 @@
-"""What was done, for people."""
+"""The report for the terminal."""
 
 import os
 from typing import Any

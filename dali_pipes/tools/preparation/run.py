@@ -1,4 +1,4 @@
-"""Preparing from start to end."""
+"""Preparation from start to end."""
 
 import os
 from pathlib import Path
@@ -28,10 +28,10 @@ console = Console(soft_wrap=True)
 
 
 def prepare(config: PrepareConfig) -> None:
-    """Writes `config.out`, and tells what became of the images. A run that was killed goes on where it was.
+    """Writes `config.out`, and reports counts, sizes and differences of the images. A killed run continues where it stopped.
 
     Raises:
-        ConfigError, ManifestError, PreparationError: a mistake of the user's; what was there before is left as it was.
+        ConfigError, ManifestError, PreparationError: a user's mistake; existing files are unchanged.
     """
     out = Path(os.path.abspath(str(config.out)))
     if config.source == "images":
@@ -55,7 +55,7 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
 
 def _images(config: PrepareConfig, out: Path) -> None:
     if config.measure:
-        measurement(config)  # what cannot work is told before the work begins
+        measurement(config)  # reports options that cannot work before the work begins
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
     sources = {split: open_images(data, split) for split in splits}
@@ -76,7 +76,7 @@ def _images(config: PrepareConfig, out: Path) -> None:
 
 
 def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest) -> tuple[list[int], Manifest]:
-    """The source's id of each image that was written, and what was written."""
+    """The source's id of each written image, and the written images."""
     outcome, ids = to_folder(record, split, source, _encoding(config))
     _check_any(source, outcome)
     written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
@@ -117,7 +117,7 @@ def _encoding(config: PrepareConfig) -> Encoding:
 
 
 def _options(config: PrepareConfig) -> dict[str, Any]:
-    """What two runs have to share to write into the same folder."""
+    """The options that two runs must share to write into the same folder."""
     quality = (config.quality or QUALITY) if config.encodes else None
     options = {"source": config.source, "to": config.to, "resize": config.resize, "quality": quality, "exif": config.exif}
     return options | ({"shard_mib": config.shard_mib} if config.to == "shards" else {})
@@ -126,7 +126,7 @@ def _options(config: PrepareConfig) -> dict[str, Any]:
 def _check(source: Manifest, named: Path, out: Path) -> None:
     if source.task != "classification":
         raise ConfigError(
-            f"{named}: its labels are not one class for each image, and neither class folders nor .cls files hold others"
+            f"{named}: its labels are not one class for each image, and class folders and .cls files cannot hold others"
         )
     if not len(source):
         raise PreparationError(f"{named}: no usable image; scripts/scan.py lists what is wrong")

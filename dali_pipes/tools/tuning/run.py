@@ -30,8 +30,8 @@ def tune(config: TuneConfig) -> None:
     """Searches, compares and writes. The tries go to stderr, the result as one line of JSON to stdout, all into a new folder.
 
     Raises:
-        ConfigError: there is nothing to search, or nothing that can be kept.
-        ArmError: the default fails, or the winner delivers other pixels. Whatever is raised, an earlier file is left as it was.
+        ConfigError: there is nothing to search, or no setting can be kept.
+        ArmError: the default fails, or the winner delivers other pixels. After any error an earlier file is unchanged.
     """
     cores = config.cpus or available_cpus()
     default, others = settings(config, cores)

@@ -1,4 +1,4 @@
-"""The search: as many settings as there is time for, raced against each other and the default."""
+"""The search: as many settings as fit into the time, raced against each other and the default."""
 
 import time
 from collections import Counter
@@ -33,7 +33,7 @@ def search(
     """Runs the race with as many of its settings as fit into `config.minutes`. The default's first trial shows how long one takes.
 
     Raises:
-        ArmError: the default failed, and not for want of memory.
+        ArmError: the default failed, and not because of memory.
         ConfigError: there is no time for a single setting besides the default.
     """
     start, count = clock(), 1
@@ -60,10 +60,10 @@ def search(
 
 
 def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool) -> list[Setting]:
-    """As many at random as can be raced in so many trials, every number of threads (the first option) before one comes again.
+    """As many random settings as fit into these trials, each number of threads (the first option) once before any is repeated.
 
     Args:
-        smallest: begin with the smallest, which limits leave over if they leave any.
+        smallest: begin with the smallest setting, the one most likely to be within the limits.
     """
     count = max((count for count in range(1, len(settings) + 1) if trials_of(count) <= trials), default=0)
     shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]

@@ -1,4 +1,4 @@
-"""What is kept in the end, and the sentence that says why."""
+"""The setting that is kept, and the sentence that says why."""
 
 from dataclasses import asdict
 
@@ -25,10 +25,10 @@ def winner_of(race: Race) -> Setting:
 
 
 def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures | None) -> tuple[Setting, str]:
-    """What is kept, and why: the winner if it is faster than the default beyond the noise, or if the default is out.
+    """The setting to keep, and why: the winner if it is faster than the default beyond the noise, or if the default is out.
 
     Args:
-        compared: what `compare` found; None: the winner is the default, or the default does not run.
+        compared: the result of `compare`; None: the winner is the default, or the default does not run.
 
     Raises:
         ConfigError: neither can be kept.

@@ -89,7 +89,7 @@ def test_the_doctor_survives_and_says_what_to_do(planted):
     ]
     crash, error, after = (line.finding for line in examine(checks, 60))
     assert crash.status == "failed" and "SIGSEGV" in crash.found and crash.remedy == "fix it"
-    assert error.status == "warning" and "/dev/shm" in error.found and "could not be looked at" in error.remedy
+    assert error.status == "warning" and "/dev/shm" in error.found and "could not be checked" in error.remedy
     assert after.status == "ok"
 
 
