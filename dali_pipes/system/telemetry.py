@@ -138,7 +138,7 @@ def _tree(root: int | None) -> Iterator[psutil.Process]:
 
 
 def _cpu(process: psutil.Process) -> float:
-    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))  # both of its own, both of children it waited for
+    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))  # of itself and of children it waited for
 
 
 def _figure(read: Any, process: psutil.Process) -> Any:

@@ -96,7 +96,7 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
     if config.model.compile:
         check_compiler()
     if isinstance(config.loader, (CachedConfig, DaliNativeConfig)):
-        raise ConfigError("this loader is a yardstick outside the plan, and not for training; use loader=dali, dali_cpu or torch")
+        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
     if folder and config.out:
         raise ConfigError(f"out={config.out} would be the folder of every job of the sweep; set hydra.sweep.dir=DIR instead")
     if config.resume == "auto" and not (folder or config.out):

@@ -97,7 +97,7 @@ def _train(bench: Bench, model: str) -> list[str]:
 
 def _minutes(limit: float) -> str:
     if limit < LEAST:
-        raise PartError(f"not begun: {limit:.0f} s are too little for a comparison; name it alone in parts= for a run of its own")
+        raise PartError(f"not begun: {limit:.0f} s are too little for a comparison; give it a separate run with parts=")
     return f"minutes={(limit - REPORT) / 60:.2f}"
 
 

@@ -103,7 +103,7 @@ def _part(name: str, bench: Bench, before: dict[str, Any], limit: float) -> dict
     error = None
     try:
         if limit < LEAST:
-            raise PartError("not begun, the time was over; name it alone in parts= for a run of its own")
+            raise PartError("not begun, the time was over; give it a separate run with parts=")
         result = PARTS[name][1](bench, before, limit)
     except DaliPipesError as failure:
         error = str(failure)

@@ -173,7 +173,7 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
         train(config())
     with pytest.raises(ConfigError, match=r"set hydra\.sweep\.dir=DIR instead"):
         train(config(), tmp_path / "sweep/0")
-    with pytest.raises(ConfigError, match="this loader is a yardstick"):
+    with pytest.raises(ConfigError, match="this loader is for benchmarks only"):
         train(config(loader=dp.CachedConfig()))
     with pytest.raises(ConfigError, match="name it: out=DIR"):
         train(config(out=None, resume="auto"))

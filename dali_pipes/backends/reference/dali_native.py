@@ -1,4 +1,4 @@
-"""DALI's own graph, outside the plan: readers.file shuffles, image_random_crop draws the crop. A yardstick, not for training."""
+"""DALI's own graph, outside the plan: readers.file shuffles, image_random_crop draws the crop. For comparisons, not training."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

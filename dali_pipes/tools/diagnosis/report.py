@@ -33,7 +33,7 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         f"{found.wait_share:.0%} of the time of training went into waiting for batches; {found.prep_stall:.0%} of the model's "
         "own pace is lost to the loader (prep stall)",
         f"training makes {found.overlap:.0%} of what the slower of model and loader makes alone; beside the loader, but with "
-        f"batches that lie ready, the model makes {1 - found.contention:.0%} of its own pace",
+        f"batches that are ready, the model makes {1 - found.contention:.0%} of its own pace",
         f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} workers; in training {found.busy:.0%} of "
         f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]

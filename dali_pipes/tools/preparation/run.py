@@ -49,8 +49,8 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
             count, kept = write_pngs(record, split, classes, images)
             record.finish(split, {"images": count})
             from_earlier = f", {kept:,} of them kept from an earlier run" if kept else ""
-            _tell(f"{split}: {count:,} images of {len(classes)} classes{from_earlier}")
-    _tell(f"Use them with data.root={out}")
+            _say(f"{split}: {count:,} images of {len(classes)} classes{from_earlier}")
+    _say(f"Use them with data.root={out}")
 
 
 def _images(config: PrepareConfig, out: Path) -> None:
@@ -70,7 +70,7 @@ def _images(config: PrepareConfig, out: Path) -> None:
                 _pack(config, record, split, source)
             else:
                 made[split] = _shrink(config, record, split, source)
-    _tell(f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
+    _say(f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
     if config.measure:
         print_measured(console, measure(config, sources[splits[0]], *made[splits[0]]))
 
@@ -141,5 +141,5 @@ def _check_any(source: Manifest, outcome: Outcome) -> None:
         raise PreparationError(f"{source.root}: none of its {len(outcome.left_out):,} images can be used, such as {path}: {why}")
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     console.print(line, markup=False, highlight=False)

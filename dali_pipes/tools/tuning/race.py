@@ -87,8 +87,8 @@ class Race:
 
     def _speed(self, setting: Setting) -> float:
         """Against the default or, if that does not run, against the setting with the most trials."""
-        yardstick = self.default if self.default_runs else max(self.others, key=lambda each: len(self.trials[each]))
-        ratio = self._ratio(yardstick, setting)
+        reference = self.default if self.default_runs else max(self.others, key=lambda each: len(self.trials[each]))
+        ratio = self._ratio(reference, setting)
         return ratio.estimate if ratio else 0.0
 
     def _end_rung(self, count: int) -> None:

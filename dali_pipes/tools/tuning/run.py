@@ -38,10 +38,10 @@ def tune(config: TuneConfig) -> None:
     file = tuned_file(config.into, config.host)
     bench = Bench(config)
     if on_cpu_for_want_of_gpu({"default": config.loader}):
-        _tell("No GPU here: DALI on its CPU backend.")
+        _say("No GPU here: DALI on its CPU backend.")
     race = Race(default, others, config.seed)
     try:
-        search(config, bench.run, race, _tell)
+        search(config, bench.run, race, _say)
     finally:
         print_tries(tries(race), console)
     winner = winner_of(race)
@@ -63,9 +63,9 @@ def tune(config: TuneConfig) -> None:
     (bench.folder / "result.json").write_text(json.dumps(result, indent=1))
     _write(config, file, kept, default, result)
     if compared and not compared["failed"]:
-        _tell(control_line({"control": compared["control"], "baseline": "the default"}))
-    _tell(f"{sentence}.")
-    _tell(f"Use it with loader={file.stem}: {file}")
+        _say(control_line({"control": compared["control"], "baseline": "the default"}))
+    _say(f"{sentence}.")
+    _say(f"Use it with loader={file.stem}: {file}")
     print(json.dumps(result))
 
 
@@ -92,5 +92,5 @@ def _plain(setting: Setting) -> dict[str, Any]:
     return dict(setting.options) | {"batch_size": setting.batch_size}
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     console.print(line, soft_wrap=True, markup=False, highlight=False)

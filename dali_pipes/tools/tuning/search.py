@@ -28,7 +28,7 @@ class Run(Protocol):
 
 
 def search(
-    config: TuneConfig, run: Run, race: Race, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    config: TuneConfig, run: Run, race: Race, announce: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> None:
     """Runs the race with as many of its settings as fit into `config.minutes`. The default's first trial shows how long one takes.
 
@@ -48,7 +48,7 @@ def search(
         raise ConfigError(f"{problem}, and a single setting {need:.1f} minutes")
     searched = f"{len(race.others)} of {len(known)} settings besides the default ({race.default})"
     compared = 3 * config.pairs * trial_s / 60
-    tell(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")
+    announce(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")
 
     def in_time() -> bool:
         spent = clock() - start
