@@ -1,11 +1,11 @@
-"""Mistakes of users, and the checks of options that raise them. Programs print these as one line; anything else is a bug and keeps
-its traceback."""
+"""Errors that users cause, and the option checks that raise them. Programs print these as one line; anything else is a bug and
+keeps its traceback."""
 
 from collections.abc import Sequence
 
 
 class DaliPipesError(Exception):
-    """Base of every error a user can mend; its text names the thing, what breaks, and what to do instead."""
+    """Base of every error that a user can fix; its text names the thing, what breaks, and what to do instead."""
 
 
 class ConfigError(DaliPipesError, ValueError):
@@ -39,19 +39,19 @@ def check_min(option: str, value: float | None, least: float) -> None:
 
 
 def check_int(option: str, value: object, least: int) -> None:
-    """At least `least`, and an int: True and 3.0 are not."""
+    """Checks for an int of at least `least`; True and 3.0 are not ints."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} on")
 
 
 def check_number(option: str, value: object, low: float, high: float) -> None:
-    """Finite, and no text."""
+    """Checks for a finite number, not text."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
         raise ConfigError(f"{option} is {value!r}; it takes numbers from {low:g} to {high:g}")
 
 
 def check_ordered_pair(option: str, pair: object) -> tuple[float, float]:
-    """Two positive numbers, the smaller first; YAML has lists only."""
+    """Two positive numbers as a tuple, the smaller first; YAML has lists only."""
     if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(each, (int, float)) for each in pair):
         raise ConfigError(f"{option} is {pair!r}; it takes two positive numbers, the smaller first")
     if not 0 < pair[0] <= pair[1] < float("inf"):

@@ -1,1 +1,1 @@
-"""Ways to carry out a plan. Each module is imported only when it is asked for."""
+"""Backends, which carry out a plan. Each module is imported only when it is used."""

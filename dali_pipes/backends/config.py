@@ -140,7 +140,7 @@ class DaliConfig(LoaderConfig):
 
 @dataclass(kw_only=True, slots=True)
 class DaliNativeConfig(DaliConfig):
-    """DALI's own readers.file and image_random_crop, outside the plan: a yardstick, not for training.
+    """DALI's own readers.file and image_random_crop, outside the plan: for benchmarks, not for training.
 
     By default with what NVIDIA's own benchmarks take (internal_tools/hw_decoder_bench.py of DALI): no fancy upsampling, and regions
     where they work. With `jpeg_fancy_upsampling` images are decoded as by DaliConfig, and the difference is what the plan costs.

@@ -64,7 +64,7 @@ class BackendEntry:
             if self.extra is None:
                 raise
             why = f"the backend {self.name} needs a package that is missing ({error})"
-            raise ConfigError(f"{why}; pip install 'dali_pipes[{self.extra}]', or take another loader") from None
+            raise ConfigError(f"{why}; pip install 'dali_pipes[{self.extra}]', or use another loader") from None
 
 
 _OURS = (

@@ -1,4 +1,4 @@
-"""TensorFlow's tf.data on the CPU: the plan goes in by from_generator, a parallel map makes the images."""
+"""TensorFlow's tf.data on the CPU: from_generator feeds the plan, a parallel map makes the images."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ from dali_pipes.plan.transforms import DTYPES, PaddedCropTransform, Transform
 
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
-    """TensorFlow's import tells of its settings on stderr, before any log level is read."""
+    """TensorFlow prints its settings to stderr on import, before it reads any log level."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -39,10 +39,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with _without_stderr():
     import tensorflow as tf
 
-tf.config.set_visible_devices([], "GPU")  # else it takes all of a GPU's memory
+tf.config.set_visible_devices([], "GPU")  # otherwise it allocates all of a GPU's memory
 
 _SAMPLE = {
-    "id": tf.TensorSpec((None,), tf.int64),  # -1: fills up a partial batch, and is left out of it
+    "id": tf.TensorSpec((None,), tf.int64),  # -1: padding of a partial batch, which is dropped
     "source": tf.TensorSpec((None,), tf.int64),  # the id of the image
     "path": tf.TensorSpec((None,), tf.string),
     "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
@@ -59,15 +59,15 @@ class TfDataBackend(Backend):
         self, manifest: Manifest, transform: Transform, config: TfDataConfig, batch_size: int, device: torch.device, *_: Any
     ):
         if transform.augmenter.policies:
-            raise ConfigError("loader=tfdata knows no transform.augment; use loader=dali or loader=torch")
+            raise ConfigError("TfDataConfig does not support augment; use DaliConfig or TorchConfig")
         if transform.exif == "apply":
-            raise ConfigError("loader=tfdata takes pixels as stored; transform.exif=apply needs loader=dali or loader=torch")
+            raise ConfigError("TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
         self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
         self._labels = torch.from_numpy(manifest.labels)
         self._threads = config.num_threads
         self._reader = Reader()
         self._iterator: list[Any] = []
-        self._close = weakref.finalize(self, self._iterator.clear)  # at the interpreter's end too: see _next
+        self._close = weakref.finalize(self, self._iterator.clear)  # also at interpreter exit: see _next
 
     def explain(self) -> str:
         return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._threads} threads"
@@ -91,8 +91,8 @@ class TfDataBackend(Backend):
     def _next(self) -> tuple[Any, Any] | None:
         """The next batch's arrays; None at the end.
 
-        Nothing that leaves here holds TensorFlow's iterator, not even a traceback that is kept: whoever still has it when
-        the interpreter ends waits for ever, for a thread of it that can get the interpreter no more.
+        Nothing that leaves here may hold TensorFlow's iterator, not even a stored traceback: if it is still alive when the
+        interpreter exits, its destructor waits forever for one of its threads, which can no longer get the GIL.
         """
         try:
             return next(self._iterator[0], None)
@@ -104,7 +104,7 @@ class TfDataBackend(Backend):
         raise failed
 
     def _samples(self, rows: PlannedBatch) -> dict[str, Any]:
-        """One step's samples, filled up to a whole batch with its first."""
+        """One step's samples, padded to a whole batch with the first one."""
         places = np.zeros(self._batch_size, np.int64)
         places[: len(rows)] = np.arange(len(rows))
         geometry = rows.geometry
@@ -131,7 +131,7 @@ class TfDataBackend(Backend):
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
         """(size, size, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
         scanned = tf.debugging.assert_equal(
-            tf.io.extract_jpeg_shape(encoded)[:2], geometry[0, :2], "another size than when it was scanned; scan again"
+            tf.io.extract_jpeg_shape(encoded)[:2], geometry[0, :2], "the size differs from the scan; scan again"
         )
         with tf.control_dependencies([scanned]):
             image = tf.io.decode_and_crop_jpeg(
@@ -139,10 +139,10 @@ class TfDataBackend(Backend):
             )
         image = tf.image.resize(image, geometry[2, :2], antialias=True)
         image = self._crop(image, geometry[3, 0], geometry[3, 1])
-        return tf.round(image)  # the triangle filter stays within 0 and 255
+        return tf.round(image)  # the triangle filter stays between 0 and 255
 
     def _crop(self, image: Any, top: Any, left: Any) -> Any:
-        """What lies outside of the image is black."""
+        """The crop; areas outside the image are black."""
         size = self._transform.size
         if isinstance(self._transform, PaddedCropTransform):
             padding = self._transform.padding
@@ -151,7 +151,7 @@ class TfDataBackend(Backend):
         return tf.slice(image, [top, left, 0], [size, size, 3])
 
     def _read_part(self, sample_id: Any) -> Any:
-        """TensorFlow reads files from their start only; what lies inside one is read here, outside the interpreter lock."""
+        """TensorFlow reads files from their start only; parts of a file are read here, without the GIL."""
 
         def read(number: np.ndarray) -> bytes:
             return self._reader.read(self._manifest.extent(int(number))).tobytes()

@@ -31,7 +31,7 @@ class TorchBackend(Backend):
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
         self._finish = (lambda images, erased: images) if in_worker else Normalizer(transform)
         workers = self._workers = config.num_workers or 0
-        manifest.extent(0)  # lays the paths out in memory before the workers are forked, so that they share them
+        manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
         self._images, self._rows = _Images(manifest, transform, config.decoder, in_worker), _RowSampler()
         self._iterator: Any = None
         options: dict[str, Any] = (
@@ -49,7 +49,7 @@ class TorchBackend(Backend):
             batch_size=None,
             num_workers=workers,
             pin_memory=config.pin_memory and device.type == "cuda",
-            generator=torch.Generator(),  # its own: the model's random numbers do not depend on the loader
+            generator=torch.Generator(),  # a separate one: the model's random numbers do not depend on the loader
             **options,
         )
 
@@ -84,11 +84,11 @@ class TorchBackend(Backend):
 
     def _end_workers(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):
-            self._iterator._shutdown_workers()  # now; else they live until a traceback that holds the iterator is collected
+            self._iterator._shutdown_workers()  # now; otherwise they live until a traceback that holds the iterator is collected
 
 
 class _RowSampler(Sampler[PlannedBatch]):
-    """Hands the plan's rows to the DataLoader in place of indices."""
+    """Gives the plan's rows to the DataLoader in place of indices."""
 
     def __init__(self) -> None:
         self.rows: Iterator[PlannedBatch] = iter(())
@@ -127,7 +127,7 @@ class _Images(Dataset[Arrays]):
 
 
 def _decoder(decoder: str) -> Callable[..., np.ndarray]:
-    """Imported only when asked for: torchvision takes longer to import than PyTorch."""
+    """Imported only when used: torchvision takes longer to import than PyTorch."""
     match decoder:
         case "torchvision":
             from dali_pipes.backends.common.torchvision_decode import read

@@ -26,15 +26,15 @@ from dali_pipes.plan.transforms import Transform
 class TorchvisionGpuBackend(Backend):
     """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs without CUDA, for tests.
 
-    Batches are made on a stream of this loader's own, because of how that decoder treats memory (torchvision 0.25,
+    Batches are made on a separate stream, because of how that decoder treats memory (torchvision 0.25,
     torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp): `CUDAJpegDecoder::prepare_buffers` takes the images' memory from the
-    pool of the stream that is current, and `decode_images` writes into it on a stream of the decoder's own, which it synchronizes
+    pool of the current stream, and `decode_images` writes into it on the decoder's own stream, which it synchronizes
     before and after, while nothing makes it wait for the current one. PyTorch's allocator hands memory that was freed on a stream
     to that stream again at once, since what comes later on it comes after the kernels that still read it; the decoder does not.
     On the stream of a training step it would write into tensors that waiting kernels have yet to read: a batch that was dropped,
-    an activation, the images that the resizes of the batch before are for. The loader's own stream has a pool of its own, into
-    which nobody else's memory comes before all of its readers are done (`record_stream`), and it is synchronized before each
-    decode, so that nothing waits on it to read what the decoder overwrites. This holds up the host, but no other stream.
+    an activation, the input of the previous batch's resizes. The loader's own stream has a separate pool: memory
+    returns to it only after all readers are done (`record_stream`), and the stream is synchronized before each decode, so
+    that no pending kernel on it reads what the decoder overwrites. This blocks the host, but no other stream.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TorchvisionGpuBackend(Backend):
         *_: Any,
     ):
         if transform.exif == "apply":
-            raise ConfigError("loader=torchvision_gpu takes pixels as stored; transform.exif=apply needs loader=dali or torch")
+            raise ConfigError("TorchvisionGpuConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
         self._manifest, self._size, self._device = manifest, transform.size, device
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots

@@ -1,1 +1,1 @@
-"""Which images there are: manifests, and the folders, tables and shards that they are made from."""
+"""Manifests of images, and the folders, tables and shards that they are made from."""

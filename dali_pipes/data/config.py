@@ -14,7 +14,7 @@ class DataConfig:
         train, val: a folder with a subfolder for each class, a folder or URL of shards, a CSV or Parquet table of path and label,
             or a saved manifest; None: the folder of that name in `root`.
         label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
-        cache_dir: where scans are remembered; None: nowhere.
+        cache_dir: folder for cached scans; None: no cache.
         demo: `root` is the demo set, and it is made if it is not there.
     """
 
@@ -26,8 +26,8 @@ class DataConfig:
     demo: bool = False
 
     def source(self, split: str) -> str:
-        """What names the images of "train" or "val"."""
+        """The folder, URL or file that names the images of "train" or "val"."""
         source = self.train if split == "train" else self.val
         if source is None and self.root is None:
-            raise ConfigError(f"no images given; set data.{split}=DIR, a folder with a subfolder of images for each class")
+            raise ConfigError(f"data.{split} is not set; it takes a folder with a subfolder of images for each class")
         return source or f"{self.root}/{split}"

@@ -1,4 +1,4 @@
-"""What an image file says of itself before any pixel is decoded."""
+"""Image headers: format, size and orientation, read before any pixel is decoded."""
 
 import os
 import warnings
@@ -22,7 +22,7 @@ class Header(NamedTuple):
     """One file. On a problem everything but `problem` may be zero or empty.
 
     height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1 if there is none;
-    format is Pillow's name ("JPEG", "PNG", …); decoded tells whether all of it was decoded; problem is None for a usable file.
+    format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image was decoded; problem is None for a usable file.
     """
 
     bytes: int
@@ -37,11 +37,11 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """How closely to look at a file.
+    """How thoroughly a file is checked.
 
     Attributes:
         verify: "header", or "full" to decode the whole image too.
-        max_pixels: more than that is a problem, found before anything is decoded.
+        max_pixels: a larger image is a problem, found before anything is decoded.
     """
 
     verify: str = "header"
@@ -54,12 +54,12 @@ class ScanOptions:
             raise ConfigError(f"max_pixels is {self.max_pixels}; it must lie between 1 and Pillow's limit, {MAX_PIXELS}")
 
     def satisfied_by(self, header: Header) -> bool:
-        """Whether an earlier look at a usable file was as close as this one."""
+        """Whether an earlier check of a usable file was as thorough as this one."""
         return header.height * header.width <= self.max_pixels and (header.decoded or self.verify == "header")
 
 
 def read_header(path: StrOrBytesPath, check: ScanOptions = ScanOptions()) -> Header:
-    """Reads the header of one file. Never raises on account of the file: what is wrong stands in `problem`."""
+    """Reads the header of one file. Never raises because of the file: what is wrong is in `problem`."""
     size, mtime_ns = 0, 0
     try:
         stat = os.stat(path)
@@ -94,7 +94,7 @@ def decoding_problem(file: BinaryIO) -> str | None:
     try:
         with Image.open(file, formats=FORMATS) as image:
             image.load()
-    except Exception as error:  # whatever the decoder says, this file is the one
+    except Exception as error:  # any error of the decoder means that this file is bad
         return f"cannot be decoded ({error})"
     return None
 
@@ -135,5 +135,5 @@ def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) 
 
 
 def os_problem(error: OSError) -> str:
-    """What the system says of a file, in the words of `Header.problem`."""
+    """An OSError of a file as text for `Header.problem`."""
     return (error.strerror or str(error)).lower()

@@ -1,4 +1,4 @@
-"""From what a user said to a manifest, and to as much of it as is measured."""
+"""The manifest that a configuration names, and the samples of it that are measured."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -30,7 +30,7 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
-    """So many of them, chosen at random, or all."""
+    """At most `images` of them, chosen at random."""
     if len(manifest) <= images:
         return manifest
     chosen = np.random.default_rng(seed).choice(len(manifest), images, replace=False)
@@ -38,12 +38,12 @@ def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
 
 
 def repeat_epoch(manifest: Manifest) -> Manifest:
-    """A few images are repeated, so that what an epoch's start costs is spread over as many batches as in training."""
+    """Repeats a small set, so that the cost of an epoch's start is spread over as many batches as in training."""
     return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
 
 
 def warm_page_cache(manifest: Manifest) -> None:
-    """Reads every image, so that it lies in the page cache if that has room for it."""
+    """Reads every image, so that it is in the page cache if that has room for it."""
     reader = Reader()
     with ThreadPoolExecutor(8) as pool:
         sizes = pool.map(lambda sample_id: len(reader.read(manifest.extent(sample_id))), range(len(manifest)))

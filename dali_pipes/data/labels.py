@@ -1,4 +1,4 @@
-"""What a table says of each image besides its path: a class, several, or numbers to predict; and further columns of numbers.
+"""Labels and numeric columns of a table: one class for each image, several, or numbers to predict.
 
 Labels are kept as Arrow's int32 (one class), list of int32 (any number of classes), float32 or fixed-size list of float32 (numbers
 to predict); columns as int64, float32 or bool, or fixed-size lists of these.
@@ -27,7 +27,7 @@ def task_of(label: pa.DataType) -> str:
 
 
 def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> tuple[list[str], pa.Array]:
-    """The class names and labels of a table's column; what it means follows from its type.
+    """The class names and labels of a table's column; its type decides what it means.
 
     Integers are class numbers from 0, text is a class name, a list of either is any number of classes; fractions, and lists of them
     that all have the same length, are numbers to predict.
@@ -37,7 +37,7 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
         separator: splits text into a list.
 
     Raises:
-        ManifestError: empty cells, or labels that cannot be meant.
+        ManifestError: empty cells, or labels that make no sense.
     """
     if separator is not None and not _is_list(column.type):
         column = _split(column, separator)
@@ -72,11 +72,11 @@ def read_columns(file: Path, table: pa.Table) -> dict[str, pa.Array]:
     try:
         return {name: _numbers(column.combine_chunks()) for name, column in found.items() if name not in ("path", "label")}
     except pa.ArrowException as error:
-        raise ManifestError(f"{file}: a column of numbers cannot be used ({error}); mend it, or leave it out") from None
+        raise ManifestError(f"{file}: a column of numbers cannot be used ({error}); fix it or leave it out") from None
 
 
 def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """What a saved manifest's label or column of this type is read as.
+    """The type that a saved manifest's label or column of this type is read as.
 
     Raises:
         TypeError: no such column is ever saved.
@@ -134,7 +134,9 @@ def _number_classes(file: Path, labels: pa.Array) -> tuple[list[str], pa.Array]:
     try:
         names = labels.cast(pa.string())
     except pa.ArrowException:
-        raise ManifestError(f"{file}: labels of type {labels.type} mean nothing; give class numbers, names, or fractions") from None
+        raise ManifestError(
+            f"{file}: labels of type {labels.type} make no sense; give class numbers, names, or fractions"
+        ) from None
     classes = sorted(set(names.to_pylist()))
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
 

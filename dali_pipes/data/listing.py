@@ -31,7 +31,7 @@ def list_image_folder(root: Path) -> Listing:
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
         _refuse_other_containers(root)
-        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a subfolder of their own")
+        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a separate subfolder")
     paths, labels = [], []
     for label, name in enumerate(classes):
         for folder, _, files in sorted(os.walk(root / name, followlinks=True)):
@@ -66,22 +66,22 @@ def list_table(file: Path, separator: str | None = None) -> tuple[list[str], lis
 
 
 def _read_csv(file: Path, separator: str | None) -> pa.Table:
-    """With a separator labels are text, also where no row has more than one."""
+    """With a separator, labels are text, even if no row has more than one."""
     types = {} if separator is None else {"label": pa.string()}
     return pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
 
 
 def _refuse_other_containers(root: Path) -> None:
-    """Files of many images of which none can be read alone."""
+    """Raises for files of many images whose images cannot be read one by one."""
     for file in sorted(root.iterdir()):
         if file.suffix == ".parquet":
             _refuse_embedded_images(file)
         if file.name.endswith(_COMPRESSED):
-            raise ManifestError(f"{file}: is compressed, so that no image in it can be read alone; unpack it to a .tar")
+            raise ManifestError(f"{file}: is compressed, so its images cannot be read one by one; unpack it to a .tar")
 
 
 def _refuse_embedded_images(file: Path) -> None:
-    """Hugging Face's image column: the encoded images themselves, in compressed pages, so that none can be read alone."""
+    """Raises for Hugging Face's image column: encoded images in compressed pages, which cannot be read one by one."""
     try:
         types = {field.name: field.type for field in pq.read_schema(file)}
     except (pa.ArrowException, OSError):
@@ -97,7 +97,7 @@ def _refuse_embedded_images(file: Path) -> None:
 def read_headers(
     root: Path, paths: list[bytes], check: ScanOptions, known: dict[bytes, Header] | None, workers: int | None, progress: bool
 ) -> list[Header]:
-    """The header of every file. One that is `known`, was checked as closely and has not changed since is not read again."""
+    """The header of every file. One that is `known`, was checked as thoroughly and has not changed since is not read again."""
     base = os.fsencode(root)
     files = [os.path.join(base, path) for path in paths]
     headers = {
@@ -120,7 +120,7 @@ def _unchanged(file: bytes, header: Header | None, check: ScanOptions) -> bool:
 
 
 def _map(files: list[bytes], check: ScanOptions, workers: int | None) -> Iterator[Header]:
-    """Headers in the order of the files. Processes, since threads would queue for the interpreter lock."""
+    """Headers in the order of the files. In processes, since threads would wait for the GIL."""
     read = partial(read_header, check=check)
     if len(files) <= (4 * _CHUNK if check.verify == "header" else 16):
         yield from map(read, files)

@@ -1,4 +1,4 @@
-"""Which images there are: one row per image, with what a loader must know before it decodes anything."""
+"""The manifest: one row per image, with what a loader must know before it decodes anything."""
 
 import hashlib
 import json
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class Manifest:
-    """The images of one data set, in the order of torchvision's ImageFolder, or as they lie in shards.
+    """The images of one data set, in the order of torchvision's ImageFolder, or in the order of the shards.
 
-    Sample ids number the usable images from 0; one with a problem has none and is never loaded.
+    Sample ids number the usable images from 0. An image with a problem has no id and is never loaded.
 
     Attributes:
         root: folder that the paths are relative to, or the URL of one, as text.
@@ -57,7 +57,7 @@ class Manifest:
 
         Args:
             root: a folder of class folders, a folder of shards or the URL of one, or one shard (docs/shards.md).
-            verify: "header" reads headers only; "full" also decodes every image, and so finds truncated ones.
+            verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
             cache: a Parquet file; files that are unchanged since it was written (size and modification time) are not read
                 again, and the result is saved there.
@@ -80,7 +80,7 @@ class Manifest:
             try:
                 manifest.save(cache)
             except OSError as error:
-                log.warning("the scan cannot be remembered in %s (%s); go on without", cache, error.strerror)
+                log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, error.strerror)
         return manifest
 
     @classmethod
@@ -120,7 +120,7 @@ class Manifest:
         """Reads the headers of the images that a CSV or Parquet file lists in its columns `path` and `label`.
 
         Args:
-            root: folder that relative paths start from; by default the one the table lies in.
+            root: folder that relative paths start from; by default the table's folder.
             label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
             verify, max_pixels: as for `scan`.
 
@@ -128,7 +128,7 @@ class Manifest:
         are numbered in sorted order. All other columns of numbers are kept.
 
         Raises:
-            ManifestError: no such table, or its labels cannot be meant.
+            ManifestError: no such table, or its labels make no sense.
         """
         file = Path(os.path.abspath(file))
         classes, paths, labels, columns = list_table(file, label_separator)
@@ -162,11 +162,11 @@ class Manifest:
         label_separator: str | None = None,
         progress: bool = True,
     ) -> Self:
-        """A manifest from whatever names images: a folder or a shard to scan, a saved manifest, or a table of path and label.
+        """A manifest from a folder or a shard to scan, a saved manifest, or a table of path and label.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
-            cache_dir: folder that remembers scans of folders, one file for each root.
+            cache_dir: folder for cached scans, one file for each root.
             label_separator: as for `from_table`; for tables only.
         """
         source = str(source) if is_remote(source) else Path(source)
@@ -184,7 +184,7 @@ class Manifest:
         """Writes the manifest as Parquet, whole or not at all.
 
         Raises:
-            ManifestError: there is a file of that name already that is no manifest; it is left alone.
+            ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
         manifest_file.write(Path(file), str(self.root), self.classes, self.table)
 
@@ -200,7 +200,7 @@ class Manifest:
         return task_of(self.table["label"].type)
 
     def describe(self) -> dict[str, Any]:
-        """What a result says of its images: fingerprint, count, mean KiB of a file, median height and width."""
+        """What a result records about its images: fingerprint, count, mean KiB of a file, median height and width."""
         return {
             "fingerprint": self.fingerprint,
             "images": len(self),
@@ -248,31 +248,31 @@ class Manifest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over name, label, height, width and own columns of the usable images; the same wherever the root lies."""
+        """SHA-256 over name, label, height, width and own columns of the usable images; it does not depend on the root."""
         digest = hashlib.sha256(json.dumps(self.classes).encode())
         members = () if self.whole_files else (self._members.offsets, self._members.data)
         for array in (self._paths.offsets, self._paths.data, *members, self.labels, self.sizes):
             digest.update(array.tobytes())
-        told = {} if self.task == "classification" else {"label": self.labels}
-        for name, array in (told | {f"{COLUMN}{name}": array for name, array in self.columns.items()}).items():
+        labels = {} if self.task == "classification" else {"label": self.labels}
+        for name, array in (labels | {f"{COLUMN}{name}": array for name, array in self.columns.items()}).items():
             digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
             digest.update(array.tobytes())
         return digest.hexdigest()
 
     @cached_property
     def whole_files(self) -> bool:
-        """Whether each image is a file of its own."""
+        """Whether each image is a separate file."""
         return self._members.offsets[0] == self._members.offsets[-1]
 
     def path(self, sample_id: int) -> Path:
-        """The file of one sample, or the one that holds it; of a remote one its local copy, which may not be there yet."""
+        """The file of one sample, or the shard that holds it; for a remote shard its local copy, which may not exist yet."""
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
         return self.root / os.fsdecode(self._paths[sample_id])
 
     def extent(self, sample_id: int) -> Extent:
-        """Where one sample's encoded bytes lie."""
+        """Where one sample's encoded bytes are."""
         file = os.path.join(self._base, os.fsdecode(self._paths[sample_id]))
         member = self._members[sample_id]
         if not member:
@@ -281,11 +281,11 @@ class Manifest:
         return Extent(file, os.fsdecode(member), offset, length, tuple(stamp))
 
     def name(self, sample_id: int) -> str:
-        """What one sample is called in messages: its file, and in a shard its member."""
+        """The name of one sample in messages: its file, and in a shard its member."""
         return str(self.extent(sample_id))
 
     def read(self, sample_id: int) -> NDArray[np.uint8]:
-        """One sample's encoded bytes. Whoever reads many has a `Reader` of their own, which keeps shards open.
+        """One sample's encoded bytes. To read many, use a `Reader`, which keeps shards open.
 
         Raises:
             OSError: they cannot be read, or the shard is not the one that was scanned.
@@ -322,9 +322,9 @@ class Manifest:
         return np.stack([self._column(name) for name in ("offset", "bytes", "file_bytes", "mtime_ns")], axis=1)
 
     def _unchanged_shards(self, root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions) -> dict[bytes, pa.Table]:
-        """The rows of each shard that has not changed since and was checked as closely.
+        """The rows of each shard that has not changed since and was checked as thoroughly.
 
-        One that could not be read to its end, or has a problem that is not of the bytes alone, is left out.
+        A shard that could not be read to its end, or whose problem is not in the bytes alone, is left out.
         """
         if not len(self.table) or self.root != root:
             return {}
@@ -349,7 +349,7 @@ class Manifest:
 
 
 def _remembered(cache: Path) -> Manifest | None:
-    """An earlier scan; a cache that is missing or of another version is as good as none, and is replaced."""
+    """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
     manifest_file.refuse_foreign(cache)
     try:
         return Manifest.load(cache)
@@ -362,7 +362,7 @@ def _place(root: str | Path) -> Path | str:
 
 
 def _check(manifest: Manifest) -> None:
-    """What a loader relies on, whoever wrote the table."""
+    """Checks what a loader relies on, whatever program wrote the table."""
     if not isinstance(manifest.classes, list) or not all(isinstance(name, str) for name in manifest.classes):
         raise ManifestError(f"{manifest.root}: the manifest's class names are not a list of strings; scan the images again")
     table = manifest.table

@@ -26,17 +26,17 @@ def read(file: str | Path) -> tuple[str, Any, pa.Table]:
         head = json.loads((table.schema.metadata or {})[_KEY])
         return os.fspath(head["root"]), head["classes"], typed(table)
     except FileNotFoundError:
-        raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None
+        raise ManifestError(f"{file}: no such manifest; make one with Manifest.scan(root).save(file)") from None
     except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None
 
 
 def write(file: Path, root: str, classes: list[str], table: pa.Table) -> None:
-    """Whole or not at all.
+    """Writes the file whole or not at all.
 
     Raises:
-        ManifestError: there is a file of that name already that is no manifest; it is left alone.
+        ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
     """
     refuse_foreign(file)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def write(file: Path, root: str, classes: list[str], table: pa.Table) -> None:
 
 def refuse_foreign(file: Path) -> None:
     if file.exists() and not is_manifest(file):
-        raise ManifestError(f"{file} exists and is no manifest of dali_pipes; choose another name, nothing was changed")
+        raise ManifestError(f"{file} exists and is not a manifest of dali_pipes; choose another name, nothing was changed")
 
 
 def is_manifest(file: Path) -> bool:

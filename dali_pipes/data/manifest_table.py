@@ -12,7 +12,7 @@ from dali_pipes.data.shards.scan import ScannedMember
 SCHEMA = pa.schema(
     {
         "path": pa.binary(),  # relative to the root, as the file system has it
-        "label": pa.int32(),  # or what else labels.py says
+        "label": pa.int32(),  # or another type of labels.py
         "bytes": pa.int64(),
         "mtime_ns": pa.int64(),
         "height": pa.int32(),
@@ -21,17 +21,17 @@ SCHEMA = pa.schema(
         "format": pa.string(),
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
-        "member": pa.binary(),  # what the image is called in a file that holds many; empty: it is the file
+        "member": pa.binary(),  # name of the image in a file that holds many; empty: it is the file
         "offset": pa.int64(),  # where it begins in that file
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0}  # what a manifest says that knows of no others
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0}  # for manifests without these columns
 
 
 def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
     """One row for each file of one image."""
-    numbers = [0] * len(paths)  # in the labels' place, which may be of another type than the schema's
+    numbers = [0] * len(paths)  # placeholder for the labels, whose type may differ from the schema's
     whole = [[value] * len(paths) for value in _WHOLE_FILE.values()]
     table = pa.table([paths, numbers, *map(list, zip(*headers, strict=True)), *whole], schema=SCHEMA)
     table = table.set_column(SCHEMA.get_field_index("label"), "label", labels)
@@ -50,7 +50,7 @@ def shard_rows(name: bytes, found: list[ScannedMember]) -> pa.Table:
 
 
 def unchanged_shard(stamp: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
-    """Whether what is known of a shard still holds, and was found by as close a look."""
+    """Whether what is known of a shard is still valid, and came from a check as thorough as this one."""
     if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != stamp:
         return False
     usable, pixels = rows["problem"].is_null().to_numpy(), rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
@@ -60,7 +60,7 @@ def unchanged_shard(stamp: FileVersion, rows: pa.Table, check: ScanOptions) -> b
 
 
 def typed(table: pa.Table) -> pa.Table:
-    """The columns of a manifest in their types, without any others; those that manifests of former versions lack are added."""
+    """The columns of a manifest in their types, without any others; columns that manifests of earlier versions lack are added."""
     table = _with_whole_files(table)
     own = ["label", *own_columns(table)]
     types = {name: stored_type(name, table.schema.field(name).type) for name in own}
@@ -74,7 +74,7 @@ def own_columns(table: pa.Table) -> list[str]:
 
 
 def _with_whole_files(table: pa.Table) -> pa.Table:
-    """With the columns that manifests of former versions lack."""
+    """Adds the columns that manifests of earlier versions lack."""
     for name in _WHOLE_FILE.keys() - set(table.column_names):
         table = table.append_column(
             SCHEMA.field(name), pa.repeat(pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type), len(table))

@@ -1,4 +1,4 @@
-"""Where the encoded bytes of an image lie, and reading them: all of a file, or a part of one, such as a member of a tar."""
+"""Where the encoded bytes of an image are, and reading them: a whole file, or a part of one, such as a member of a tar."""
 
 import io
 import os
@@ -13,12 +13,12 @@ from dali_pipes.data.remote import is_remote, open_copy
 
 
 class Extent(NamedTuple):
-    """Where one image lies.
+    """Where one image is.
 
     Attributes:
         file: path of the file, or its URL.
-        member: what the image is called inside the file; "" if it is the file, and then nothing below is looked at.
-        offset, length: where its bytes begin in the file, and how many they are.
+        member: name of the image inside the file; "" if it is the whole file, and then nothing below is used.
+        offset, length: where its bytes begin in the file, and their number.
         stamp: size in bytes and modification time in nanoseconds of the file when it was scanned.
     """
 
@@ -33,11 +33,11 @@ class Extent(NamedTuple):
 
 
 class ShardMember(NamedTuple):
-    """An image inside a file, as whoever reads that file's index finds it.
+    """An image inside a file, as listed by a reader of that file's index.
 
     Attributes:
-        member: what it is called inside the file; empty where the problem is of the file itself.
-        offset, length: where it lies, in bytes.
+        member: its name inside the file; empty if the problem is in the file itself.
+        offset, length: where it is, in bytes.
         label: its class number.
         problem: why it cannot be used; None if it can, as far as is known without looking at the image.
     """
@@ -50,10 +50,10 @@ class ShardMember(NamedTuple):
 
 
 class Reader:
-    """Reads extents, outside the interpreter lock and from any number of threads. Files that hold many images are kept open.
+    """Reads extents, without the GIL and from any number of threads. Files that hold many images are kept open.
 
     Args:
-        keep: how many files, at most; those used last. By default a quarter of what the process may open.
+        keep: how many files stay open at most, those used last. By default a quarter of what the process may open.
     """
 
     def __init__(self, keep: int | None = None):
@@ -61,7 +61,7 @@ class Reader:
         self._opened = lru_cache(keep or _may_keep())(_Opened)
 
     def read(self, extent: Extent) -> NDArray[np.uint8]:
-        """The encoded bytes, in an array of their own.
+        """The encoded bytes, in a new array.
 
         Raises:
             OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
@@ -76,15 +76,15 @@ class Reader:
         return encoded
 
     def close(self) -> None:
-        """Closes what is open; reading opens it again."""
+        """Closes the open files; reading opens them again."""
         self._opened.cache_clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Reader, (self._keep,)  # another process opens its own
+        return Reader, (self._keep,)  # another process opens its own files
 
 
 class _Opened:
-    """A file that is open as long as somebody uses it, so that no other thread closes it under a read."""
+    """A file that stays open while it is used, so that no other thread closes it during a read."""
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):
         self.number = open_copy(file, stamp) if stamp and is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -99,7 +99,7 @@ class _Opened:
 
 
 class PartFile(io.RawIOBase):
-    """A part of an open file, as a file of its own: nothing outside it can be read."""
+    """A part of an open file, as a file object: nothing outside that part can be read."""
 
     def __init__(self, number: int, offset: int, length: int):
         self._number, self._offset, self._length, self._at = number, offset, length, 0

@@ -1,7 +1,7 @@
-"""Shards in an object store (s3://, gs://, any URL of fsspec): whole copies of them in a local folder of bounded size.
+"""Shards in an object store (s3://, gs://, any URL of fsspec), copied whole into a local cache folder of bounded size.
 
-Reading an image waits until its shard is there; from then on it is a file like any other. All processes of a machine share the
-folder: one fetches a shard and the others wait for it, and what was used longest ago makes room.
+Reading an image waits until its shard is in the cache, then reads that file like any other. All processes of a machine share the
+folder: one process downloads a shard and the others wait for it. The least recently used shards are removed to make room.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ from dali_pipes.errors import ConfigError, ManifestError
 
 FileVersion = tuple[int, int]  # size in bytes, and modification time in nanoseconds
 
-FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables; processes that are started inherit them
+FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables, which child processes inherit
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
-_CHUNK = 16 * 2**20  # bytes asked for at once
+_CHUNK = 16 * 2**20  # bytes per request
 _ATTEMPTS, _FIRST_PAUSE_S = 6, 0.2  # without a byte of progress; each pause is twice as long as the one before
-_TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")  # as the file systems of fsspec call it
+_TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")  # the names that fsspec's file systems use
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def list_objects(url: str) -> dict[str, FileVersion]:
     """Size and time of each object directly under `url`, or of the one that it names.
 
     Raises:
-        ManifestError: there is nothing, or no way to it.
+        ManifestError: there is nothing, or it cannot be reached.
     """
     try:
         files, path = _file_system(url)
@@ -46,7 +46,7 @@ def list_objects(url: str) -> dict[str, FileVersion]:
         raise
     except FileNotFoundError:
         raise ManifestError(f"{url}: no such place in the object store") from None
-    except Exception as error:  # every store has its own
+    except Exception as error:  # every store raises its own
         raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
     return {info["name"].rsplit("/", 1)[-1]: _stamp(info) for info in infos if info["type"] == "file"}
 
@@ -67,10 +67,10 @@ def read_object(url: str) -> bytes:
 
 
 def check_room(url: str, stamps: dict[bytes, FileVersion]) -> None:
-    """An epoch in random order asks for all shards all the time.
+    """Checks that all shards fit into the local folder: an epoch in random order needs all of them all the time.
 
     Raises:
-        ManifestError: they do not fit into the local folder.
+        ManifestError: they do not fit.
     """
     total = sum(size for size, _ in stamps.values())
     if total > _limit():
@@ -81,16 +81,16 @@ def check_room(url: str, stamps: dict[bytes, FileVersion]) -> None:
 
 
 def open_copy(url: str, stamp: FileVersion) -> int:
-    """A descriptor of a local copy of the object with this size and time, which is fetched if it is not there.
+    """A file descriptor of a local copy of the object with this size and time, which is downloaded if it is missing.
 
     Raises:
-        OSError: it cannot be fetched, or it is another one now.
+        OSError: it cannot be downloaded, or the object has been replaced.
     """
     copy = copy_of(url, stamp)
     while True:
         with suppress(FileNotFoundError):
             number = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
-            os.utime(copy, ns=(time.time_ns(), stamp[1]))  # the time of access tells which was used last
+            os.utime(copy, ns=(time.time_ns(), stamp[1]))  # the access time is the time of last use
             return number
         copy.parent.mkdir(parents=True, exist_ok=True)
         with _locked(copy.with_suffix(".lock")):
@@ -99,12 +99,12 @@ def open_copy(url: str, stamp: FileVersion) -> int:
 
 
 def copy_of(url: str, stamp: FileVersion) -> Path:
-    """Where the copy lies, if it is there."""
+    """The path of the copy, if there is one."""
     return _folder() / hashlib.sha256(f"{url} {stamp}".encode()).hexdigest()[:32]
 
 
 def _fetch(url: str, stamp: FileVersion, copy: Path) -> None:
-    """What is fetched has another name until all of it is there, and counts with its whole size from the start."""
+    """Downloads under a temporary name until the file is complete; its full size counts from the start."""
     partial = copy.with_suffix(".part")
     with _locked(copy.parent / "folder.lock"):
         _make_room(copy.parent, stamp[0])
@@ -162,7 +162,7 @@ def _pause(path: str, failed: int, error: Exception) -> None:
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Removes what was used longest ago, and what a process that was killed left half done."""
+    """Removes the least recently used copies, and incomplete ones that a killed process left."""
     kept: list[tuple[int, int, Path]] = []
     for entry in os.scandir(folder):
         path = Path(entry.path)
@@ -181,7 +181,7 @@ def _make_room(folder: Path, size: int) -> None:
 
 
 def _abandoned(partial: Path) -> bool:
-    """Removes it if nobody is fetching it."""
+    """Removes it unless a process is downloading it."""
     try:
         with _locked(partial.with_suffix(".lock"), wait=False):
             partial.unlink(missing_ok=True)
@@ -198,13 +198,13 @@ def _locked(file: Path, wait: bool = True) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(number, fcntl.LOCK_UN)  # closing would not do: a process forked meanwhile has the descriptor too
+            fcntl.flock(number, fcntl.LOCK_UN)  # closing is not enough: a process forked meanwhile has the descriptor too
     finally:
         os.close(number)
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """One of its own for each call: fsspec's must not be shared with forked processes, and remember what they listed."""
+    """A new file system for each call: fsspec's must not be shared with forked processes, and cache what they listed."""
     scheme = url.split("://")[0]
     try:
         import fsspec
@@ -218,12 +218,12 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _stamp(info: dict[str, Any]) -> FileVersion:
-    told = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
-    if isinstance(told, str):
-        told = datetime.fromisoformat(told)
-    if isinstance(told, datetime):
-        told = (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
-    return int(info["size"]), round(told * 1_000_000) * 1_000  # microseconds: all that a float and every store can hold
+    changed = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
+    if isinstance(changed, str):
+        changed = datetime.fromisoformat(changed)
+    if isinstance(changed, datetime):
+        changed = (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
+    return int(info["size"]), round(changed * 1_000_000) * 1_000  # microseconds: the precision that a float and every store have
 
 
 def _folder() -> Path:
@@ -231,11 +231,11 @@ def _folder() -> Path:
 
 
 def _limit() -> int:
-    told = os.environ.get(LIMIT, _DEFAULT_GB)
+    text = os.environ.get(LIMIT, _DEFAULT_GB)
     try:
-        return int(float(told) * 1e9)
+        return int(float(text) * 1e9)
     except ValueError:
-        raise ConfigError(f"{LIMIT}={told} is no number of gigabytes") from None
+        raise ConfigError(f"{LIMIT}={text} is not a number; it takes gigabytes") from None
 
 
 def _short(error: Exception) -> str:

@@ -1,1 +1,1 @@
-"""What a user iterates: epochs, resume, bad samples, targets and mixing."""
+"""The loader that a user iterates over: epochs, resume, bad samples, targets and mixing."""

@@ -1,4 +1,4 @@
-"""Which file made a batch fail. Backends cannot tell: DALI's errors name no file, or another one."""
+"""Which file made a batch fail. Backends do not know: DALI's errors name no file, or the wrong one."""
 
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -15,8 +15,8 @@ from dali_pipes.system.cpus import available_cpus
 def find_bad_samples(manifest: Manifest, rows: PlannedBatch, backend: Backend) -> dict[int, str]:
     """The reason for each sample of a failed batch that cannot be delivered as it was scanned.
 
-    The files are decoded one by one with Pillow; if all pass, one by one with the backend itself. If none passes there, the files
-    are not what is wrong.
+    The files are decoded one by one with Pillow; if all succeed, one by one with the backend itself. If all fail there, the files
+    are not the cause.
     """
     places = np.unique(rows.ids, return_index=True)[1]
     with ThreadPoolExecutor(available_cpus()) as pool:
@@ -45,6 +45,6 @@ def _problem(manifest: Manifest, sample_id: int) -> str | None:
 def _fails_alone(row: PlannedBatch, backend: Backend) -> str | None:
     try:
         next(backend.stream(iter([row])))
-    except Exception as error:  # whatever the backend says, this file is the one
+    except Exception as error:  # any error of the backend means that this file is bad
         return f"this loader cannot decode it ({' '.join(str(error).split())[:300]})"
     return None

@@ -1,4 +1,4 @@
-"""The pixels of a loader's options against those of DALI on the CPU; called by decode_probe in a process of its own."""
+"""The pixels of a loader's options against those of DALI on the CPU; called by decode_probe in a separate process."""
 
 import hashlib
 import time
@@ -16,19 +16,19 @@ from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
 
-SECONDS = 1.0  # that a loader runs at least while it is measured: NVML's counters are means over up to a second
+SECONDS = 1.0  # minimum run of a loader while it is measured: NVML's counters are means over up to a second
 Pixels = dict[int, NDArray[np.uint8]]  # by id
 
 
 class _Run(NamedTuple):
     pixels: Pixels
-    cpu_ms: float  # of an image
+    cpu_ms: float  # per image
     bad: set[str]  # names of images that could not be decoded
     decodes: str
 
 
 def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, device: str) -> dict[str, Any]:
-    """What `decode_probe.Probed` holds, but for `fallbacks`.
+    """The fields of `decode_probe.Probed`, except `fallbacks`.
 
     Args:
         file: a saved manifest.
@@ -58,7 +58,7 @@ def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, devic
 
 
 def _run(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: str, use: "_Use | None" = None) -> _Run:
-    """One epoch for its pixels, then some for the clock."""
+    """One epoch for its pixels, then some more for the CPU time."""
     transform = TrainTransform(dtype="uint8", exif=exif)
     with build_loader(
         manifest,
@@ -82,7 +82,7 @@ def _by_id(loader: Loader) -> Iterator[tuple[int, NDArray[np.uint8]]]:
 
 
 def _cpu_ms(loader: Loader, use: "_Use | None") -> float:
-    """Of whole epochs, whose batches are left where they are: waiting for a copy would count as CPU time."""
+    """CPU time per image over whole epochs. Batches are not copied: waiting for a copy would count as CPU time."""
     images, start, before = 0, time.monotonic(), time.process_time()
     while time.monotonic() < start + SECONDS:
         for batch in loader:
@@ -100,7 +100,7 @@ def _digest(pixels: Pixels) -> str:
 
 
 class _Use:
-    """How busy a GPU has been; a device that is none has no figures."""
+    """How busy a GPU has been; other devices have no figures."""
 
     def __init__(self, device: str):
         self._samples: list[dict[str, float | None]] = []

@@ -1,4 +1,4 @@
-"""DALI's decoding, tried before it is trusted: with a loader's own options, against the CPU's pixels, in a process of its own."""
+"""Tests DALI's decoding before it is used: with a loader's own options, against the CPU's pixels, in a separate process."""
 
 import re
 import tempfile
@@ -19,15 +19,15 @@ LIMIT_S = 120.0
 # mean |difference| of an image, of 255
 CLOSE = 1.0  # rounding
 FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
-STIR = 0.01  # use of the JPEG engines above this is no noise
+STIR = 0.01  # use of the JPEG engines above this is not noise
 
 _MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
-_LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it declines goes to the CPU
+_LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it rejects goes to the CPU
 _HARMLESS = ("Fancy upsampling enabled", "nvjpegBuffer")  # the latter: "… not available. Skip preallocation"
 
 
 class Message(NamedTuple):
-    """What nvImageCodec said of a sample: how grave it is, which decoder, and the text."""
+    """A message of nvImageCodec about a sample: severity, decoder and text."""
 
     severity: str
     decoder: str
@@ -36,19 +36,19 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What decoding `images` came to.
+    """The result of decoding `images`.
 
     Attributes:
         mean: |difference| from the CPU's pixels, of 255, over all images.
         far: names of images that differ by more than the bound, with their mean |difference|.
         refused: names of images that only the CPU decodes.
-        accepted: names of images that the CPU refuses and this does not.
-        cpu_ms, cpu_ms_on_cpu: CPU time of an image, with these options and with those of a loader on the CPU.
+        accepted: names of images that only the CPU refuses.
+        cpu_ms, cpu_ms_on_cpu: CPU time per image, with these options and with those of a loader on the CPU.
         engine_load: the share of a batch that is given to the JPEG engines; 0 on the CPU.
         nvjpg, sm: highest use of the JPEG engines and of the multiprocessors, 0 to 1; None: unknown.
         digest: of all pixels; equal digests are equal bits.
-        decodes: what the loader says of its decoding, in one line.
-        fallbacks: what nvImageCodec said of images that it decoded on the CPU, and how often.
+        decodes: how the loader decodes, in one line.
+        fallbacks: messages of nvImageCodec about images that it decoded on the CPU, and how often.
     """
 
     images: int
@@ -66,7 +66,7 @@ class Probed:
     fallbacks: dict[str, int]
 
     def faults(self) -> list[str]:
-        """Each in a few words; none: everything is as on the CPU, only elsewhere."""
+        """Each in a few words; empty: everything is as on the CPU."""
         found = []
         if self.fallbacks:
             text, count = max(self.fallbacks.items(), key=lambda one: one[1])
@@ -84,14 +84,14 @@ class Probed:
         return found
 
     def doubts(self) -> list[str]:
-        """What differs from the CPU without being wrong: nvJPEG may make something of an image whose end is missing."""
+        """What differs from the CPU without being wrong: nvJPEG may decode an image whose end is missing."""
         if not self.accepted:
             return []
         return [f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as {self.accepted[0]}"]
 
     @property
     def _costs_what_the_cpu_costs(self) -> bool:
-        """Whether engines that were given work stood still while the CPU did as much as for a loader that also resizes there.
+        """Whether engines that were given work were idle while the CPU did as much as for a loader that also resizes there.
 
         Only what is beyond doubt: decoding alone is 0.5 of that for regions and 0.8 for whole images (docs/doctor.md), but Huffman
         decoding for nvJPEG's CUDA decoder may cost as much. Where the engines' counter cannot be read, CPU time proves nothing.
@@ -101,7 +101,7 @@ class Probed:
 
 
 def try_regions(manifest: Manifest, exif: str, config: Any, batch_size: int, device: torch.device) -> str:
-    """What is wrong with decoding regions of these images on this GPU, in one line; "": nothing."""
+    """What is wrong with decoding regions of these images on this GPU, in one line; "" if nothing is."""
     try:
         return "; ".join(probe(manifest, exif, replace(config, decode="force_region"), batch_size, device).faults())
     except ChildError as error:
@@ -111,13 +111,13 @@ def try_regions(manifest: Manifest, exif: str, config: Any, batch_size: int, dev
 def probe(
     manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: torch.device, limit_s: float = LIMIT_S
 ) -> Probed:
-    """Decodes random windows of at most `IMAGES` images from all over the manifest, twice, and compares them image by image.
+    """Decodes random windows of at most `IMAGES` images spread over the manifest, twice, and compares them image by image.
 
     Args:
         exif: as in a transform.
 
     Raises:
-        ChildError: the process crashed, hung, or raised; the text says which.
+        ChildError: the process crashed, hung or raised; the text says which.
     """
     ids = np.unique(np.linspace(0, len(manifest) - 1, IMAGES).astype(np.int64))
     with tempfile.TemporaryDirectory() as folder:
@@ -129,12 +129,12 @@ def probe(
 
 
 def messages(output: str) -> list[Message]:
-    """What nvImageCodec wrote to stderr (src/default_debug_messenger.h): severity, decoder, text; colors are left out."""
+    """Messages of nvImageCodec on stderr (src/default_debug_messenger.h): severity, decoder, text; colors are removed."""
     return [Message(*found) for found in _MESSAGE.findall(output)]
 
 
 def cpu_fallbacks(found: list[Message]) -> list[str]:
-    """The reasons for which images were not decoded on the GPU. An ERROR is of a damaged image, which no decoder takes."""
+    """Why images were not decoded on the GPU. An ERROR is about a damaged image, which no decoder accepts."""
     return [
         each.text
         for each in found

@@ -1,4 +1,4 @@
-"""What must stay as it is between saving a loader's state and going on from it."""
+"""What must not change between saving a loader's state and resuming from it."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -10,7 +10,7 @@ from dali_pipes.plan.transforms import Transform
 
 
 def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransform | None) -> dict[str, Any]:
-    """All that decides the order of the samples and their pixels."""
+    """Everything that determines the order of the samples and their pixels."""
     return {
         "manifest": plan.manifest.fingerprint,
         "seed": plan.seed,
@@ -23,7 +23,7 @@ def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransfor
 
 
 def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """What differs, by its name, with its value then and now."""
+    """What differs: its name, and its values then and now."""
     for name in sorted(then.keys() | now.keys(), key=str):
         before, after = then.get(name), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
@@ -33,11 +33,11 @@ def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, An
 
 
 def _described(value: Any) -> Any:
-    """In words and numbers that JSON keeps as they are; of a function only its name is known."""
+    """As text and numbers that JSON keeps unchanged; of a function only its name."""
     if is_dataclass(value):
-        told = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
-        # states of former versions do not know of what is empty
-        return {"kind": type(value).__name__, **{name: each for name, each in told.items() if each not in ([], {})}}
+        values = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
+        # states of earlier versions have no empty values
+        return {"kind": type(value).__name__, **{name: each for name, each in values.items() if each not in ([], {})}}
     if isinstance(value, (list, tuple)):
         return [_described(each) for each in value]
     if isinstance(value, dict):

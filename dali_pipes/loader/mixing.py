@@ -19,7 +19,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, check_range
 from dali_pipes.plan.philox import BatchDraws
 
-# Numbers of the draws of one batch. A number once given away is never reused for something else; from 16 on they are the user's.
+# Numbers of the draws of one batch. A number is never reused for something else; those from 16 on are the user's.
 MIX_DRAW = 0  # λ from the first two numbers, the box's centre from the others
 CHOICE_DRAW = 1  # whether to mix at all, and which of several
 
@@ -54,8 +54,8 @@ class _Mix(ABC):
         """Raises a ConfigError if the labels of these images do not fit into `num_classes`."""
         classes = len(manifest.classes)
         if manifest.task == "classification" and (self.num_classes or 0) < classes:
-            told = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
-            raise ConfigError(f"{told}; pass num_classes=len(manifest.classes)")
+            mismatch = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
+            raise ConfigError(f"{mismatch}; pass num_classes=len(manifest.classes)")
 
     def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
         labels = soft_labels(batch.labels, self.num_classes)
@@ -118,7 +118,7 @@ class RandomChoice:
 
 
 def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
-    """Asks a batch transform that has a `check` of its own whether it can work on these images."""
+    """Calls the `check` of a batch transform that has one: whether it can work on these images."""
     check = getattr(transform, "check", None)
     if check:
         check(manifest)
@@ -151,12 +151,14 @@ def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:
     """(N, num_classes) float32 of (N,) class numbers; float labels as they are.
 
     Raises:
-        ConfigError: class numbers without num_classes, or larger ones; what is on a GPU is not looked at.
+        ConfigError: class numbers without num_classes, or larger ones; values on a GPU are not checked.
     """
     if labels.is_floating_point():
         return labels
     if num_classes is None:
-        raise ConfigError("labels are class numbers, and mixing needs to know of how many; pass num_classes=len(manifest.classes)")
+        raise ConfigError(
+            "labels are class numbers, and mixing needs the number of classes; pass num_classes=len(manifest.classes)"
+        )
     if labels.device.type == "cpu" and labels.max() >= num_classes:
         raise ConfigError(f"a label is {labels.max()}, but num_classes is {num_classes}; pass num_classes=len(manifest.classes)")
     return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels[:, None], 1.0)
@@ -168,7 +170,7 @@ def blend_with_previous(images: Tensor, own: float) -> Tensor:
     if images.is_cuda:
         return _launch("mixup", images, np.float32(own), np.float32(other))
     mixed = torch.empty_like(images)
-    for at, image in enumerate(images):  # one at a time, which stays in the CPU's cache
+    for at, image in enumerate(images):  # one at a time, so that it stays in the CPU's cache
         sum = (images[at - 1].float() * other).add_(image.float() * own)
         mixed[at] = sum if images.is_floating_point() else sum.round_()
     return mixed
@@ -188,9 +190,9 @@ def paste_previous(images: Tensor, box: tuple[int, int, int, int]) -> Tensor:
 
 @contextmanager
 def cupy_stream(device: torch.device) -> Iterator[None]:
-    """A block in which CuPy works on this device and on PyTorch's current stream of it, so that neither waits for the other.
+    """A `with` block in which CuPy works on this device and on PyTorch's current stream, so that neither waits for the other.
 
-    It does nothing where `device` is no GPU.
+    It does nothing if `device` is not a GPU.
     """
     if device.type != "cuda":
         yield
@@ -230,13 +232,13 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
         blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
         pointers = np.uintp(images.data_ptr()), np.uintp(mixed.data_ptr())
         function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
-        images.record_stream(torch.cuda.current_stream())  # its memory is not given away before the kernel has read it
+        images.record_stream(torch.cuda.current_stream())  # its memory is not reused before the kernel has read it
     return mixed
 
 
 @lru_cache
 def _compiled(name: str, device: int) -> Any:
-    """One instance of a kernel template; CuPy keeps what it compiled on the disk."""
+    """One instance of a kernel template; CuPy caches compiled kernels on disk."""
     import cupy
 
     return cupy.RawModule(code=KERNELS.read_text(), options=("-std=c++17",), name_expressions=(name,)).get_function(name)

@@ -1,4 +1,4 @@
-"""What a batch has beyond images, ids and one class each: several classes, and the columns of the table."""
+"""Targets other than one class for each image: several classes, and the columns of the table."""
 
 from dataclasses import replace
 
@@ -10,9 +10,9 @@ from dali_pipes.data.manifest import Manifest
 
 
 class TargetLookup:
-    """Turns lists of class numbers into multi-hot labels, and adds the manifest's columns, looked up by id where the batch is.
+    """Turns lists of class numbers into multi-hot labels, and adds the manifest's columns, looked up by id on the batch's device.
 
-    A batch of one class each and of no columns passes through as it is.
+    A batch of one class each and without columns is returned unchanged.
     """
 
     def __init__(self, manifest: Manifest):

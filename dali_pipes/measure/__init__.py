@@ -1,1 +1,1 @@
-"""The A/B measuring kit: what a loader costs and what it delivers, measured the same way for all of them."""
+"""A/B measurement of loaders: cost and throughput, measured in the same way for all of them."""

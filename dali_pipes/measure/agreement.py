@@ -1,4 +1,4 @@
-"""Do the arms deliver the same samples and the same pixels? `python -m dali_pipes.measure.agreement`, in a process of its own."""
+"""Do the arms deliver the same samples and the same pixels? `python -m dali_pipes.measure.agreement`, in a separate process."""
 
 from collections.abc import Set
 from pathlib import Path
@@ -21,10 +21,10 @@ AMPLIFIED = 64
 
 
 def gate(config: BenchmarkConfig, work: Workload, arms: Arms, cpus: Set[int], samples: Path) -> dict[str, Any]:
-    """Compares all arms that follow the plan, in a process of their own.
+    """Compares all arms that follow the plan, in a separate process.
 
     Raises:
-        ArmError: they do not deliver the same; then nothing may be timed.
+        ArmError: they do not deliver the same images, so nothing may be timed.
     """
     if not config.agreement_images:
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}

@@ -1,4 +1,4 @@
-"""What scripts/benchmark.py is told."""
+"""Options of scripts/benchmark.py."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,28 +11,29 @@ from dali_pipes.training.config import ModelConfig
 
 @dataclass(kw_only=True, slots=True)
 class BenchmarkConfig:
-    """scripts/benchmark.py. docs/method.md says why each rule of the protocol is there.
+    """scripts/benchmark.py. docs/method.md explains each rule of the protocol.
 
     Attributes:
         loader: one more arm, under the name of the option chosen by `loader=`; in `arms` it is called "loader".
         loader_name: that name.
         loaders: a loader config for each other name.
         arms: what to compare.
-        baseline: the arm that the others are compared with; None: the first that makes its images.
-        workload: "loader" takes batches as fast as they come, "train" takes a training step with each, "cold" is one epoch from
+        baseline: the arm that the others are compared with; None: the first that loads real images.
+        workload: "loader" takes batches as fast as they come, "train" runs a training step on each, "cold" is one epoch from
             files that are not in the page cache.
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
-        corun: jobs at once on this machine, each on a GPU of its own as far as there are any.
+        corun: jobs at once on this machine, each on a separate GPU as far as there are enough.
         cpus: cores for each arm; None: all that this process may use.
         batch_size: images per batch and job.
-        seed: of the order of the samples, of everything drawn, and of the order of the trials.
-        pairs: trials of every arm; a ratio is taken within each round of trials. Fewer than 5 give no interval and no claim.
-        minutes: from the start of the program; no round is begun that would end later, if there is one already. None: all `pairs`
-            are run.
+        seed: for the order of the samples, all random draws, and the order of the trials.
+        pairs: rounds of trials, one trial of every arm in each; ratios are taken within a round. Fewer than 5 give no interval and
+            no claim.
+        minutes: time limit from the start of the program: after the first round, no round begins that would end later. None: all
+            `pairs` are run.
         min_seconds, min_batches: how long a trial is measured at least.
-        max_warmup_seconds: after that a trial that is not steady yet is measured as it is, and reported as never steady.
-        restart: every trial is a new process. Without, the processes of an arm sleep between its trials: quicker, but what differs
-            from start to start is not averaged out.
+        max_warmup_seconds: a trial that is not steady by then is measured anyway, and reported as never steady.
+        restart: every trial is a new process. If false, an arm's processes are suspended between its trials: faster, but
+            differences between process starts are not averaged out.
         images: how many of the data set's images are used at most; all of them are read into the page cache first.
         agreement_images: images that the arms are compared on, pixel by pixel, before anything is timed; 0: none.
         max_mean_difference, max_p99_difference: the largest mean and 99th percentile of that |difference|, in steps of 1/255.

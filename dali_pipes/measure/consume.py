@@ -1,4 +1,4 @@
-"""What is done with each batch while it is measured."""
+"""Consumers of batches during a measurement."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from dali_pipes.training.readback import Readback
 
 
 class Consumer(Protocol):
-    """Uses batches; nothing of a batch may be left undone when `finish` returns."""
+    """Uses batches; all work on them is done when `finish` returns."""
 
     def __call__(self, batch: Batch) -> None: ...
 
@@ -25,7 +25,7 @@ class Consumer(Protocol):
 
 
 class Touch:
-    """Reads one column of every image where it lies, so that nobody can hand out what is not there yet."""
+    """Reads one column of every image on its device, so that a batch that is not finished yet is waited for."""
 
     def __init__(self) -> None:
         self._total = torch.zeros(())
@@ -65,4 +65,4 @@ class TrainStep:
 
 def _check_finite(value: torch.Tensor) -> None:
     if not torch.isfinite(value).item():  # waits for all work on the current stream
-        raise ValueError(f"what was computed from the batches is {value.item()}; nothing can be said of this run")
+        raise ValueError(f"the result computed from the batches is {value.item()}; this run is not valid")

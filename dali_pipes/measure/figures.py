@@ -1,4 +1,4 @@
-"""From trials to figures; pure functions. docs/result.md says what each figure means. What is not known is None, never a guess."""
+"""From trials to figures; pure functions. docs/result.md explains each figure. An unknown figure is None, never an estimate."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ Figures = dict[str, Any]
 
 COMPARED = ("images_per_s", "cpu_s_per_1000_images")
 CEILING = "synthetic"
-_FROM_GPU = {  # what a GPU says of itself: the figure it becomes
+_FROM_GPU = {  # telemetry of a GPU: the figure it becomes
     "utilization": "gpu_utilization",
     "sm_utilization": "sm_utilization",
     "nvjpg_utilization": "nvjpg_utilization",
@@ -154,12 +154,12 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
     reasons = dict.fromkeys(_FROM_GPU.values(), "no GPU was used") | {
         "cgroup_cpu_s_per_1000_images": "jobs at once share their cgroup"
         if together
-        else "no cgroup (v2) of which this run is all there is",
-        "throttled_s": "no cgroup that counts it",
+        else "no cgroup (v2) that holds only this run",
+        "throttled_s": "no cgroup that reports it",
         "warm_up_s": "a cold trial has no warm-up",
         "steady": "a cold trial has no warm-up",
-        "resident": "nothing says what is in the page cache" if cold else "only a cold trial asks what is in the page cache",
-        "peak_pss_mib": "the system does not tell it",
+        "resident": "the system does not report what is in the page cache" if cold else "only a cold trial checks the page cache",
+        "peak_pss_mib": "the system does not report it",
     }
     for trial in trials:
         reasons |= {_FROM_GPU[figure]: why for figure, why in trial["gpu_missing"].items()}

@@ -1,4 +1,4 @@
-"""The order of the trials, and how each of them is run. docs/method.md says why."""
+"""The order of the trials, and how each of them is run. docs/method.md gives the reasons."""
 
 import contextlib
 import json
@@ -23,13 +23,13 @@ from dali_pipes.system.telemetry import Sampler
 Trial = dict[str, Any]
 Key = tuple[str, str, str]  # phase, arm and job
 Arm = TypeVar("Arm")
-SLOWEST = 5  # images/s of a whole epoch from a disk; an arm that is slower is ended as one that hangs
+SLOWEST = 5  # images/s of a whole epoch from a disk; a slower arm is treated as hanging, and ended
 
 
 def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
     """The arms of each round in the order in which they run: a random order, then the same reversed (ABBA), then another.
 
-    What changes steadily over two such rounds, as a machine that grows warm, weighs on all arms alike.
+    A steady change over two such rounds, as in a machine that grows warm, affects all arms equally.
     """
     random = np.random.default_rng(seed)
     orders: list[list[Arm]] = []
@@ -53,7 +53,7 @@ class _Arm:
 
 
 class Trials:
-    """Runs trials of one work, one after the other, and writes each of them into a file; to be closed.
+    """Runs trials of one workload, one after the other, and writes each of them into a file; call `close` at the end.
 
     Args:
         folder: for the files; their names begin with a running number.
@@ -68,15 +68,15 @@ class Trials:
         folder.mkdir()
 
     def close(self) -> None:
-        """Ends what sleeps."""
+        """Ends the suspended processes."""
         while self._asleep:
             self._asleep.popitem()[1].stack.close()
 
     def start(self, arms: dict[str, dict[str, Any]], control: str | None) -> dict[str, str]:
-        """Starts the processes of all arms at once, and lays them to sleep until their first trials; for restart=false.
+        """Starts the processes of all arms at once, and suspends them until their first trials; for restart=false.
 
         Args:
-            control: the arm that has processes of its own for the control, so that this sees how far two starts are apart.
+            control: the arm that has separate processes for the control, so that the control shows how far two starts differ.
 
         Returns:
             the arms that failed, with the reason.
@@ -101,7 +101,7 @@ class Trials:
         """One trial, in as many processes at once as `corun` says.
 
         Args:
-            batch_size: another one than that of the work.
+            batch_size: replaces that of the workload.
 
         Returns:
             arm, phase and round; jobs: what each process answered; samples and sampler_cost of the telemetry around them; and
@@ -129,7 +129,7 @@ class Trials:
             trial |= {"samples": sampler.samples, "sampler_cost": sampler.cost}
             trial["gpu_missing"] |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
         if not config.restart:
-            trial["gpu_missing"]["memory_mib"] = "with restart=false other arms lie in the GPU's memory too"
+            trial["gpu_missing"]["memory_mib"] = "with restart=false other arms use the GPU's memory too"
             for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
                 each["memory_mib"] = None
         self._write(trial)
@@ -137,7 +137,7 @@ class Trials:
 
     @contextlib.contextmanager
     def _processes(self, key: Key, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
-        """As many as `corun` says, and their first answers: new ones, or with restart=false those that sleep between its trials."""
+        """`corun` processes and their first answers: new ones, or with restart=false those that were suspended between trials."""
         one = self._asleep.pop(key, None) or self._begin(key[1], job)
         with one.stack:
             for process in one.processes:
@@ -175,7 +175,7 @@ class Trials:
 
 
 def gpu_of(index: int, corun: int) -> str | None:
-    """Each of several jobs has a GPU of its own, as far as there are any."""
+    """Each of several jobs has a separate GPU, as far as there are enough."""
     count = torch.cuda.device_count()
     if corun == 1 or not count:
         return None
@@ -184,7 +184,7 @@ def gpu_of(index: int, corun: int) -> str | None:
 
 
 def _gpus(uuids: Iterable[str | None]) -> tuple[list[Gpu], dict[str, str]]:
-    """The GPUs that the jobs use, and what cannot be asked of them with the reason."""
+    """The GPUs that the jobs use, and the figures that they cannot give, with the reason."""
     gpus, missing = [], dict[str, str]()
     for uuid in sorted({uuid for uuid in uuids if uuid}):
         try:

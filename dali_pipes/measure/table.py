@@ -51,7 +51,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -
         table.add_column(
             heading.replace(" [", "\n[").replace("/1,000", "\n/1,000").replace(" p50", "\np50"),
             justify="right" if any(letter in heading for letter in "×/") else "left",
-            overflow="fold",  # a long word goes on in the next line; it is not cut
+            overflow="fold",  # a long word continues on the next line; it is not cut
         )
     for row in rows:
         table.add_row(*map(escape, row))

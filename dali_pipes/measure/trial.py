@@ -1,8 +1,8 @@
-"""One trial: one arm, in a process of its own, warmed up and measured; led by protocol.py.
+"""One trial: one arm, warmed up and measured in a separate process, which protocol.py controls.
 
-It answers once its first batch has come. Told to go, it warms up and answers; told to go again, it measures and answers with the
-figures, and works on until it is told to stop, so that trials that run at the same time disturb each other all the time. Told to go
-instead, it is the next trial of the same arm.
+The process sends an answer after its first batch. On the first "go" it warms up and answers. On the second "go" it measures,
+answers with the figures, and keeps working until "stop", so that trials that run at the same time disturb each other all the time.
+A "go" instead of "stop" begins the next trial of the same arm.
 """
 
 import itertools
@@ -23,8 +23,8 @@ from dali_pipes.measure.worker_process import Controller, serve
 from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 
-GROUP_SECONDS = 0.5  # the least that one rate of the warm-up is taken over
-GROUP_BATCHES = {"loader": 12, "train": 4}  # likewise
+GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
+GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
 
 
 def run_trial(leader: Controller) -> None:
@@ -62,20 +62,20 @@ def endless(loader: Loader) -> Iterator[Batch]:
 
 
 def whole_bursts(batches: int, config: LoaderConfig) -> int:
-    """At least so many batches: worker processes deliver in bursts of one batch each, and a part of a burst has another rate."""
+    """`batches` rounded up to whole bursts: each worker delivers one batch per burst, and a part of a burst has another rate."""
     burst = config.concurrency.burst
     return -(-batches // burst) * burst
 
 
 def _work_until_go(leader: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
-    """False once nothing more is wanted."""
+    """False once the trial is to end."""
     while not leader.has_spoken:
         consume(next(batches))
     return leader.go()
 
 
 def _warm_up(batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int) -> dict[str, Any]:
-    """Takes batches until the rate is steady: what was prefetched is used up, caches are filled, clocks have settled."""
+    """Takes batches until the rate is steady: prefetched batches are used up, caches are filled, clocks have settled."""
     start, images, rates = time.monotonic(), 0, list[float]()
     while not is_steady(rates) and time.monotonic() - start < at_most_s:
         group, group_start = 0, time.monotonic()
@@ -100,11 +100,11 @@ def window(
     min_batches: int,
     burst: int = 1,
 ) -> dict[str, Any]:
-    """The clock runs over every fetch, and on a GPU until all of its work is done. Epochs follow each other without a pause.
+    """Measures one window: every fetch, and on a GPU until all of its work is done. Epochs follow each other without a pause.
 
     Args:
-        seconds, min_batches: how long at least.
-        burst: a number of batches that comes at once; only whole ones are counted.
+        seconds, min_batches: minimum duration.
+        burst: batches that arrive at once; only whole bursts are counted.
     """
     images, device, waits, epoch_starts = 0, "", list[float](), list[int]()
     cpu, cgroup, throttled = cpu_seconds(), cgroup_cpu_seconds(os.getppid()), throttled_seconds()
@@ -146,12 +146,12 @@ def _since(before: float | None, after: float | None, each: float) -> float | No
 
 
 def gpu_uuid() -> str | None:
-    """This process's GPU as NVML calls it."""
+    """This process's GPU, by NVML's UUID."""
     return f"GPU-{torch.cuda.get_device_properties().uuid}" if torch.cuda.is_available() else None
 
 
 def _pinned_mib() -> float | None:
-    """The most page-locked memory that PyTorch has held; DALI tells no such figure of its own."""
+    """The peak page-locked memory of PyTorch; DALI does not report its page-locked memory."""
     if not torch.cuda.is_available():
         return None
     return torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0) / MIB

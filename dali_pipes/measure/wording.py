@@ -1,4 +1,4 @@
-"""What a result says in words; the same for the terminal and the page."""
+"""A result in words; the same for the terminal and the page."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ CAVEATS = {
 }
 WARM = "Files come from the page cache, not from a disk or a network."
 ALONE = "One job on the machine. Several at once share its cores: corun=N."
-SHARED = "What else ran on this machine is not known; the control shows how far it disturbed."
+SHARED = "Other programs on this machine are not known; the control shows how far they disturbed."
 
 
 def caveats(result: Result) -> list[str]:
@@ -28,7 +28,7 @@ def caveats(result: Result) -> list[str]:
 
 
 def headline(result: Result) -> str:
-    """The best arm that did the same work as the baseline, and what may be said of it."""
+    """The best arm that did the same work as the baseline, and the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
     compared = [arm for arm in arms if arm != baseline and arms[arm].get("ratio") and same_work(result, arm)]
     if arms[baseline]["failed"]:
@@ -46,19 +46,19 @@ def same_work(result: Result, arm: str) -> bool:
 
 def comparison(arm: str, baseline: str, ratio: Result, pairs: int) -> str:
     speed, cost = ratio["images_per_s"], ratio["cpu_s_per_1000_images"]
-    told = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
+    ratios = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
     match speed["claim"]:
         case "no interval":
             count = "1 pair" if pairs == 1 else f"{pairs} pairs"
-            return f"{arm} against {baseline}: {told}; {count}: no interval, and nothing is claimed"
+            return f"{arm} against {baseline}: {ratios}; {count}: no interval, and nothing is claimed"
         case "untrustworthy":
-            return f"Untrustworthy: {baseline} differs from itself, so nothing is claimed. {arm} against {baseline}: {told}"
+            return f"Untrustworthy: {baseline} differs from itself, so nothing is claimed. {arm} against {baseline}: {ratios}"
         case "more":
-            return f"{arm} is faster than {baseline}: {told}"
+            return f"{arm} is faster than {baseline}: {ratios}"
         case "less":
-            return f"{arm} is slower than {baseline}: {told}"
+            return f"{arm} is slower than {baseline}: {ratios}"
     cheaper = f", but {arm} takes less CPU time" if cost["claim"] == "less" else ""
-    return f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs from itself{cheaper}: {told}"
+    return f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs from itself{cheaper}: {ratios}"
 
 
 def interval(ratio: Result) -> str:
@@ -88,7 +88,7 @@ def agreement_line(result: Result) -> str:
 
 
 def notes(result: Result) -> list[str]:
-    """What a reader must know before believing the figures."""
+    """What a reader must know before trusting the figures."""
     lines = [f"{name} FAILED and has no figures: {arm['failed']}" for name, arm in result["arms"].items() if arm["failed"]]
     lines += [f"{name} was left out: it {arm['skipped']}." for name, arm in result["arms"].items() if arm["skipped"]]
     lines += [f"{name}: {arm['decodes']}." for name, arm in result["arms"].items() if "decodes" in arm]

@@ -1,4 +1,4 @@
-"""Both ends of a module that runs in a process of its own and talks in lines of JSON."""
+"""Both ends of the protocol with a module that runs in a separate process: lines of JSON."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM
 
 
 class ArmError(DaliPipesError):
-    """An arm that failed; there is no figure for it. `wrote` is all that its process wrote on stderr, if that ended."""
+    """An arm that failed; there is no figure for it. `wrote` is the process's whole stderr, if the process ended."""
 
     def __init__(self, message: str, wrote: str = ""):
         super().__init__(message)
@@ -29,13 +29,13 @@ class ArmError(DaliPipesError):
 
 
 class FreshProcess:
-    """`python -m module`, told a job, asked for answers, ended with the trial.
+    """Runs `python -m module`: sends it a job, receives its answers, and ends it with the trial.
 
     Args:
-        what: what its errors are about.
+        what: the subject of its errors.
         cpus: the cores it may use; the thread counts of numerical libraries follow.
-        gpu: which of the visible GPUs it sees; None: all.
-        patience_s: a process that gives no answer for so long is killed.
+        gpu: index of the visible GPU that it sees; None: all.
+        patience_s: a process that gives no answer for this long is killed.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class FreshProcess:
         environment = {**os.environ, **dict.fromkeys(THREADS, str(len(cpus))), "OMP_WAIT_POLICY": "PASSIVE"}
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
-        command = [sys.executable, "-P", "-m", module]  # -P: the folder that the user stands in does not shadow modules
+        command = [sys.executable, "-P", "-m", module]  # -P: the working directory does not shadow modules
         with _on(cpus):
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment
@@ -85,14 +85,14 @@ class FreshProcess:
             return answer
         if late:
             raise ArmError(f"{self._what}: gave no answer for {self._patience_s:.0f} s and was ended")
-        status = self._process.wait()  # its last words come after the end of its answers
+        status = self._process.wait()  # its last stderr output comes after the end of its answers
         self._errors.seek(0)
         wrote = self._errors.read().strip()
         last = "\n  ".join(wrote.splitlines()[-5:])
         raise ArmError(f"{self._what}: its process ended with status {status}; the last it wrote:\n  {last}", wrote)
 
     def sleep(self) -> None:
-        """Stops it and all its descendants where they are, so that they use no CPU."""
+        """Suspends it and all its descendants, so that they use no CPU."""
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
@@ -118,7 +118,7 @@ class FreshProcess:
         """The process ends itself and its workers when its stdin ends; one that does not is killed."""
         self.wake()
         try:
-            self._process.communicate(timeout=20)  # reads on: an answer that nobody reads would keep it from ending
+            self._process.communicate(timeout=20)  # keeps reading: an unread answer would keep it from ending
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -127,10 +127,10 @@ class FreshProcess:
 
 
 class Controller:
-    """The process that gave this one its job. Its orders are read in a thread, so that work can go on while they are waited for.
+    """The process that gave this one its job. A thread reads its commands, so that work continues meanwhile.
 
     Attributes:
-        stop: nothing more is wanted.
+        stop: whether the trial is to end.
     """
 
     def __init__(self, orders: IO[bytes], answers: IO[str]):
@@ -152,7 +152,7 @@ class Controller:
         return not self._said.empty()
 
     def go(self) -> bool:
-        """Waits until the leader says go; False once nothing more is wanted."""
+        """Waits for "go"; False if the trial is to end."""
         said = self._said.get()
         if not said:
             self._said.put(False)
@@ -163,24 +163,24 @@ class Controller:
 
 
 def serve(run: Callable[[Controller], None]) -> None:
-    """What a module does that is run by FreshProcess."""
+    """The main function of a module that FreshProcess runs."""
     # unbuffered: a buffer's lock, held by the thread that reads, would keep the process from ending
     with open(os.dup(0), "rb", buffering=0) as orders, open(os.dup(1), "w") as answers, open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)  # workers that are forked close their stdin, and would wait for the thread that reads it
-        os.dup2(2, 1)  # what libraries print must not come between the answers
+        os.dup2(nothing.fileno(), 0)  # forked workers close their stdin, and would wait for the thread that reads it
+        os.dup2(2, 1)  # keeps output of libraries from between the answers
         leader = Controller(orders, answers)
         try:
             run(leader)
         except BadSampleError as error:
             _, path, why = error.bad_samples[0]
-            leader.send({"error": f"{path}: {why}; mend or remove it (scripts/scan.py verify=full finds all such files)"})
+            leader.send({"error": f"{path}: {why}; fix or remove it (scripts/scan.py verify=full lists all such files)"})
         except DaliPipesError as error:
             leader.send({"error": str(error)})
 
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """SIGTERM ends the program as Ctrl-C does, so that processes that sleep are woken and ended, and none is left behind."""
+    """SIGTERM ends the program as Ctrl-C does, so that suspended processes are resumed and ended, and none is left behind."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
@@ -190,7 +190,7 @@ def ended_in_order() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on(cpus: Set[int]) -> Iterator[None]:
-    """What is started meanwhile inherits these cores."""
+    """Processes started within the block inherit these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:

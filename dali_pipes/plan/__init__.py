@@ -1,1 +1,1 @@
-"""What happens to each sample: the order, the crop, the flip, the augmentation. NumPy only."""
+"""The plan: order, crop, flip and augmentation of every sample. NumPy only."""

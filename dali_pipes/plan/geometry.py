@@ -12,10 +12,10 @@ from dali_pipes.plan.philox import Draws
 
 Int = NDArray[np.int64]
 
-# Numbers of the draws of one sample in one epoch. A number once given away is never reused for something else.
+# Numbers of the draws of one sample in one epoch. A number is never reused for something else.
 FLIP_DRAW = 0
 SHIFT_DRAW = 1
-CROP_DRAW = 16  # and the nine after it: the tries of a random resized crop
+CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
 CROP_TRIES = 10
 
 
@@ -24,11 +24,11 @@ class Geometry:
     """The geometry of N images.
 
     Attributes:
-        source: (N, 2) height and width of the image that the window lies in.
+        source: (N, 2) height and width of the image.
         window: (N, 4) top, left, height, width of the region to decode.
         resize: (N, 2) height and width the region is resized to.
-        crop: (N, 2) top and left of the output in the resized region; what lies outside of it is black.
-        flip: (N,) mirrored left to right, after all that stands above.
+        crop: (N, 2) top and left of the output in the resized region; areas outside the image are black.
+        flip: (N,) mirrored left to right, after all of the above.
     """
 
     source: Int
@@ -49,7 +49,7 @@ def random_resized_crop(
 ) -> Geometry:
     """A window of random area and aspect ratio, resized to `size` × `size`, and a random flip.
 
-    The distribution is that of `torchvision.transforms.v2.RandomResizedCrop` and `RandomHorizontalFlip`: ten tries, of which the
+    The distribution is that of `torchvision.transforms.v2.RandomResizedCrop` and `RandomHorizontalFlip`: ten attempts, of which the
     first that fits counts, then the largest central window whose aspect ratio is allowed.
 
     Args:
@@ -77,7 +77,7 @@ def random_resized_crop(
 def _first_fit(
     numbers: NDArray[np.float64], source: Int, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> tuple[Int, NDArray[np.bool_]]:
-    """The window of the first try that fits into its image, and whether there is one, from (4, N, tries) random numbers."""
+    """The window of the first attempt that fits into its image, and whether there is one, from (4, N, attempts) random numbers."""
     area, aspect, top, left = numbers
     height, width = source[:, :1], source[:, 1:]
     area = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
@@ -92,7 +92,7 @@ def _first_fit(
 
 
 def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
-    """The largest central window whose aspect ratio lies within `ratio`."""
+    """The largest central window whose aspect ratio is within `ratio`."""
     height, width = source[:, 0], source[:, 1]
     aspect = width / height
     h = np.where(aspect < ratio[0], np.rint(width / ratio[0]), height).astype(np.int64)

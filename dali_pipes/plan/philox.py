@@ -53,14 +53,14 @@ class Draws:
 class BatchDraws:
     """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the epoch's order, draw).
 
-    The counter's fourth word sets them apart from those of the samples.
+    The counter's fourth word separates them from those of the samples.
     """
 
     def __init__(self, seed: int, epoch: int, place: int):
         self._key, self._epoch, self._place = seed, epoch, place
 
     def uniform(self, draw: ArrayLike) -> NDArray[np.float64]:
-        """Four numbers in [0, 1), for each draw where `draw` is an array. Draws from 16 on are never taken by this package.
+        """Four numbers in [0, 1), for each draw where `draw` is an array. This package never uses draws from 16 on.
 
         Returns:
             float64 of shape (4,), or (4, D) for D draws.

@@ -19,7 +19,7 @@ from dali_pipes.plan.philox import Draws
 
 
 class PlannedTransform(Protocol):
-    """What the plan asks of a transform."""
+    """What the plan needs from a transform."""
 
     @property
     def exif(self) -> str: ...
@@ -56,17 +56,17 @@ class Shard:
 
     @classmethod
     def from_env(cls) -> Self:
-        """Rank and world size from torchrun (RANK, WORLD_SIZE) or srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS); else alone.
+        """Rank and world size from torchrun (RANK, WORLD_SIZE) or srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS); else 0 of 1.
 
-        A batch script of SLURM is alone: it has SLURM_NTASKS, but only srun starts that many processes.
+        A SLURM batch script is one process: it has SLURM_NTASKS, but only srun starts that many.
         """
         for index, count in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
             if index in os.environ and count in os.environ:
                 try:
                     return cls(int(os.environ[index]), int(os.environ[count]))
                 except ValueError:
-                    told = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
-                    raise ConfigError(f"{told} in the environment are no rank and world size") from None
+                    given = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
+                    raise ConfigError(f"{given} in the environment are not a rank and a world size") from None
         return cls()
 
 
@@ -78,7 +78,7 @@ class PlannedBatch:
         ids: (N,) int64.
         labels: as `manifest.labels` has them.
         geometry: windows, sizes, crops and flips.
-        augmentation: what else happens to the pixels.
+        augmentation: further operations on the pixels.
     """
 
     epoch: int
@@ -111,7 +111,7 @@ class Plan:
 
     Attributes:
         batch_size: samples a shard takes per step.
-        last_batch: what happens to the samples that do not fill a global batch: "partial" delivers them, spread evenly over the
+        last_batch: for samples that do not fill a global batch. "partial" delivers them, spread evenly over the
             shards; "drop" leaves them out; "pad" fills up from the start of the epoch's order.
     """
 
@@ -124,18 +124,18 @@ class Plan:
     last_batch: str = "drop"
 
     def __post_init__(self) -> None:
-        n, block = len(self.manifest), self.global_batch_size
+        n, batch = len(self.manifest), self.global_batch_size
         if not n:
-            raise ConfigError(f"{self.manifest.root}: no usable image; scripts/scan.py lists what is wrong")
+            raise ConfigError(f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         if self.last_batch not in ("partial", "drop", "pad"):
             raise ConfigError(f"last_batch is {self.last_batch!r}; choose one of partial, drop, pad")
-        if self.last_batch == "drop" and n < block:
+        if self.last_batch == "drop" and n < batch:
             raise ConfigError(
-                f"{self.manifest.root}: {n} images do not fill one global batch of {block} ({self.batch_size} × {self.shard.count} "
+                f"{self.manifest.root}: {n} images do not fill one global batch of {batch} ({self.batch_size} × {self.shard.count} "
                 "shards), and last_batch='drop' drops partial ones; use a smaller batch_size, or last_batch='partial' or 'pad'"
             )
 
@@ -145,9 +145,9 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all shards, those repeated by "pad" included."""
-        n, block = len(self.manifest), self.global_batch_size
-        return {"partial": n, "drop": n // block * block, "pad": -(-n // block) * block}[self.last_batch]
+        """Samples of one epoch over all shards, including those repeated by "pad"."""
+        n, batch = len(self.manifest), self.global_batch_size
+        return {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch}[self.last_batch]
 
     @property
     def steps(self) -> int:
@@ -168,14 +168,14 @@ class Plan:
         return next(self._plan(epoch, range(step, step + 1)))
 
     def batch_offset(self, step: int) -> int:
-        """Where in the epoch's order the first sample of this shard's part of one step stands; it must have one."""
+        """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""
         return int(self._places(step)[0])
 
     def iter_from(self, epoch: int = 0, step: int = 0) -> Iterator[PlannedBatch]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
-            if self.shuffle:  # the next epoch's order is made while this one runs, so that its first batch waits for nothing
+            if self.shuffle:  # the next epoch's order is made while this one runs, so that its first batch does not wait
                 threading.Thread(target=self.order, args=(epoch + 1,), daemon=True).start()
             for first in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(first, min(first + ahead, len(self))))
@@ -201,7 +201,7 @@ class Plan:
         return self.transform.augmenter
 
     def _places(self, step: int) -> NDArray[np.int64]:
-        """Where in the epoch's order this shard's samples of one step stand."""
+        """The slice of the epoch's order that holds this shard's samples of one step."""
         start = step * self.global_batch_size
         size = min(self.global_batch_size, self.epoch_samples - start)
         index, count = self.shard.index, self.shard.count

@@ -1,4 +1,4 @@
-"""What the pixels look like when they arrive, and how they are cropped: every option of a transform, with its check."""
+"""Transforms: size, dtype, layout, normalization, crop and augmentation, with the checks of their options."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # what PyTorch and TensorFlow call them
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # the names in PyTorch and TensorFlow
 
 
 @dataclass(kw_only=True, slots=True)
 class Transform(ABC):
-    """What the pixels look like when they arrive; the base of all transforms.
+    """Size, dtype, layout and normalization of the delivered images; the base of all transforms.
 
     Attributes:
         size: height and width of the images, in pixels.
@@ -57,11 +57,11 @@ class Transform(ABC):
     @property
     @abstractmethod
     def crops(self) -> bool:
-        """Whether the output is cut out of the resized image."""
+        """Whether the output is cropped from the resized image."""
 
     @property
     def augmenter(self) -> Augmenter:
-        """What else is done to the pixels."""
+        """Further operations on the pixels."""
         return Augmenter([])
 
     def size_at(self, epoch: int) -> int:
@@ -89,10 +89,10 @@ class RandomTransform(Transform):
 
     Attributes:
         flip: the probability of a left-right flip.
-        augment: policies in the order in which they are carried out, such as "TrivialAugmentWide" or {"name": "RandomErasing",
+        augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or {"name": "RandomErasing",
             "p": 0.25}; dali_pipes/plan/augment/policies.py has them all.
-        sizes: progressive resizing: from epoch to the size from then on, such as {0: 128, 10: 192}; before the first epoch named it
-            is `size`.
+        sizes: progressive resizing: maps an epoch to the size from then on, such as {0: 128, 10: 192}; `size` before the first of
+            these epochs.
     """
 
     flip: float = 0.5
@@ -107,8 +107,8 @@ class RandomTransform(Transform):
         narrowest = min(self.every_size)
         for slot in self.augmenter.slots:
             if slot.kernel_size // 2 >= narrowest:
-                told = f"a kernel of {slot.kernel_size} pixels reaches over an image of {narrowest}"
-                raise ConfigError(f"transform.augment: GaussianBlur: {told}; kernel_size can be {2 * narrowest - 1} at most")
+                problem = f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
+                raise ConfigError(f"transform.augment: GaussianBlur: {problem}; kernel_size can be {2 * narrowest - 1} at most")
 
     @property
     def training(self) -> bool:
@@ -158,7 +158,7 @@ class PaddedCropTransform(RandomTransform):
     Images of another size are first resized to `size` × `size`.
 
     Attributes:
-        padding: black pixels added on each side, out of which the crop is cut.
+        padding: black pixels added on each side before the crop.
     """
 
     size: int = 32
@@ -190,8 +190,8 @@ class EvalTransform(Transform):
         Transform.__post_init__(self)
         if self.resize < self.size:
             raise ConfigError(
-                f"resize is {self.resize}, less than the size of {self.size}, and nothing could be cropped; "
-                "make transform.resize larger, in training eval_transform.resize"
+                f"resize is {self.resize}, less than the size of {self.size}, so there is nothing to crop; "
+                "set resize to the size or more"
             )
 
     @property
@@ -207,7 +207,7 @@ class EvalTransform(Transform):
 
 
 def _epochs_and_sizes(given: object) -> dict[int, int]:
-    """Keys as numbers; JSON has strings only."""
+    """With integer keys; JSON has strings only."""
     pairs = [(str(epoch), size) for epoch, size in given.items()] if isinstance(given, Mapping) else [("", 0)]
     sizes = {int(epoch): size for epoch, size in pairs if epoch.isdecimal() and isinstance(size, int) and size > 0}
     if len(sizes) < len(pairs):
@@ -218,5 +218,5 @@ def _epochs_and_sizes(given: object) -> dict[int, int]:
 
 
 def _tuple(values: Sequence[float]) -> Any:
-    """YAML has lists only."""
+    """As a tuple; YAML has lists only."""
     return tuple(values)

@@ -1,1 +1,1 @@
-"""This machine: its cores, memory, GPUs and files, and what programs run on it use."""
+"""This machine: its cores, memory, GPUs and files, and the resources that programs use."""

@@ -1,4 +1,4 @@
-"""A function called in a process of its own: a driver or a library that crashes or hangs there ends that process only."""
+"""Calls a function in a separate process: a driver or a library that crashes or hangs there ends that process only."""
 
 import contextlib
 import importlib
@@ -11,17 +11,17 @@ import tempfile
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-# not `-m`, which would warn on stderr that the package has imported this module already
+# not `-m`, which would warn on stderr that the package has already imported this module
 _START = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
 _KILLED_AFTER_S = 5  # a process that hangs in the driver cannot even be killed
 
 
 class ChildError(Exception):
-    """The function gave no answer; the text says what became of it."""
+    """The function returned nothing; the text says why."""
 
 
 class Answer(NamedTuple):
-    """What the function returned, as JSON has it, and what the process wrote to stderr and stdout."""
+    """The function's return value, as JSON has it, and the process's stderr and stdout."""
 
     value: Any
     output: str
@@ -31,7 +31,7 @@ def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
     """Calls "module:function" in a process that may take `limit_s` seconds; the module is imported there only.
 
     Args:
-        arguments: that JSON can hold.
+        arguments: values that JSON can hold.
 
     Raises:
         ChildError: it raised, crashed, or had not ended by then.
@@ -59,7 +59,7 @@ def _wait(process: subprocess.Popen, limit_s: float) -> str:
         raise ChildError(f"hangs: no answer within limit_s={limit_s:g} seconds") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # and what it has started, such as a probe within a probe
+            os.killpg(process.pid, signal.SIGKILL)  # with its child processes, such as a probe within a probe
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_KILLED_AFTER_S)
     return signal.Signals(-status).name if status < 0 else f"status {status}"
@@ -74,7 +74,7 @@ def explain(error: BaseException) -> str:
 def main(function: str, arguments: str) -> None:
     module, name = function.split(":")
     with open(os.dup(1), "w") as answer:
-        os.dup2(2, 1)  # what libraries print does not belong to the answer
+        os.dup2(2, 1)  # keeps output of libraries out of the answer
         try:
             found = {"value": getattr(importlib.import_module(module), name)(*json.loads(arguments))}
         except Exception as error:

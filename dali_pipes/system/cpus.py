@@ -1,4 +1,4 @@
-"""How much CPU this process may use."""
+"""CPU limits of this process."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ PROC = Path("/proc/self")
 
 
 def available_cpus() -> int:
-    """Whole cores that affinity and the cgroup's quota leave to this process, at least 1."""
+    """Whole cores that affinity and the cgroup's quota allow this process, at least 1."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, int(cpu_quota() or cores)))
 
@@ -35,7 +35,7 @@ def cgroup_folders(controller: str = "") -> list[Path]:
     if not paths or not tops:
         return []
     path, (root, top) = Path(paths[0]), tops[0]
-    folder = top / path.relative_to(root) if path.is_relative_to(root) else top  # a container may see its own group only
+    folder = top / path.relative_to(root) if path.is_relative_to(root) else top  # a container may see only its own group
     return [level for level in (folder, *folder.parents) if level.is_relative_to(top)]
 
 
@@ -51,7 +51,7 @@ def _cgroup_mount(line: str, controller: str) -> Iterator[tuple[Path, Path]]:
 def _quotas(folder: Path) -> Iterator[float]:
     """None or one; v2 keeps quota and period in one file, v1 in two."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        with contextlib.suppress(OSError, ValueError):  # "max" is not a number
             quota, period = map(int, " ".join((folder / name).read_text() for name in names).split())
             if quota > 0:
                 yield quota / period

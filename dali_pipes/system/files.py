@@ -1,4 +1,4 @@
-"""What runs leave in files."""
+"""Files that runs write."""
 
 import contextlib
 import datetime

@@ -1,4 +1,4 @@
-"""What is free on the host, in /dev/shm and on the GPU, and a refusal of what cannot fit."""
+"""Free memory on the host, in /dev/shm and on the GPU, and the check that raises if something cannot fit."""
 
 import contextlib
 import shutil
@@ -23,13 +23,13 @@ _CGROUP_VERSIONS = [
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that takes memory.
+    """One use of memory.
 
     Attributes:
-        what: in a few words, with the numbers that it comes from.
+        what: a few words, with the numbers behind the size.
         where: "host", "shm" (which is part of the host's) or "gpu".
-        bytes: at least.
-        option: what makes it smaller.
+        bytes: a lower bound.
+        option: the option that makes it smaller.
     """
 
     what: str
@@ -39,7 +39,7 @@ class Need:
 
 
 def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
-    """What is refused here could not have run; what passes may still run out, since only what is certain is counted.
+    """Raises only for what could not have run. A run that passes may still run out of memory: only certain needs are counted.
 
     Args:
         free: bytes for each place, as from `free_memory`; a place that is not in it is not checked.
@@ -60,7 +60,7 @@ def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
 
 
 def free_memory(ranks: int = 1) -> dict[str, int]:
-    """Bytes for each of `ranks` processes that share this machine: of the host and of /dev/shm, and on the current GPU."""
+    """Free bytes for each of `ranks` processes that share this machine: host, /dev/shm, and the current GPU."""
     free = {"host": memory_left() // ranks}
     with contextlib.suppress(OSError):
         free["shm"] = shutil.disk_usage(SHM).free // ranks
@@ -77,7 +77,7 @@ def memory_left() -> int:
 def _left_in_cgroups() -> Iterator[int]:
     for controller, limit, used, cache, kept in _CGROUP_VERSIONS:
         for folder in cgroup_folders(controller):
-            with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is no number, and a top group has no files
+            with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is not a number, and a top group has no files
                 stat = _stat(folder)
                 yield int((folder / limit).read_text()) - int((folder / used).read_text()) + stat[cache] - stat[kept]
 

@@ -1,4 +1,4 @@
-"""What a GPU says of itself, through NVML."""
+"""Figures of a GPU from NVML."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,13 +12,13 @@ Answer = TypeVar("Answer")
 
 
 class Gpu:
-    """One GPU. A figure that it cannot give is None, and `missing` says why; nothing that goes wrong in NVML ends what is measured.
+    """One GPU. A figure that it cannot give is None, and `missing` says why; errors of NVML never end a measurement.
 
     Args:
         uuid: as NVML writes it, "GPU-…".
 
     Attributes:
-        missing: the reason for each figure that was not there.
+        missing: the reason for each missing figure.
 
     Raises:
         NoGpu: there is no NVML, or no such GPU.
@@ -66,7 +66,7 @@ class Gpu:
 
 
 class NoGpu(Exception):
-    """Nothing to ask; the text says why."""
+    """NVML or the GPU is not available; the text says why."""
 
 
 def driver() -> tuple[str, tuple[int, int]]:
@@ -92,7 +92,7 @@ def _handle(uuid: str) -> Any:
 
 
 def _ask(read: Callable[[], Answer]) -> Answer:
-    """What NVML answers; NoGpu for whatever goes wrong: also a pynvml or a driver that lacks a function, or ctypes."""
+    """NVML's answer; raises NoGpu for any error, such as a pynvml or a driver that lacks a function, or ctypes."""
     try:
         return read()
     except NoGpu:

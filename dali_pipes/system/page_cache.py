@@ -1,4 +1,4 @@
-"""Files out of the page cache, and whether they are."""
+"""Drops files from the page cache, and checks which are in it."""
 
 import ctypes
 import mmap
@@ -12,7 +12,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED); it need not. Shards are dropped whole."""
+    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED); it may not comply. Shards are dropped whole."""
     for path in set(paths):
         file = os.open(path, os.O_RDONLY)
         try:
@@ -23,9 +23,9 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def resident_share(paths: Iterable[Path]) -> float | None:
-    """The share of the files' pages that lie in memory (mincore), from 0 to 1; None where the kernel does not say.
+    """The share of the files' pages that are in memory (mincore), from 0 to 1; None if the kernel does not say.
 
-    Since Linux 5.2 it says so only to those who own a file or may write to it, and tells others that all of it is there.
+    Since Linux 5.2 only users who own a file or may write to it get the truth; for others all pages are reported as present.
     """
     resident = pages = 0
     for path in set(paths):
@@ -51,5 +51,5 @@ def _mincore(file: int, size: int) -> bytes | None:
         try:
             failed = _libc.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), states)
         finally:
-            del first  # else the mapping cannot be closed
+            del first  # otherwise the mapping cannot be closed
     return None if failed else bytes(states)

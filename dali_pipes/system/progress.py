@@ -1,4 +1,4 @@
-"""One kind of progress bar for everything that takes long. On stderr, so that stdout stays readable by programs."""
+"""The progress bar of everything that takes long. On stderr, so that programs can read stdout."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], description: str | Callable[[T], str], total: int, show: bool = True) -> Iterator[T]:
-    """Yields the items and shows how many of `total` have passed, and what is being done; silent where stderr is not a terminal."""
+    """Yields the items and shows how many of `total` have passed, and what is being done; silent unless stderr is a terminal."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and total and console.is_terminal)) as progress:
@@ -25,13 +25,13 @@ def track(items: Iterable[T], description: str | Callable[[T], str], total: int,
 
 @contextmanager
 def steps(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar for about `total` steps, each of which is told when it begins; silent where stderr is not a terminal."""
+    """A bar of about `total` steps; call the yielded function with a text as a step begins. Silent unless stderr is a terminal."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total, completed=-1)
 
-        def tell(text: str) -> None:
+        def begin_step(text: str) -> None:
             progress.update(task, description=text, advance=1)
 
-        yield tell
+        yield begin_step

@@ -1,4 +1,4 @@
-"""Where a number comes from: machine, versions, data, and the code that was run."""
+"""Provenance of a result: machine, versions, data, and the code that was run."""
 
 import datetime
 import os

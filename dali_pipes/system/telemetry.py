@@ -1,4 +1,4 @@
-"""What a tree of processes uses: CPU time, memory, threads, what its cgroup denied it, and what its GPU did."""
+"""Resource use of a process tree: CPU time, memory, threads, throttling by its cgroup, and GPU use."""
 
 import os
 import threading
@@ -14,7 +14,7 @@ from dali_pipes.system.cpus import cgroup_folders
 from dali_pipes.system.nvml import Gpu
 
 MIB = 2**20
-COST = 0.004  # of one core, for the memory that is shared and for all else: together under the 1 % that is promised
+COST = 0.004  # of one core, for PSS and for all other samples: together under the promised 1 %
 
 
 def cpu_seconds(root: int | None = None) -> float:
@@ -23,7 +23,7 @@ def cpu_seconds(root: int | None = None) -> float:
 
 
 def throttled_seconds() -> float | None:
-    """How long quotas kept this process's cgroup (v1 or v2) and those above it from running; None where nothing says so."""
+    """How long quotas kept this process's cgroup (v1 or v2) and those above it from running; None if unknown."""
     stats = [_cpu_stat(folder) for folder in [*cgroup_folders(), *cgroup_folders("cpu")]]
     units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # v2, v1
     found = [stat[name] / unit for stat in stats for name, unit in units.items() if name in stat]
@@ -58,8 +58,8 @@ class Sampler:
         roots: processes whose descendants are watched with them.
 
     Attributes:
-        gpus: those that they use, as soon as that is known.
-        samples: at (time.monotonic), cpu_s, rss_mib, threads, processes, throttled_s and a list of what each GPU says; pss_mib,
+        gpus: GPUs that they use, as soon as known.
+        samples: at (time.monotonic), cpu_s, rss_mib, threads, processes, throttled_s and a list of each GPU's figures; pss_mib,
             which counts memory that processes share once, in the last and as many others as the cost allows.
     """
 
@@ -79,12 +79,12 @@ class Sampler:
         return (self._spent + self._spent_on_pss) / (time.monotonic() - self._started)
 
     def sample(self) -> float:
-        """One more, now: as a window begins, so that energy is counted from there. Returns the CPU seconds that it took."""
+        """Takes a sample now, as at the start of a window: energy is counted from there. Returns the CPU seconds it took."""
         with self._one_at_a_time:
             return self._sample()
 
     def _run(self) -> None:
-        pss_cost = 0.1  # and as much again for the last one
+        pss_cost = 0.1  # the same again is reserved for the last one
         while not self._done.wait(self._every_s):
             cost = self.sample()
             if self._spent_on_pss + 2 * pss_cost <= COST * (time.monotonic() - self._started):
@@ -138,7 +138,7 @@ def _tree(root: int | None) -> Iterator[psutil.Process]:
 
 
 def _cpu(process: psutil.Process) -> float:
-    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))  # both of its own, both of children it waited for
+    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))  # of itself and of children it waited for
 
 
 def _figure(read: Any, process: psutil.Process) -> Any:

@@ -1,1 +1,1 @@
-"""Programs on top of the loader, each in a folder or a module of its own that no other one imports."""
+"""Programs on top of the loader, each in a separate folder or module that no other one imports."""

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: written aside, flushed to the disk, then renamed."""
+"""Atomic checkpoints: written to a temporary file, flushed to disk, then renamed."""
 
 import os
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def save(state: dict[str, Any], path: Path) -> None:
     """Replaces `path`, at once and as a whole.
 
     Raises:
-        CheckpointError: it cannot be written, as on a full disk; what was there before is still there.
+        CheckpointError: it cannot be written, as on a full disk; the previous file is unchanged.
     """
     try:
         with replacing(path) as aside, aside.open("wb") as file:
@@ -32,7 +32,7 @@ def save(state: dict[str, Any], path: Path) -> None:
             os.fsync(file.fileno())
         _flush_folder(path.parent)
     except (OSError, RuntimeError) as error:  # PyTorch's writer raises RuntimeError on a full disk
-        kept = f"; {path} is still that of before" if path.exists() else ""
+        kept = f"; {path} is unchanged" if path.exists() else ""
         raise CheckpointError(f"{path}: the checkpoint could not be written ({_reason(error)}){kept}") from None
 
 
@@ -46,15 +46,15 @@ def load(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
-    except Exception as error:  # a damaged file raises what its bytes happen to bring about
-        raise CheckpointError(f"{path}: not a whole checkpoint ({_reason(error)}); take another one") from None
+    except Exception as error:  # a damaged file can raise any exception
+        raise CheckpointError(f"{path}: not a whole checkpoint ({_reason(error)}); use another one") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of format {FORMAT}, which this version writes and reads")
     return state
 
 
 def check_same(state: dict[str, Any], path: Path, model: ModelConfig, classes: Sequence[str]) -> None:
-    """Raises a CheckpointError unless the weights are of this model and tell these classes apart."""
+    """Raises a CheckpointError unless the weights are for this model and these classes."""
     if state["name"] != model.name:
         raise CheckpointError(f"{path}: of {state['name']}, but model.name is {model.name}; set model.name={state['name']}")
     if state["classes"] != classes:
@@ -62,7 +62,7 @@ def check_same(state: dict[str, Any], path: Path, model: ModelConfig, classes: S
 
 
 def _flush_folder(folder: Path) -> None:
-    """So that the new name outlives a power cut too."""
+    """Makes the new name survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""What scripts/train.py is told."""
+"""Options of scripts/train.py."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        name: of torchvision.models, or of timm if that is installed; None only where a default makes sense, not in training.
+        name: in torchvision.models, or in timm if that is installed; None only where there is a default, not in training.
         channels_last: memory format of the weights; on a GPU convolutions in half precision are faster with it.
         compile: torch.compile.
     """
@@ -24,11 +24,11 @@ class ModelConfig:
 
 @dataclass(kw_only=True, slots=True)
 class OptimizerConfig:
-    """SGD or AdamW, in PyTorch's words.
+    """SGD or AdamW, with PyTorch's option names.
 
     Attributes:
         name: "sgd" or "adamw".
-        weight_decay: SGD adds it to the gradient, AdamW takes it off the weights.
+        weight_decay: SGD adds it to the gradient, AdamW subtracts it from the weights.
         momentum, nesterov: of SGD.
         beta1, beta2: of AdamW.
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
@@ -60,10 +60,10 @@ class OptimizerConfig:
 
 @dataclass(kw_only=True, slots=True)
 class MixingConfig:
-    """MixUp and CutMix of the training images; docs/mixing.md. With both alphas one of the two is drawn for each batch.
+    """MixUp and CutMix of the training images; docs/mixing.md. With both alphas, one of the two is drawn for each batch.
 
     Attributes:
-        mixup_alpha, cutmix_alpha: of the Beta distribution that λ is drawn from; 0: not done.
+        mixup_alpha, cutmix_alpha: of the Beta distribution that λ is drawn from; 0: off.
         probability: with which a batch is mixed.
     """
 
@@ -82,20 +82,20 @@ class TrainConfig:
     """scripts/train.py.
 
     Attributes:
-        epochs: of training, the warm-up among them.
-        warmup_epochs: in which the learning rate rises linearly to `optimizer.lr`; then it falls to 0 as half a cosine.
+        epochs: epochs of training, including the warm-up.
+        warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it falls to 0 as half a cosine.
         batch_size: images per rank and forward pass; the global batch is batch_size × accumulate × ranks.
         eval_batch_size: images per rank when evaluating.
         accumulate: forward passes per optimizer step.
         precision: "fp32", "bf16" or "fp16" (autocast, the latter with gradient scaling).
-        label_smoothing: the share of the label's weight that all classes get alike.
-        ema_decay: of an exponential average of the weights, which is then what is evaluated; None: none is kept.
-        seed: of the weights, the order of the samples and everything drawn.
-        on_bad_sample: "raise" ends at an image that cannot be decoded and names it; "substitute" takes another of its batch.
+        label_smoothing: the share of the label's weight that is spread evenly over all classes.
+        ema_decay: decay of an exponential moving average of the weights, which is then evaluated; None: no average.
+        seed: for the initial weights, the order of the samples and all random draws.
+        on_bad_sample: "raise" ends at an image that cannot be decoded and names it; "substitute" uses another of its batch.
         max_bad_fraction: with "substitute", the share of the images that may be bad before training ends.
-        resume: "auto" goes on from `out`/last.pt if there is one; a path goes on from that file; None starts anew.
-        checkpoint_every_s: seconds between checkpoints within an epoch; there is one after every epoch anyway.
-        heartbeat: a file that is touched at every step, and removed at the end; None: there is none.
+        resume: "auto" resumes from `out`/last.pt if there is one; a path resumes from that file; None starts from scratch.
+        checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after every epoch.
+        heartbeat: a file that is touched at every step, and removed at the end; None: no such file.
         eval_only: evaluates `checkpoint`, and trains nothing.
         checkpoint: a file that training wrote.
         out: folder of the run; None: a new one under runs/train.
@@ -138,8 +138,6 @@ class TrainConfig:
             check_range("ema_decay", self.ema_decay, 0, 1)
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
-                raise ConfigError(
-                    "transform.dtype=uint8 is not normalized, and nothing can be learned from it; use fp32, fp16 or bf16"
-                )
+                raise ConfigError("transform.dtype=uint8 is not normalized and cannot be trained on; use fp32, fp16 or bf16")
         if self.eval_only != (self.checkpoint is not None):
-            raise ConfigError("eval_only=true and checkpoint=FILE go together; to go on with training use resume=FILE")
+            raise ConfigError("eval_only=true and checkpoint=FILE go together; to continue training use resume=FILE")

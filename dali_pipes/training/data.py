@@ -1,4 +1,4 @@
-"""The images of a run, and that training and validation speak of the same classes."""
+"""The images of a run, and the check that training and validation have the same classes."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ def open_both(data: DataConfig) -> tuple[Manifest, Manifest]:
     """The training and the validation images.
 
     Raises:
-        ManifestError: there are none, or a label would not mean the same in both.
-        ConfigError: they have other labels than one class each.
+        ManifestError: there are none, or the classes differ.
+        ConfigError: their labels are not one class each.
     """
     train, val = (open_classified(data, split) for split in ("train", "val"))
     if train.classes != val.classes:
@@ -39,11 +39,11 @@ def open_classified(data: DataConfig, split: str) -> Manifest:
 
 
 def difference(first: Sequence[str], second: Sequence[str]) -> str:
-    """In what two lists of classes differ, in a few words."""
+    """How two lists of classes differ, in a few words."""
     only = [[name for name in one if name not in set(other)] for one, other in ((first, second), (second, first))]
-    told = [
+    differences = [
         f"{len(names)} only in the {which} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
         for names, which in zip(only, ("first", "second"), strict=True)
         if names
     ]
-    return f"not the same classes: {'; '.join(told) or 'another order'}; a label would mean two things"
+    return f"not the same classes: {'; '.join(differences) or 'another order'}; a label would mean two things"

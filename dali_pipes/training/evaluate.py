@@ -27,7 +27,7 @@ class Evaluation:
 
 
 def validate(config: TrainConfig, model: nn.Module, val: Manifest, shard: Shard, fabric: Any, heartbeat: Heartbeat) -> Evaluation:
-    """All validation images, by a loader that is there only for so long."""
+    """All validation images, with a loader that exists only during the evaluation."""
     with build_loader(
         val,
         config.loader,
@@ -60,7 +60,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], fabric: Any) -> Evaluat
 
 
 def counts(scores: Tensor, labels: Tensor) -> Tensor:
-    """(4,) float64: right at once, right among five, summed loss, images."""
+    """(4,) float64: top-1 hits, top-5 hits, summed loss, images."""
     best = scores.topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
     loss = cross_entropy(scores, labels, reduction="sum")
     return torch.stack(

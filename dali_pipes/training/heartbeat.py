@@ -1,4 +1,4 @@
-"""A file that is touched as a run moves, so that what supervises it sees when it stands still."""
+"""A file that is touched while a run makes progress, so that a supervisor sees when it hangs."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -10,22 +10,22 @@ T = TypeVar("T")
 
 
 class Heartbeat:
-    """While it is entered, the file is there, and its time is that of the last beat.
+    """Within the `with` block the file exists, and its time is that of the last beat.
 
     Args:
-        path: None: nothing is written, as on every rank but the first.
+        path: the file; None: nothing is written, as on every rank but the first.
     """
 
     def __init__(self, path: str | None):
         self._path = Path(path) if path else None
 
     def beat(self) -> None:
-        """A few microseconds."""
+        """Touches the file, which takes a few microseconds."""
         if self._path:
             os.utime(self._path)
 
     def watch(self, batches: Iterable[T]) -> Iterator[T]:
-        """The same batches, with a beat for each."""
+        """The same batches, with one beat for each."""
         for batch in batches:
             self.beat()
             yield batch

@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM, SIGUSR1 or SIGUSR2, as clusters send before they take a machine away."""
+"""Requests to stop: SIGTERM, SIGUSR1 or SIGUSR2, as clusters send before they take a machine away."""
 
 import signal
 from types import FrameType, TracebackType
@@ -8,7 +8,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Interrupt:
-    """While it is entered, these signals are noted and nothing else, so that a step can be finished and saved.
+    """Within the `with` block these signals are only recorded, so that a step can be finished and saved.
 
     Attributes:
         signal: the first that came, or None.
@@ -19,7 +19,7 @@ class Interrupt:
         self._before: dict[signal.Signals, Any] = {}
 
     def pass_on(self) -> None:
-        """Calls what would have handled the signal, if that is a function: SLURM's launcher requeues the job in it."""
+        """Calls the previous signal handler, if it is a function: SLURM's launcher requeues the job in it."""
         if self.signal is not None and callable(before := self._before[self.signal]):
             before(self.signal, None)
 

@@ -1,4 +1,4 @@
-"""What a run tells while it runs: a live line, a line per epoch, CSV and TensorBoard files, a log."""
+"""Output of a run: a live line, a line per epoch, CSV and TensorBoard files, a log."""
 
 import csv
 import datetime
@@ -17,7 +17,7 @@ from dali_pipes.training.meter import Meter
 
 Row = dict[str, Any]
 
-package = logging.getLogger("dali_pipes")  # bad samples are told here too
+package = logging.getLogger("dali_pipes")  # bad samples are logged here too
 
 SHOWN_EVERY_S = 0.5
 STEP_COLUMNS = ("epoch", "step", "loss", "lr")
@@ -29,16 +29,16 @@ class Log:
     Files: epochs.csv, rewritten after each epoch; steps.csv, one row per step; TensorBoard's events; train.log.
 
     Args:
-        folder: None: nothing is written or shown, as on every rank but the first.
-        step: the one that the run goes on with; what an earlier process wrote of it and of later ones is dropped.
+        folder: the run's folder; None: nothing is written or shown, as on every rank but the first.
+        step: the step that the run continues with; rows of an earlier process for it and later steps are dropped.
     """
 
     def __init__(self, folder: Path | None, step: int = 0):
         self._folder = folder
         self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
         self._progress = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
-        self._task = self._progress.add_task("starting", told="")
+        self._task = self._progress.add_task("starting", status="")
         self._shown, self._loss = 0.0, float("nan")
         if folder is None:
             return
@@ -57,7 +57,7 @@ class Log:
             package.info(text)
 
     def live(self, epoch: int, epochs: int, step: int, steps: int, epoch_steps: int, meter: Meter, ranks: int) -> None:
-        """The line that changes: where the run is, how fast it goes, how much of that is waiting, and when it will be done."""
+        """The live line: progress, speed, share of waiting, and remaining time."""
         if self._progress.disable or time.monotonic() - self._shown < SHOWN_EVERY_S:
             return
         self._shown = time.monotonic()
@@ -69,7 +69,7 @@ class Log:
             description=f"epoch {epoch + 1} of {epochs}",
             completed=step % epoch_steps + 1,
             total=epoch_steps,
-            told=f"step {step % epoch_steps + 1:,} of {epoch_steps:,}  loss {self._loss:.3f}  {rate}",
+            status=f"step {step % epoch_steps + 1:,} of {epoch_steps:,}  loss {self._loss:.3f}  {rate}",
         )
 
     def step(self, row: Row) -> None:
@@ -82,7 +82,7 @@ class Log:
         self._board.add_scalar("train/lr", row["lr"], row["step"])
 
     def epochs(self, rows: Sequence[Row], step: int, epochs: int) -> None:
-        """All epochs so far, the last of which is new, and of how many."""
+        """All epochs so far, of which the last is new, and the number of epochs."""
         row = rows[-1]
         self.say(
             f"epoch {row['epoch'] + 1} of {epochs}: loss {row['loss']:.3f}, top-1 {row['top1']:.1%}, top-5 {row['top5']:.1%} "

@@ -1,4 +1,4 @@
-"""What a training run needs at least, whether that can fit, and what to say when a GPU has none left."""
+"""The minimum memory of a training run, whether that fits, and the explanation when a GPU runs out."""
 
 import os
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from dali_pipes.training.recipe import build_network
 
 
 def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> None:
-    """Only what is certain is counted: what passes may still run out of memory later.
+    """Checks the minimum memory. Only certain needs are counted, so a run that passes may still run out later.
 
     Args:
-        programs: so many of them at once on this machine.
+        programs: how many of them run at once on this machine.
 
     Raises:
         ConfigError: it cannot fit; the text has the numbers.
@@ -41,7 +41,7 @@ def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> No
 
 
 def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int) -> Iterator[Need]:
-    """Weights with what goes with them, and what a step takes besides: activations, which are gone when all gradients are there.
+    """Weights with gradients and optimizer state, and the activations of a step, which are freed when all gradients exist.
 
     Args:
         optimizer_states: tensors per weight, 1 for SGD with momentum, 2 for AdamW.
@@ -58,9 +58,9 @@ def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size:
 
 
 def saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
-    """What the forward pass in fp32 keeps for the backward pass, its weights left out; no memory is taken to find out.
+    """Bytes that the forward pass in fp32 keeps for the backward pass, without the weights; measured without using memory.
 
-    0 for a network that cannot be run without its numbers, as one whose steps depend on them.
+    0 for a network that cannot run without real values, as when its control flow depends on them.
     """
     try:
         return _saved_bytes(module, batch_size, size)
@@ -70,7 +70,7 @@ def saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
 
 def _saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
     kept: dict[int, Tensor] = {}
-    with FakeTensorMode() as fake:  # tensors without storage, but with the kernels that a CPU chooses
+    with FakeTensorMode() as fake:  # tensors without storage, but with the CPU's choice of kernels
         named = [*module.named_parameters(), *module.named_buffers()]
         weights: dict[str, Tensor] = {name: fake.from_tensor(each) for name, each in named}
         own = {each.untyped_storage()._cdata for each in weights.values()}
@@ -91,7 +91,7 @@ def _on_device() -> str:
 
 
 def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:
-    """Who has how much of it, and what takes less. The allocator's state goes into a file for docs.pytorch.org/memory_viz."""
+    """Which programs hold how much, and what needs less. Writes the allocator's state for docs.pytorch.org/memory_viz."""
     free, total = torch.cuda.mem_get_info()
     reserved, used = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
     torch.cuda.memory._dump_snapshot(str(snapshot))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What an epoch of training took, without evaluation and saving."""
+"""Time and CPU time of an epoch of training, without evaluation and saving."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ class Meter:
     """Counts while batches pass through `watch`.
 
     Attributes:
-        figures: images; loss_sum over so many losses; seconds of the clock, wait_s of them for batches; cpu_s of the process tree.
+        figures: images; loss_sum, over `losses` losses; elapsed seconds, wait_s of them for batches; cpu_s of the process tree.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Meter:
         self.start()
 
     def start(self) -> None:
-        """What has passed since the last `stop` does not count."""
+        """The time since the last `stop` does not count."""
         self._cpu, self._clock = cpu_seconds(), time.monotonic()
 
     def stop(self) -> None:
@@ -51,7 +51,7 @@ class Meter:
         self.figures["losses"] += len(losses)
 
     def pace(self) -> tuple[float, float, float]:
-        """Of this rank, since `watch` began: images and steps per second, and the share of the time that went into waiting."""
+        """Of this rank, since `watch` began: images and steps per second, and the share of the time spent waiting."""
         clock, images, wait_s, losses = self._began
         seconds = max(time.monotonic() - clock, 1e-9)
         figures = self.figures
@@ -68,13 +68,13 @@ class Meter:
         return summed | {name: summed[name] / fabric.world_size for name in MEANS}
 
     def load(self, figures: dict[str, float], fabric: Any) -> None:
-        """Goes on from what `over_ranks` gave, on any number of ranks."""
+        """Resumes from the figures of `over_ranks`, on any number of ranks."""
         share = 1.0 if fabric.global_rank == 0 else 0.0
         self.figures = {name: value if name in MEANS else value * share for name, value in figures.items()}
 
 
 def rates(figures: dict[str, float]) -> dict[str, float]:
-    """What the figures of all ranks come to; fractions from 0 to 1."""
+    """The derived figures of all ranks; fractions from 0 to 1."""
     return {
         "loss": figures["loss_sum"] / max(figures["losses"], 1),
         "images_per_s": figures["images"] / max(figures["seconds"], 1e-9),

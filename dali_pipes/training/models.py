@@ -11,7 +11,7 @@ from torch import nn
 
 from dali_pipes.errors import ConfigError
 
-# In training these two have further outputs, for losses of their own (Szegedy et al., 2014 and 2015); one is trained here.
+# In training these two have auxiliary outputs with losses (Szegedy et al., 2014 and 2015); only the main one is trained here.
 _ONE_OUTPUT = {name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")}
 _ONE_SIZE = ("vit_", "maxvit_")
 
@@ -75,5 +75,5 @@ def _timm_names() -> list[str]:
 
 
 def default_model() -> str:
-    """What is trained to measure with."""
+    """The network that is trained in measurements."""
     return "resnet50" if torch.cuda.is_available() else "shufflenet_v2_x0_5"

@@ -1,4 +1,4 @@
-"""Numbers that a device computes, read when nobody has to wait for them."""
+"""Reads numbers that a device computes, when that needs no waiting."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ STEPS_AHEAD = 2
 
 
 class Readback:
-    """One number per step. On a GPU it is read two steps later, and no sooner is the host let further ahead than that.
+    """One number per step. On a GPU it is read two steps later, and the host runs no further ahead than that.
 
     So the host never waits for the step that it has just launched, and time inside next() is time that training has lost.
     """
@@ -30,7 +30,7 @@ class Readback:
         return [self._next()] if len(self._pending) > STEPS_AHEAD else []
 
     def drain(self) -> list[float]:
-        """Waits for all that is still to come."""
+        """Waits for the remaining numbers."""
         return [self._next() for _ in range(len(self._pending))]
 
     def _next(self) -> float:

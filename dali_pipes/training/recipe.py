@@ -1,4 +1,4 @@
-"""What is learned how fast: parameter groups, the learning rate of every step, the average of the weights."""
+"""The training recipe: parameter groups, the learning rate of every step, the average of the weights."""
 
 import math
 
@@ -27,7 +27,7 @@ def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
 
 
 def lr_at(step: int, steps: int, warmup_steps: int, peak: float) -> float:
-    """Of one optimizer step, from 0: a linear warm-up to `peak`, then half a cosine down to 0 after the last.
+    """The learning rate of an optimizer step, from 0: a linear warm-up to `peak`, then half a cosine down to 0 after the last.
 
     Warm-up: Goyal et al. (2017), section 2.2. Cosine: Loshchilov and Hutter, SGDR (2017); He et al., Bag of Tricks (2019), 5.1.
     """
@@ -59,7 +59,7 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
 
 
 def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | None:
-    """MixUp, CutMix, or one of the two for each batch: torchvision's recipe; None if neither is asked for."""
+    """MixUp, CutMix, or one of the two for each batch, as in torchvision's recipe; None if neither is configured."""
     chosen = [(CutMix, config.cutmix_alpha), (MixUp, config.mixup_alpha)]
     mixes = [kind(alpha=alpha, num_classes=num_classes, probability=config.probability) for kind, alpha in chosen if alpha]
     return RandomChoice(mixes) if len(mixes) > 1 else next(iter(mixes), None)
@@ -73,5 +73,5 @@ def build_ema(config: TrainConfig, model: nn.Module) -> AveragedModel | None:
 
 
 def averaged_weights(ema: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Of a saved average: the network's own state."""
+    """The network's state dict from a saved average."""
     return {name.removeprefix("module."): value for name, value in ema.items() if name.startswith("module.")}

@@ -32,14 +32,14 @@ from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingErro
 
 
 def train(config: TrainConfig, folder: Path | None = None) -> None:
-    """Trains, or with `eval_only` evaluates. What came out is one line of JSON on stdout, the same as in summary.json.
+    """Trains, or with `eval_only` evaluates. The result is one line of JSON on stdout, the same as in summary.json.
 
     Args:
         folder: of this job within a sweep; else `config.out`, or a new one under runs/train.
 
     Raises:
-        DaliPipesError: a mistake in the configuration or the images; nothing that was there before has been changed.
-        SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as a shell has it.
+        DaliPipesError: a mistake in the configuration or the images; no existing file has been changed.
+        SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as in a shell.
     """
     fabric = launch(config.precision)
     on_all_ranks(fabric, lambda: _check(config, folder))
@@ -96,7 +96,7 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
     if config.model.compile:
         check_compiler()
     if not entry_of(config.loader).trains:
-        raise ConfigError("this loader is a yardstick outside the plan, and not for training; use loader=dali, dali_cpu or torch")
+        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
     if folder and config.out:
         raise ConfigError(f"out={config.out} would be the folder of every job of the sweep; set hydra.sweep.dir=DIR instead")
     if config.resume == "auto" and not (folder or config.out):
@@ -108,16 +108,16 @@ def _new_folder() -> Path:
 
 
 def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
-    """A run that is there already is not written over."""
+    """An existing run is not overwritten."""
     last = folder / LAST
     path = last if config.resume == "auto" else Path(config.resume) if config.resume else None
     if last.exists() and (path is None or path.absolute().parent != folder.absolute()):
-        raise ConfigError(f"{folder} holds a run already; go on with it (resume=auto), or choose another folder with out=DIR")
+        raise ConfigError(f"{folder} holds a run already; resume it (resume=auto), or choose another folder with out=DIR")
     return None if config.resume == "auto" and not last.exists() else path
 
 
 def _tell_start(config: TrainConfig, fabric: Any, trainer: Trainer, images: Loader, log: Log, folder: Path, cpus: str) -> None:
-    """What is about to be done, with the composed configuration beside it."""
+    """Logs the start of the run, and writes the composed configuration."""
     if fabric.global_rank:
         return
     plan, device = images.plan, fabric.device.type
@@ -134,7 +134,7 @@ def _tell_start(config: TrainConfig, fabric: Any, trainer: Trainer, images: Load
 
 
 def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
-    """The run has been saved; who waits for that is told, and the process ends."""
+    """The run has been saved: logs that, calls the previous signal handler, and ends the process."""
     number = max(each or 0 for each in all_gather(fabric, interrupt.signal))
     log.say(f"stopped by {signal.Signals(number).name} and saved; resume=auto out={folder} goes on")
     interrupt.pass_on()
@@ -157,6 +157,6 @@ def _evaluate(config: TrainConfig, fabric: Any) -> None:
     with _heartbeat(config, fabric) as heartbeat:
         found = validate(config, module.to(fabric.device), val, shard, fabric, heartbeat)
     if fabric.global_rank == 0:
-        told = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
-        print(f"{path}: {told}", file=sys.stderr)
+        metrics = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
+        print(f"{path}: {metrics}", file=sys.stderr)
         print(json.dumps(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)}))

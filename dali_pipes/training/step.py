@@ -11,12 +11,12 @@ from dali_pipes.training.config import TrainConfig
 
 
 class TrainStep:
-    """Forward and backward over `accumulate` parts of a batch, then the update. Nothing in it waits for the device.
+    """Forward and backward over `accumulate` parts of a batch, then the update. It never waits for the device.
 
     Args:
-        model: as Fabric has set it up.
+        model: as set up by Fabric.
         module: the network itself, for the average.
-        optimizer: as Fabric has set it up.
+        optimizer: as set up by Fabric.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a run came to, in figures and in one sentence."""
+"""The result of a run, in figures and in one sentence."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A run: everything that a checkpoint holds, and the loop over epochs that changes it."""
+"""Training: the state that a checkpoint holds, and the loop over epochs that changes it."""
 
 import math
 import time
@@ -27,24 +27,24 @@ LAST, BEST = "last.pt", "best.pt"
 
 
 class TrainingError(DaliPipesError):
-    """Training that cannot go on; the text says why."""
+    """Training cannot continue; the text says why."""
 
 
 class Interrupted(Exception):
-    """The run was asked to stop, and has been saved."""
+    """A signal asked the run to stop, and it has been saved."""
 
 
 class Trainer:
     """One rank's part of a run.
 
     Args:
-        fabric: as `launch` gave it.
+        fabric: from `launch`.
         loader: of the training images, in global batches of batch_size × accumulate × ranks.
         val: the validation images.
         folder: for checkpoints.
 
     Attributes:
-        history: one row per epoch; docs/training.md says what is in it.
+        history: one row per epoch; docs/training.md describes it.
     """
 
     def __init__(self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path):
@@ -63,11 +63,11 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """The one that comes next, from the start of the run."""
+        """The next step, counted from the start of the run."""
         return (self._loader.epoch + 1) * len(self._loader) - self._loader.batches_left
 
     def fit(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
-        """Trains to the end. last.pt is written after every epoch and from time to time, best.pt after the best epoch.
+        """Trains to the end. last.pt is written after every epoch and every `checkpoint_every_s`, best.pt after the best epoch.
 
         Raises:
             Interrupted: a signal came, and the run has been saved.
@@ -112,7 +112,7 @@ class Trainer:
         self._meter.stop()
 
     def close(self) -> None:
-        """After it nothing is on its way between the ranks."""
+        """Waits until no communication between the ranks is pending."""
         self._votes.close()
 
     def _note(self, losses: list[float], taken: list[dict[str, Any]], log: Log) -> None:
@@ -123,7 +123,7 @@ class Trainer:
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"the loss is {loss} at epoch {row['epoch'] + 1}, step {row['step']}, with a learning rate of {row['lr']:.3g}; "
-                    "the last checkpoint is from before: go on from it with a lower optimizer.lr, or warm up longer"
+                    "the last checkpoint is from before that: resume from it with a lower optimizer.lr, or warm up longer"
                 )
 
     def _end_epoch(self, epoch: int, found: Evaluation, log: Log) -> None:
@@ -142,7 +142,7 @@ class Trainer:
                 checkpoint.save(state, self._folder / name)
 
     def _state(self) -> dict[str, Any]:
-        """All that is needed to go on; every rank has a part in it."""
+        """The state needed to resume; every rank contributes to it."""
         return {
             "name": self._config.model.name,
             "classes": self._val.classes,
@@ -157,17 +157,17 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any], path: Path) -> None:
-        """Goes on from a checkpoint, on any number of ranks with the same global batch.
+        """Resumes from a checkpoint, on any number of ranks with the same global batch.
 
         Raises:
-            CheckpointError: it is of another model, of other classes, or of other options that it depends on.
+            CheckpointError: it is of another model, other classes, or other options that it depends on.
             ConfigError: the images, their order or the transform have changed since.
         """
         checkpoint.check_same(state, path, self._config.model, self._val.classes)
         if bool(self._ema) != bool(state["ema"]):
             kept = "an" if state["ema"] else "no"
-            told = f"that run kept {kept} average of its weights, and ema_decay is {self._config.ema_decay}"
-            raise CheckpointError(f"{path}: {told}; resume with the options of that run")
+            mismatch = f"that run kept {kept} average of its weights, and ema_decay is {self._config.ema_decay}"
+            raise CheckpointError(f"{path}: {mismatch}; resume with the options of that run")
         self._loader.load_state_dict(state["loader"])
         self._module.load_state_dict(state["model"])
         if self._ema:
@@ -185,7 +185,7 @@ class Trainer:
 
 
 def _random_state() -> dict[str, Any]:
-    """What dropout and stochastic depth draw from; the plan draws from nothing that could be stored."""
+    """The random state of dropout and stochastic depth; the plan has no random state."""
     return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None}
 
 

@@ -1,1 +1,1 @@
-"""Everything that only a GPU can show, in one run of a few minutes: whether it works, how fast it is, and what limits it."""
+"""All checks that need a GPU, in one run of a few minutes: does it work, how fast is it, and what limits it."""

@@ -1,4 +1,4 @@
-"""What only a GPU can show, in at most eight minutes; started by scripts/gpu_check.sh. See docs/gpu-check.md."""
+"""All checks that need a GPU, in at most eight minutes; started by scripts/gpu_check.sh. See docs/gpu-check.md."""
 
 import sys
 

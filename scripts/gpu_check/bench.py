@@ -1,4 +1,4 @@
-"""What all parts share: the images, the time that is left, and how a script is run in it."""
+"""Shared by all parts: the images, the time that is left, and running a script within it."""
 
 import contextlib
 import json
@@ -26,8 +26,8 @@ class PartError(DaliPipesError):
 class Bench:
     """
     Attributes:
-        images: a saved manifest, of as many images as an epoch is to have.
-        real_images: a saved manifest of these, each once.
+        images: a saved manifest, repeated to the length of an epoch.
+        real_images: a saved manifest of the same images, each once.
         details: the folder that the parts write into.
         cpus: cores.
     """
@@ -46,13 +46,13 @@ class Bench:
         return "shufflenet_v2_x0_5" if self.config.dry_run else name
 
     def form(self, part: str) -> list[str]:
-        """The options that all scripts have alike; the transform is that of `work`."""
+        """The options that all scripts share; the transform is that of `work`."""
         transform = ["size=64"] if self.config.dry_run else ["dtype=fp16", "memory_format=channels_last"]
         work = [f"out={self.details / part}", f"batch_size={self.config.batch_size}"]
         return [*work, *(f"transform.{option}" for option in transform)]
 
     def script(self, part: str, script: str, options: list[str], limit: float, statuses: tuple[int, ...] = (0,)) -> dict[str, Any]:
-        """The line of JSON that one of scripts/ prints; what else it writes goes into details/PART.log.
+        """The line of JSON that one of scripts/ prints; its other output goes into details/PART.log.
 
         Args:
             limit: seconds.
@@ -66,15 +66,15 @@ class Bench:
             log.flush()
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True) as process:
                 try:
-                    told, _ = process.communicate(timeout=limit)
+                    output, _ = process.communicate(timeout=limit)
                 except subprocess.TimeoutExpired:
                     raise PartError(f"ended after {limit:.0f} s; details/{part}.log says how far it came") from None
                 finally:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
             log.seek(0)
-            if process.returncode not in statuses or not told.strip():
+            if process.returncode not in statuses or not output.strip():
                 last = " ".join(log.read().split())[-400:]
                 raise PartError(f"{script} ended with status {process.returncode}: {last}")
-        found: dict[str, Any] = json.loads(told.splitlines()[-1])
+        found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found

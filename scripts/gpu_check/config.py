@@ -1,4 +1,4 @@
-"""What scripts/gpu_check.sh is told."""
+"""Options of scripts/gpu_check.sh."""
 
 from dataclasses import dataclass, field
 
@@ -14,13 +14,13 @@ GPU_CHECK_PARTS = (
 
 @dataclass(kw_only=True, slots=True)
 class GpuCheckConfig:
-    """scripts/gpu_check.sh. docs/gpu-check.md says what each part does.
+    """scripts/gpu_check.sh. docs/gpu-check.md explains each part.
 
     Attributes:
-        parts: which, in this order.
-        minutes: of all parts together; what has not begun by then is left out, and what runs is ended.
+        parts: the parts to run, in this order.
+        minutes: time limit of all parts together; then the running part is ended, and the rest is skipped.
         batch_size: images per batch in every part.
-        dry_run: tries every part on the CPU with little work, to see whether they run at all.
+        dry_run: runs every part on the CPU with little work, to test that they run at all.
         out: a new folder for gpu_check.json, gpu_check.md and details/.
         overrides: what was given on the command line.
     """

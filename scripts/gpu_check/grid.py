@@ -1,6 +1,6 @@
-"""The grid: DALI's settings and the DataLoader's workers, each for a moment, in one process that pays for its start once.
+"""The grid: DALI's settings and the DataLoader's workers, each for a short window, in one process that is started only once.
 
-What is found here chooses the settings of the A/B, and is no comparison itself: one short window each, in a fixed order.
+The results choose the settings of the A/B. They are not a comparison: one short window each, in a fixed order.
 """
 
 import contextlib
@@ -42,10 +42,10 @@ Cell = dict[str, Any]  # loader (plain), batch_size, dtype if it is not that of 
 
 
 def search(work: Workload, cores: int, seconds: float, log: Path, regions: Collection[bool] = ()) -> list[Cell]:
-    """Measures as many cells as there is time for; each is written into `log` as it comes. One that crashes is told as an error.
+    """Measures as many cells as fit into the time; each is written into `log` when done. A crash is an error in its cell.
 
     Args:
-        regions: with which values of jpeg_fancy_upsampling decode=force_region has been found right on this GPU.
+        regions: the values of jpeg_fancy_upsampling with which decode=force_region was correct on this GPU.
     """
     end = time.monotonic() + seconds
     todo, done, crashed = cells(work.batch_size, cores, regions), list[Cell](), True
@@ -61,7 +61,7 @@ def search(work: Workload, cores: int, seconds: float, log: Path, regions: Colle
 
 
 def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[Cell]:
-    """All cells but those that follow from the best ones."""
+    """All cells except those that follow from the best ones."""
     workers = sorted({max(1, cores // 2), cores, 3 * cores // 2})
     loaders: list[LoaderConfig] = [
         TorchConfig(decoder=decoder, num_workers=count) for decoder, count in itertools.product(("pil", "torchvision"), workers)
@@ -74,16 +74,16 @@ def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[C
 
 
 def _decodes(fancy: bool, regions: Collection[bool]) -> list[str]:
-    """The values of `decode` that come to something else each."""
+    """The values of `decode` whose decoding differs."""
     auto = choose(DaliConfig(jpeg_fancy_upsampling=fancy), TrainTransform(), torch.cuda.is_available())
     others = ["whole"] if auto.region else ["force_region"] if fancy in regions else []
     return ["auto", *others]
 
 
 def best_dali(parts: dict[str, Any], arm: str = "dali") -> dict[str, Any]:
-    """The fastest settings that were tried for this arm at the first cell's batch size; nothing if there are none.
+    """The fastest settings that were tried for this arm at the first cell's batch size; empty if there are none.
 
-    A yardstick for which there was no time has those of the arm that decodes alike.
+    A reference arm that had no time gets those of the arm with the same decoding.
     """
     rows, native = _rows_of(parts), arm.startswith("dali_native")
     best = (native and _best(rows, "DaliNativeConfig", FANCY[arm])) or _best(rows, "DaliConfig", FANCY[arm])
@@ -116,10 +116,10 @@ def _best(rows: list[Cell], kind: str, fancy: bool | None = None) -> Cell | None
 
 
 def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
-    """The cells that one process got through; the last of them with an error, and `crashed`, if that ended it.
+    """The cells that one process completed; the last one has an error, and `crashed`, if it ended the process.
 
     Raises:
-        ArmError: the process does not come as far as the first cell of the grid.
+        ArmError: the process does not reach the first cell of the grid.
     """
     cell = None
     with FreshProcess(__name__, job, "grid", os.sched_getaffinity(0), patience_s=30) as process:
@@ -153,7 +153,7 @@ def _setting(cell: Cell) -> tuple[Any, ...]:
 
 
 def _gpu() -> Gpu | None:
-    """None where nothing can be asked of it: then cells have no such figures."""
+    """None if its telemetry is not available: then cells have no such figures."""
     uuid = gpu_uuid()
     with contextlib.suppress(NoGpu):
         return Gpu(uuid) if uuid else None
@@ -166,7 +166,7 @@ def work_of(cell: Cell, work: Workload) -> Workload:
 
 
 def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[Cell]:
-    """What follows from the cells found so far, to which each of these is added as it is measured; the weightiest first."""
+    """The cells that follow from those measured so far, to which each of these is added once measured; the most important first."""
     on_gpu = torch.cuda.is_available()
     yield from _one_at_a_time(found, "DaliConfig", True, [*(ON_GPU if on_gpu else []), *ANYWHERE])
     plain_upsampling = [{"jpeg_fancy_upsampling": False, "decode": decode} for decode in _decodes(False, regions)]

@@ -1,4 +1,4 @@
-"""A plugin of pytest: a line of JSON when a test begins and when it ends, so that nothing is lost with a process that dies."""
+"""A pytest plugin: writes a line of JSON when a test begins and when it ends, so that a crash loses no result."""
 
 import json
 import os
@@ -9,13 +9,13 @@ _LONGEST = 2_000  # characters of a failure
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    _tell({"test": nodeid})
+    _write({"test": nodeid})
 
 
 def pytest_runtest_logreport(report: Any) -> None:
     if report.when == "call" or report.outcome != "passed":
         reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else str(report.longrepr or "")
-        _tell(
+        _write(
             {
                 "test": report.nodeid,
                 "outcome": report.outcome,
@@ -25,6 +25,6 @@ def pytest_runtest_logreport(report: Any) -> None:
         )
 
 
-def _tell(line: dict[str, Any]) -> None:
+def _write(line: dict[str, Any]) -> None:
     with open(os.environ[FILE], "a") as file:
         print(json.dumps(line), file=file)

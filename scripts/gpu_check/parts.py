@@ -1,4 +1,4 @@
-"""The parts of the check: the project's own scripts and tests, each with options and a time limit of its own."""
+"""The parts of the check: the project's own scripts and tests, each with its options and time limit."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from gpu_check.probing import Row, probed, regions_are_right
 from gpu_check.profiling import profiled
 
 Found = dict[str, Any]
-Part = Callable[[Bench, Found, float], Any]  # of what the parts before it found, and the seconds that it may take
+Part = Callable[[Bench, Found, float], Any]  # takes the results of the parts before it, and its time limit in seconds
 # And the best DataLoader.
 ARMS = ("synthetic", "dali_cpu", "dali", "dali_native_fancy", "dali_fastest", "dali_native", "torchvision_gpu")
 TRAINED = ("synthetic", "dali_cpu", "dali", "dali_fastest", "torchvision_gpu")
-NO_GATE = ("max_mean_difference=255", "max_p99_difference=255")  # what the pixels differ by is told, and stops nothing
+NO_GATE = ("max_mean_difference=255", "max_p99_difference=255")  # the difference of the pixels is reported, and stops nothing
 BRIEF = ("restart=false", "max_warmup_seconds=0.5", "min_batches=4", "pairs=6")
 LEAST = 45.0  # seconds for the starts, a round and the report of a comparison
 REPORT = 12.0  # seconds of these before the clock of the benchmark runs, and for the report
@@ -97,7 +97,7 @@ def _train(bench: Bench, model: str) -> list[str]:
 
 def _minutes(limit: float) -> str:
     if limit < LEAST:
-        raise PartError(f"not begun: {limit:.0f} s are too little for a comparison; name it alone in parts= for a run of its own")
+        raise PartError(f"not begun: {limit:.0f} s are too little for a comparison; give it a separate run with parts=")
     return f"minutes={(limit - REPORT) / 60:.2f}"
 
 
@@ -105,7 +105,7 @@ def _under(group: str, settings: dict[str, Any]) -> list[str]:
     return [f"{group}.{name}={'null' if value is None else value}" for name, value in settings.items()]
 
 
-# With the seconds that each may take, 9 1/2 minutes in all. The weightiest come first: what is slow takes time from the last.
+# With the seconds that each may take, 9 1/2 minutes in all. The most important come first: a slow part takes time from the last.
 PARTS: dict[str, tuple[float, Part]] = {
     "probe": (80, _probe),
     "grid": (70, _grid),

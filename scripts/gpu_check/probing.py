@@ -1,4 +1,4 @@
-"""Whether DALI decodes on this GPU at all and rightly: one set of options after the other, each in a process that may crash."""
+"""Whether DALI decodes on this GPU, and correctly: one set of options after the other, each in a process that may crash."""
 
 import itertools
 import json
@@ -18,13 +18,13 @@ from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.made_images import make_images
 
-LEAST = 5.0  # seconds that one takes, and more
+LEAST = 5.0  # minimum seconds for one set
 LONGEST = 40.0
 Row = dict[str, Any]  # loader (plain), batch_size; Probed, faults and doubts, or error
 
 
 def tried(batch_size: int) -> Iterator[tuple[DaliConfig, int]]:
-    """What users run, and whether its pixels depend on the batch; then regions and whole images, by every decoder there is."""
+    """The default options, and whether their pixels depend on the batch; then regions and whole images, with every decoder."""
     yield DaliConfig(), batch_size
     yield DaliConfig(exact=True), batch_size
     yield DaliConfig(exact=True), max(1, batch_size // 4)
@@ -35,12 +35,12 @@ def tried(batch_size: int) -> Iterator[tuple[DaliConfig, int]]:
 def probed(
     images: Manifest, batch_size: int, folder: Path, seconds: float, device: torch.device, at_most: int | None = None
 ) -> list[Row]:
-    """As many of `tried` as there is time for; each is written into probe.jsonl as it comes.
+    """As many of `tried` as fit into the time; each is written into probe.jsonl when done.
 
     Args:
-        images: real ones; made ones are added.
+        images: real ones; generated ones are added.
         folder: for all of these, and for probe.jsonl.
-        at_most: so many of `tried`.
+        at_most: maximum number of `tried`.
     """
     end, found = time.monotonic() + seconds, list[Row]()
     folder.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def probed(
 
 
 def regions_are_right(parts: dict[str, Any]) -> list[bool]:
-    """With which values of jpeg_fancy_upsampling all trials of regions went well."""
+    """The values of jpeg_fancy_upsampling with which all trials of regions were correct."""
     rows = [row for row in parts.get("probe", {}).get("result") or [] if row["loader"]["decode"] == "force_region"]
     outcomes = {
         fancy: [_went_well(row) for row in rows if row["loader"]["jpeg_fancy_upsampling"] == fancy] for fancy in (True, False)
@@ -65,7 +65,7 @@ def regions_are_right(parts: dict[str, Any]) -> list[bool]:
 
 
 def together(images: Manifest, folder: Path) -> Manifest:
-    """Made images and real ones, `IMAGES` at most, as files in one folder."""
+    """Generated and real images, at most `IMAGES`, as files in one folder."""
     make_images(folder)
     left = IMAGES - sum(1 for _ in folder.rglob("*.jpg"))
     (folder / "real").mkdir()

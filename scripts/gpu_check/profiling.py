@@ -1,4 +1,4 @@
-"""Where the time of the DALI loader goes: CPU time by thread, GPU time by kernel. In a process of its own."""
+"""Where the time of the DALI loader goes: CPU time by thread, GPU time by kernel. In a separate process."""
 
 import os
 import time

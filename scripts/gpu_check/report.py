@@ -1,4 +1,4 @@
-"""What was found as Markdown: the goals first, then each part."""
+"""The results as Markdown: the goals first, then each part."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -66,13 +66,13 @@ def _goals(parts: Found) -> Iterator[tuple[str, str, str]]:
 
 
 def _as_fast_as(planned: str, native: str, loader: Found) -> tuple[str, str, str]:
-    """Both with the settings that they had, and what they gave a core."""
+    """The goal, with the settings of both arms and their images/s per core."""
     pairs = loader.get("planning") or []
     ratio = next((each["images_per_s"] for each in pairs if (each["planned"], each["native"]) == (planned, native)), None)
-    told, measured, met = _goal(f"{planned} ≥ 0.97 × {native}, each at its best", ratio, 0.97, loader, "images_per_s")
+    goal, measured, met = _goal(f"{planned} ≥ 0.97 × {native}, each at its best", ratio, 0.97, loader, "images_per_s")
     if ratio:
         measured += f"; {'; '.join(_at_work(loader, arm) for arm in (planned, native))}"
-    return told, measured, met
+    return goal, measured, met
 
 
 def _at_work(result: Found, arm: str) -> str:
@@ -86,19 +86,19 @@ def _of_dali(result: Found) -> Found | None:
     return ratio.get("images_per_s")
 
 
-def _goal(told: str, ratio: Found | None, bound: float, result: Found, figure: str) -> tuple[str, str, str]:
-    """Met or not only if the whole interval says so, and the control of that figure holds."""
+def _goal(goal: str, ratio: Found | None, bound: float, result: Found, figure: str) -> tuple[str, str, str]:
+    """A goal is met, or not, only if the whole interval is on one side of its bound and the control of that figure holds."""
     if not ratio:
-        return told, "not measured", ""
+        return goal, "not measured", ""
     control, measured = (result["control"] or {}).get(figure), f"{_interval(ratio)}, {_rounds(result)}"
     if ratio["low"] is None or control is None:
-        return told, measured, f"{UNSETTLED}: no interval"
+        return goal, measured, f"{UNSETTLED}: no interval"
     if not control["low"] <= 1 <= control["high"]:
-        return told, measured, f"{UNSETTLED}: the control fails"
+        return goal, measured, f"{UNSETTLED}: the control fails"
     if ratio["low"] < bound < ratio["high"]:
-        return told, measured, UNSETTLED
+        return goal, measured, UNSETTLED
     above = ratio["low"] >= bound
-    return told, measured, "yes" if above == (figure == "images_per_s") else "no"
+    return goal, measured, "yes" if above == (figure == "images_per_s") else "no"
 
 
 def _rounds(result: Found) -> str:
@@ -108,10 +108,10 @@ def _rounds(result: Found) -> str:
 
 def _comparison(result: Found) -> Lines:
     baseline, control = result["baseline"], result["control"]
-    told = f"{_rounds(result)}, × is against {baseline}"
+    summary = f"{_rounds(result)}, × is against {baseline}"
     if control:
-        told += f"; {baseline} against itself {_interval(control['images_per_s'])} images/s, "
-        told += f"{_interval(control['cpu_s_per_1000_images'])} CPU time{'' if control['holds'] else ': UNTRUSTWORTHY'}"
+        summary += f"; {baseline} against itself {_interval(control['images_per_s'])} images/s, "
+        summary += f"{_interval(control['cpu_s_per_1000_images'])} CPU time{'' if control['holds'] else ': UNTRUSTWORTHY'}"
     each = f"for each of {result['protocol']['cpus']} cores"
     headings = (
         "arm",
@@ -126,7 +126,7 @@ def _comparison(result: Found) -> Lines:
         "NVJPG",
         "pixels apart: mean / p99 / max",
     )
-    return [f"{told}.", "", *_rows(headings, [_arm(result, name) for name in result["arms"]])]
+    return [f"{summary}.", "", *_rows(headings, [_arm(result, name) for name in result["arms"]])]
 
 
 def _arm(result: Found, name: str) -> Sequence[str]:
@@ -262,7 +262,7 @@ def _result(parts: Found, name: str) -> Found:
 
 
 def _settings(loader: Found) -> str:
-    """Those that are not what they are by default."""
+    """The settings that differ from their defaults."""
     default = to_dict(from_dict({"kind": loader["kind"]}))
     return " ".join(f"{name}={loader[name]}" for name in SETTINGS if loader.get(name) != default.get(name)) or "defaults"
 

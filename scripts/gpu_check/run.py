@@ -1,4 +1,4 @@
-"""All parts, the weightiest first; what there is so far is written after each of them."""
+"""Runs all parts, the most important first; the results so far are written after each of them."""
 
 import json
 import sys
@@ -34,16 +34,16 @@ console = Console(stderr=True, highlight=False)
 
 
 def gpu_check(config: GpuCheckConfig) -> bool:
-    """Runs the parts; writes gpu_check.json and gpu_check.md into `out` after each. Whether all have a result and no test failed.
+    """Runs the parts; writes gpu_check.json and gpu_check.md into `out` after each. True if all have a result and no test failed.
 
-    What the parts write themselves goes into details/. A part that fails or runs out of time costs no other.
+    The parts' own files go into details/. A part that fails or runs out of time does not affect the others.
 
     Raises:
         ConfigError: there is no GPU, or `out` holds an earlier check.
         BadSampleError: an image cannot be decoded, which would end most parts.
     """
     if not config.dry_run and not torch.cuda.is_available():
-        raise ConfigError("PyTorch finds no GPU here; dry_run=true tries the parts on the CPU, with little work and no verdict")
+        raise ConfigError("PyTorch sees no GPU here; dry_run=true runs the parts on the CPU, with little work and no verdict")
     out = Path(config.out).absolute()
     if (out / "gpu_check.json").exists():
         raise ConfigError(f"{out} holds an earlier check; choose another folder with out=")
@@ -65,7 +65,7 @@ def gpu_check(config: GpuCheckConfig) -> bool:
 
 
 def limit_of(parts: Sequence[str], left: float) -> float:
-    """Seconds for the first of these parts: what the others do not need of what is left, at least its own share."""
+    """Seconds for the first of these parts: the time left minus the others' shares, but at least its own share."""
     own, *others = (PARTS[name][0] for name in parts)
     return min(left, max(own, left - sum(others)))
 
@@ -96,14 +96,14 @@ def _gpu_software() -> dict[str, Any]:
 
 
 def _part(name: str, bench: Bench, before: dict[str, Any], limit: float) -> dict[str, Any]:
-    """What a part found: seconds, error (None: none) and result (None: none)."""
+    """The outcome of a part: seconds, error or None, and result or None."""
     start = time.monotonic()
     console.print(f"{name} …", end=" ")
     result: Any = None
     error = None
     try:
         if limit < LEAST:
-            raise PartError("not begun, the time was over; name it alone in parts= for a run of its own")
+            raise PartError("not begun, the time was over; give it a separate run with parts=")
         result = PARTS[name][1](bench, before, limit)
     except DaliPipesError as failure:
         error = str(failure)

@@ -19,7 +19,7 @@ from gpu_check import outcomes
 
 PYTEST = ["-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=default", "-p", "no:cacheprovider", "--tb=short"]
 AT_ONCE = 8
-SHARE = 0.65  # of the time for those that run at once
+SHARE = 0.65  # of the time, for the tests that run at once
 LOOK_EVERY_S = 0.2
 NO_TIME = ("not ended", "not begun")
 Outcome = dict[str, Any]  # test, outcome, seconds, reason
@@ -33,16 +33,16 @@ def run(root: Path, images: str, folder: Path, seconds: float, cpus: int, fail_w
     """
     Args:
         root: the checkout.
-        images: real images, in whatever form `Manifest.open` takes.
+        images: real images, in any form that `Manifest.open` takes.
         folder: for outcomes.jsonl and what the tests write.
 
     Returns:
         counts: tests by outcome; failed: those that neither passed nor were skipped nor had no time, with the reason: "crashed",
         their process died in them, and "not collected", their file cannot be imported, among them; skipped: how many for each
-        reason; no_time: those that the end of the time kept from ending or from beginning.
+        reason; no_time: tests that did not end or begin within the time.
 
     Raises:
-        SuiteError: pytest finds no tests.
+        SuiteError: pytest collects no tests.
     """
     folder.mkdir(exist_ok=True)
     end = time.monotonic() + seconds
@@ -88,7 +88,7 @@ def _collect(root: Path, environment: dict[str, str], marks: str, seconds: float
 
 
 def _run(root: Path, environment: dict[str, str], chunks: list[list[str]], end: float) -> list[Outcome]:
-    """Each chunk in processes of its own, one after the other; whatever happens, nothing of them is left."""
+    """Runs each chunk in separate processes, one after the other; in any case none of them is left running."""
     with contextlib.ExitStack() as stack:
         lanes = [stack.enter_context(_Lane(root, environment, chunk)) for chunk in chunks]
         while time.monotonic() < end and sum(lane.goes_on() for lane in lanes):
@@ -97,7 +97,7 @@ def _run(root: Path, environment: dict[str, str], chunks: list[list[str]], end: 
 
 
 class _Lane:
-    """Tests one after the other, in a new process after each one that brings its process down.
+    """Runs tests one after the other, in a new process after each one that crashes its process.
 
     Attributes:
         outcomes: of all tests, once it has been left.
@@ -107,12 +107,12 @@ class _Lane:
         self.outcomes: list[Outcome] = []
         self._root, self._todo = root, list(tests)
         self._scratch = tempfile.TemporaryDirectory()
-        self._told, self._wanted = Path(self._scratch.name, "told.jsonl"), Path(self._scratch.name, "tests")
-        self._environment = {**environment, outcomes.FILE: str(self._told)}
+        self._output, self._wanted = Path(self._scratch.name, "outcomes.jsonl"), Path(self._scratch.name, "tests")
+        self._environment = {**environment, outcomes.FILE: str(self._output)}
         self._process: subprocess.Popen[bytes] | None = None
 
     def goes_on(self) -> bool:
-        """Whether there is still something to do."""
+        """Whether there are tests left."""
         if self._process and self._process.poll() is None:
             return True
         if self._process:
@@ -122,7 +122,7 @@ class _Lane:
         return bool(self._todo)
 
     def _start(self) -> None:
-        self._told.write_text("")
+        self._output.write_text("")
         self._wanted.write_text("\n".join(self._todo))
         files = f"--basetemp={self._scratch.name}/files"
         command = [sys.executable, *PYTEST, "-p", outcomes.__name__, files, f"@{self._wanted}"]
@@ -132,9 +132,9 @@ class _Lane:
         )
 
     def _take_in(self, status: int | None) -> None:
-        """What the process told; `status` None: it was ended because the time was over."""
+        """The outcomes that the process reported; `status` None: it was ended because the time was over."""
         self._end()
-        found = [json.loads(line) for line in self._told.read_text().splitlines() if line.endswith("}")]
+        found = [json.loads(line) for line in self._output.read_text().splitlines() if line.endswith("}")]
         begun = dict.fromkeys(line["test"] for line in found)
         ended = {line["test"]: line for line in found if "outcome" in line}
         self.outcomes += ended.values()
@@ -147,7 +147,7 @@ class _Lane:
         self._todo = [test for test in self._todo if test not in begun]
 
     def _end(self) -> None:
-        """The process and all that its tests have started."""
+        """Ends the process and everything that its tests have started."""
         if self._process:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -51,7 +51,7 @@ def test_regions_that_are_known_to_be_decoded_wrongly_are_refused_with_the_ways_
     with pytest.raises(dp.ConfigError) as caught:
         chosen(decode="region")
     text = str(caught.value)
-    assert "loader.decode=region with nvImageCodec 0.9.0, nvJPEG 12.4.0" in text and "issue 55" in text
+    assert "loader.decode is region, but with nvImageCodec 0.9.0, nvJPEG 12.4.0" in text and "issue 55" in text
     assert "auto" in text and "loader.decode=whole" in text and "loader.decode=force_region" in text
     assert "jpeg_fancy_upsampling=false" not in text  # it would not help against the crash
 

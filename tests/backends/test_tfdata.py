@@ -77,7 +77,7 @@ def test_without_tensorflow_it_says_what_to_install_and_the_others_work(manifest
     done = run(WITHOUT_TENSORFLOW, manifest, tmp_path)
     told, delivered = done.stdout.splitlines()
     assert told.startswith("the backend tfdata needs a package that is missing (") and told.endswith(
-        "pip install 'dali_pipes[tf]', or take another loader"
+        "pip install 'dali_pipes[tf]', or use another loader"
     )
     assert delivered == "4", done.stderr
 
@@ -88,7 +88,7 @@ def test_tensorflow_prints_nothing(manifest, tmp_path):
 
 
 def test_orientation_is_refused(manifest):
-    with pytest.raises(dp.ConfigError, match=r"loader=tfdata takes pixels as stored.*exif=apply needs loader=dali or loader=torch"):
+    with pytest.raises(dp.ConfigError, match=r"TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig"):
         dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(exif="apply"), batch_size=8)
 
 

@@ -90,8 +90,8 @@ def test_one_class_stays_one_class(listed):
         ([0.5, NAN], "a label is not finite"),
         ([[1.0, NAN]], "a label is not finite"),
         ([[-1]], "labels run from -1 to -1"),
-        ([{"a": 1}], "mean nothing"),
-        ([[[1]]], "mean nothing"),
+        ([{"a": 1}], "make no sense"),
+        ([[[1]]], "make no sense"),
     ],
 )
 def test_labels_that_cannot_be_meant(listed, labels, told):

@@ -130,16 +130,16 @@ def test_an_unchanged_file_is_not_read_again(image_folder, tmp_path, monkeypatch
 def test_a_file_of_somebody_elses_is_not_overwritten(manifest, tmp_path):
     for content in (b"damaged", b""):
         (tmp_path / "mine.parquet").write_bytes(content)
-        with pytest.raises(ManifestError, match="is no manifest"):
+        with pytest.raises(ManifestError, match="is not a manifest"):
             Manifest.scan(manifest.root, cache=tmp_path / "mine.parquet", progress=False)
-        with pytest.raises(ManifestError, match="is no manifest"):
+        with pytest.raises(ManifestError, match="is not a manifest"):
             manifest.save(tmp_path / "mine.parquet")
         assert (tmp_path / "mine.parquet").read_bytes() == content
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
     assert len(Manifest.scan(manifest.root, cache="/proc/none/c.parquet", progress=False)) == len(manifest)
-    assert "cannot be remembered" in caplog.text
+    assert "cannot be cached" in caplog.text
 
 
 def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatch):

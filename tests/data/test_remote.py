@@ -99,7 +99,7 @@ def test_more_shards_than_the_cache_may_hold_are_refused(store, cache, monkeypat
     with pytest.raises(ManifestError, match=r"raise DALI_PIPES_CACHE_GB, or name a larger disk with DALI_PIPES_CACHE"):
         scan(store)
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", "much")
-    with pytest.raises(ConfigError, match="DALI_PIPES_CACHE_GB=much is no number"):
+    with pytest.raises(ConfigError, match="DALI_PIPES_CACHE_GB=much is not a number"):
         scan(store)
 
 
@@ -215,7 +215,7 @@ def test_an_object_that_was_replaced_is_refused_but_its_copy_is_good(store, cach
 def test_what_is_not_there(tmp_path, cache, manifest):
     with pytest.raises(ManifestError, match="no such place in the object store"):
         Manifest.open(f"file://{tmp_path}/nowhere")
-    with pytest.raises(ManifestError, match=r"no shard there \(NAME.tar or NAME.tfrecord\); images one by one"):
+    with pytest.raises(ManifestError, match=r"no shard there \(NAME.tar or NAME.tfrecord\); single images are not read"):
         Manifest.open(f"file://{manifest.root}")
     with pytest.raises(ConfigError, match="nosuchscheme://x"):
         Manifest.open("nosuchscheme://x")

@@ -177,7 +177,7 @@ def test_exif_is_read(tmp_path):
 
 
 def test_dali_native_says_that_it_cannot(folder):
-    with pytest.raises(dp.ConfigError, match="these lie in shards; use loader=dali"):
+    with pytest.raises(dp.ConfigError, match="these images are in shards; use DaliConfig"):
         dp.build_loader(scan(folder), DaliNativeConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=4)
 
 

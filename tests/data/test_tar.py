@@ -128,11 +128,11 @@ ODD = {
     "json that is deep": ([("0.jpg", b"x"), ("0.json", b"[" * 100_000)], {"0.jpg": "its .json holds no class number"}),
     "json that is large": ([("0.jpg", b"x"), ("0.json", b" " * 2**21)], {"0.jpg": "its .json has 2,097,152 bytes"}),
     "path traversal": ([("../../0.jpg", b"x"), ("../../0.cls", b"1")], {"../../0.jpg": "leads out", "../../0.cls": "leads out"}),
-    "absolute name": ([("/etc/0.jpg", b"x")], {"/etc/0.jpg": "its name leads out of the archive"}),
+    "absolute name": ([("/etc/0.jpg", b"x")], {"/etc/0.jpg": "its path leads outside the archive"}),
     "symbolic link": ([("0.jpg", b"", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"})], {"0.jpg": "a link"}),
     "hard link": ([("0.jpg", b"", {"type": tarfile.LNKTYPE, "linkname": "1.jpg"})], {"0.jpg": "a link"}),
-    "device": ([("0.jpg", b"", {"type": tarfile.CHRTYPE})], {"0.jpg": "no regular file"}),
-    "FIFO": ([("0.jpg", b"", {"type": tarfile.FIFOTYPE})], {"0.jpg": "no regular file"}),
+    "device": ([("0.jpg", b"", {"type": tarfile.CHRTYPE})], {"0.jpg": "not a regular file"}),
+    "FIFO": ([("0.jpg", b"", {"type": tarfile.FIFOTYPE})], {"0.jpg": "not a regular file"}),
     "sparse file": ([("0.jpg", b"x", {"pax_headers": {"GNU.sparse.major": "1"}})], {"0.jpg": "a sparse file"}),
 }
 
@@ -179,7 +179,7 @@ BROKEN = {
     ),
     "pax size below zero": (
         FIRST + header({}, size=b"00000000013\0", kind=b"x") + b"11 size=-5\n".ljust(BLOCK, b"\0") + header({}) + bytes(END),
-        "a size that is no number",
+        "a size that is not a number",
     ),
     "pax size beyond the end": (
         FIRST + header({}, size=b"00000000017\0", kind=b"x") + b"15 size=999999\n".ljust(BLOCK, b"\0") + header({}) + bytes(END),
@@ -196,7 +196,9 @@ def test_a_broken_archive_gives_what_comes_before(tmp_path, name):
     assert told in problems[""]
 
 
-@pytest.mark.parametrize(("content", "told"), [(b"\x1f\x8b" + bytes(600), "compressed with gzip"), (b"x" * 1000, "it is no tar")])
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"\x1f\x8b" + bytes(600), "compressed with gzip"), (b"x" * 1000, "it is not a tar")]
+)
 def test_what_is_no_tar(tmp_path, content, told):
     good, problems = found(content, tmp_path)
     assert not good and told in problems[""]

@@ -94,7 +94,7 @@ ODD = {
     "negative label": (lambda: example(image=b"x", label=-1), "no label"),
     "two labels": (lambda: example(image=b"x", label=[1, 2]), "no label"),
     "image of numbers": (lambda: example(image=3, label=1), "not one string of bytes"),
-    "no Example": (lambda: b"\xff" * 40, "no tf.train.Example"),
+    "no Example": (lambda: b"\xff" * 40, "not a tf.train.Example"),
     "empty record": (lambda: b"", "no image/encoded in this record"),
     "field beyond the record": (lambda: b"\x0a\x7f\x01", "a field reaches beyond"),
 }
@@ -126,7 +126,7 @@ def test_files_that_end_too_early_or_are_damaged(tmp_path):
         (tmp_path / "a.tfrecord").write_bytes(changed)
         *good, last = found(tmp_path / "a.tfrecord")
         assert [part.label for part in good] == [1, 1] and last.member == b"" and told in last.problem
-    for content, told in {b"\x1f\x8b" + bytes(100): "compressed with gzip", b"junk" * 10: "is no TFRecord file"}.items():
+    for content, told in {b"\x1f\x8b" + bytes(100): "compressed with gzip", b"junk" * 10: "is not a TFRecord file"}.items():
         (tmp_path / "a.tfrecord").write_bytes(content)
         with pytest.raises(dp.ConfigError, match="no usable image"):
             dp.Plan(Manifest.open(tmp_path, progress=False), dp.TrainTransform(), 1)

@@ -42,7 +42,7 @@ def test_a_dry_run(image_folder, tmp_path):
 def test_without_a_gpu_it_says_so(image_folder, tmp_path):
     done = run(tmp_path / "out", f"data.train={image_folder}", f"data.cache_dir={tmp_path}")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: PyTorch finds no GPU here; dry_run=true") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: PyTorch sees no GPU here; dry_run=true") and done.stderr.count("\n") == 1
 
 
 def test_an_earlier_check_is_not_overwritten(image_folder, tmp_path):

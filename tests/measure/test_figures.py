@@ -48,7 +48,7 @@ def test_what_this_workload_does_not_have_is_told():
     assert "cold trial" in not_measured([warm])["resident"] and "warm_up_s" not in not_measured([warm])
     assert "share" in not_measured([together])["cgroup_cpu_s_per_1000_images"]
     assert not_measured([cold])["warm_up_s"] == not_measured([cold])["steady"] == "a cold trial has no warm-up"
-    assert not_measured([cold])["resident"] == "nothing says what is in the page cache"
+    assert not_measured([cold])["resident"] == "the system does not report what is in the page cache"
     assert "resident" not in not_measured([cold | {"resident": 0.0}])
 
 

@@ -111,7 +111,7 @@ def test_what_is_not_finite_is_no_result(work, monkeypatch):
         return dp.Batch(torch.full_like(batch.images, float("nan")), batch.labels, batch.ids)
 
     monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
-    with pytest.raises(ValueError, match="nothing can be said"):
+    with pytest.raises(ValueError, match="this run is not valid"):
         run(work, dp.SyntheticConfig())
 
 

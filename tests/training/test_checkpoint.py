@@ -33,7 +33,7 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "last.pt")], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("CheckpointError") and "could not be written" in done.stdout, done.stderr
-    assert f"{tmp_path / 'last.pt'} is still that of before" in done.stdout
+    assert f"{tmp_path / 'last.pt'} is unchanged" in done.stdout
     assert torch.equal(load(tmp_path / "last.pt")["weights"]["a"], STATE["weights"]["a"])
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
 

@@ -169,11 +169,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(c
 
 def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
     run(config(epochs=1))
-    with pytest.raises(ConfigError, match="holds a run already; go on with it"):
+    with pytest.raises(ConfigError, match="holds a run already; resume it"):
         train(config())
     with pytest.raises(ConfigError, match=r"set hydra\.sweep\.dir=DIR instead"):
         train(config(), tmp_path / "sweep/0")
-    with pytest.raises(ConfigError, match="this loader is a yardstick"):
+    with pytest.raises(ConfigError, match="this loader is for benchmarks only"):
         train(config(loader=dp.CachedConfig()))
     with pytest.raises(ConfigError, match="name it: out=DIR"):
         train(config(out=None, resume="auto"))

@@ -1,1 +1,1 @@
-"""What several backends share."""
+"""Code that several backends share."""

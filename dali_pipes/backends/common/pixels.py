@@ -25,7 +25,7 @@ class Normalizer:
         self._constants = {torch.device("cpu"): (mean, std.reciprocal())}
 
     def __call__(self, images: torch.Tensor, erased: torch.Tensor) -> torch.Tensor:
-        """The finished images; `erased`, int64 of (N, 4) on the CPU, is top, left, height and width of what is set to zero."""
+        """The finished images; `erased`, int64 of (N, 4) on the CPU, is top, left, height and width of the regions set to zero."""
         finished = self._normalize(images)
         for place in erased[:, 2].nonzero().flatten().tolist():
             top, left, height, width = erased[place].tolist()
@@ -48,7 +48,7 @@ class Normalizer:
 
 
 def cut(pixels: np.ndarray, crop: np.ndarray, size: int) -> np.ndarray:
-    """(size, size, 3) out of (H, W, 3), from `crop`, (top, left), on; what lies outside is black."""
+    """(size, size, 3) out of (H, W, 3), from `crop`, (top, left), on; areas outside the image are black."""
     (top, left), (height, width) = (int(each) for each in crop), pixels.shape[:2]
     before = max(0, -top), max(0, -left)
     after = max(0, top + size - height), max(0, left + size - width)

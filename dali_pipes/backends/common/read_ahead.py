@@ -1,4 +1,4 @@
-"""Threads that read the encoded images of the batches to come, outside the interpreter lock."""
+"""Threads that read the encoded images of the next batches, without the GIL."""
 
 import itertools
 from collections import deque
@@ -15,18 +15,18 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")
-Encoded = list[NDArray[np.uint8]]  # of a batch's images; none of the bytes of those that cannot be read
+Encoded = list[NDArray[np.uint8]]  # of a batch's images; empty for those that cannot be read
 
 
 class ReadAhead:
-    """Reads batches in order, a bounded number of them before they are asked for.
+    """Reads batches in order, a bounded number of them ahead.
 
     Args:
-        threads: that read at the same time, each a part of a batch.
+        threads: threads that read at the same time, each a part of a batch.
         batches: how many are read ahead.
 
     Attributes:
-        failures: what could not be read, and why.
+        failures: images that could not be read, and why.
     """
 
     def __init__(self, manifest: Manifest, threads: int, batches: int):
@@ -58,12 +58,12 @@ class ReadAhead:
         extent = self._manifest.extent(sample_id)
         try:
             return self._reader.read(extent)
-        except OSError as error:  # an earlier batch may not have been delivered yet; no decoder takes an empty image
+        except OSError as error:  # an earlier batch may not have been delivered yet; decoders reject an empty image
             self.failures.append(f"{extent}: {os_problem(error)}")
             return np.empty(0, np.uint8)
 
     def explained(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches; an error among them gets what could not be read as a note."""
+        """The batches; an error among them gets a note about images that could not be read."""
         try:
             yield from batches
         except Exception as error:
@@ -72,7 +72,7 @@ class ReadAhead:
             raise
 
     def close(self) -> None:
-        """Ends the threads, once what they are reading has come."""
+        """Ends the threads, after the reads in progress."""
         self._threads.shutdown(cancel_futures=True)
         self._reader.close()
 

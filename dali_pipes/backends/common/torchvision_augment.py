@@ -1,4 +1,4 @@
-"""The operations with torchvision's functions, one image at a time, on the CPU or a GPU."""
+"""The augmentation operations with torchvision's functions, one image at a time, on the CPU or a GPU."""
 
 import math
 

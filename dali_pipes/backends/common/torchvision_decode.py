@@ -1,4 +1,4 @@
-"""One planned image with torchvision's JPEG decoder and resize; formats other than JPEG are left to Pillow."""
+"""One planned image with torchvision's JPEG decoder and resize; Pillow decodes the other formats."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""How batches get into PyTorch's memory on a GPU, from the host's or from another library's."""
+"""Copies batches into PyTorch's memory on a GPU, from host memory or from another library's memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -8,9 +8,9 @@ import torch
 
 from dali_pipes.backends.base import Batch
 
-MOST_KEPT = 4  # of another library's batches
+MOST_KEPT = 4  # batches of another library
 
-Arrays = tuple[torch.Tensor, ...]  # images, labels, ids, and what else `finish` takes, which stays on the CPU
+Arrays = tuple[torch.Tensor, ...]  # images, labels, ids, and further arguments of `finish`, which stay on the CPU
 
 
 def to_gpu(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
@@ -49,7 +49,7 @@ def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Calla
 
 
 def hand_over(batch: Batch, made_on: torch.cuda.Stream) -> Batch:
-    """The batch, ready on the current stream; its memory is not given away before that stream has read it."""
+    """The batch, ready on the current stream; its memory is not reused before that stream has read it."""
     current = torch.cuda.current_stream(batch.images.device)
     current.wait_stream(made_on)
     for tensor in (batch.images, batch.labels, batch.ids):
@@ -62,8 +62,8 @@ def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]], dtype: torch.dtyp
 
     The copy casts the images: one pass over memory, whatever their dtype was.
 
-    What DALI does with its memory, by its sources (2.2.0 and 2.4.0). Its dynamic executor, the default, makes each batch in memory
-    of its own, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in 2.4.0, :240 in 2.2.0). The
+    What DALI does with its memory, by its sources (2.2.0 and 2.4.0). Its dynamic executor, the default, allocates new memory for
+    each batch, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in 2.4.0, :240 in 2.2.0). The
     exported tensor is one more owner (dali/pipeline/data/dltensor.h:283-296). When it is dropped, its deleter does not free
     anything, but hands the memory to a thread (:170-180) that first calls cudaDeviceSynchronize (dltensor.cc, class
     DLTensorGraveyard, whose comment says why). So DALI never writes into memory that a kernel has yet to read, on whatever stream

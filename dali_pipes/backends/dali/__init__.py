@@ -1,1 +1,1 @@
-"""DALI: the graph, what it is fed, how images are decoded."""
+"""DALI: the graph, its inputs, and how images are decoded."""

@@ -1,4 +1,4 @@
-"""The operations of the plan in a DALI graph: each is carried out on those samples of a batch that it was drawn for.
+"""The operations of the plan in a DALI graph: each is applied to those samples of a batch that it was drawn for.
 
 Arithmetic as in torchvision's functions for 8-bit tensors, so that both give the same pixels.
 """
@@ -16,12 +16,12 @@ from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, Codes, Numb
 _U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
 NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")
 _GRAY = [0.2989, 0.587, 0.114]
-_FLOOR = -0.4998  # makes of DALI's saturating cast, which rounds, torchvision's, which cuts off
+_FLOOR = -0.4998  # turns DALI's saturating cast, which rounds, into torchvision's, which truncates
 
 
 @dataclass(frozen=True, slots=True)
 class SlotInputs:
-    """What the plan tells the graph of each sample's operation in one slot; all on the CPU.
+    """The graph's inputs for each sample's operation in one slot; all on the CPU.
 
     Attributes:
         chosen: for each function of `functions(slot)` whether it is this sample's, a BOOL scalar.
@@ -29,7 +29,7 @@ class SlotInputs:
         matrix: of the affine operations, FLOAT of shape (2, 3).
         mask: the bits that Posterize keeps, a UINT8 scalar.
 
-    What no operation of the slot needs is None.
+    Inputs that no operation of the slot needs are None.
     """
 
     slot: Slot
@@ -52,7 +52,7 @@ def augment(image: DataNode, slots: list[SlotInputs], size: int, device: str) ->
 
 
 def functions(slot: Slot) -> dict[Function, list[int]]:
-    """What carries out the operations that may stand in this slot, and the codes of those that each does."""
+    """The functions for the operations of this slot, and the operation codes that each of them handles."""
     found: dict[Function, list[int]] = {}
     for op in slot.ops:
         found.setdefault(_FUNCTIONS[op], []).append(CODE[op])
@@ -60,7 +60,7 @@ def functions(slot: Slot) -> dict[Function, list[int]]:
 
 
 def parameters(ops: Codes, magnitudes: Numbers) -> Numbers:
-    """(N,) magnitudes as the graph takes them: factors, thresholds from 0 to 255, hues in sixths of the circle, sigmas."""
+    """(N,) magnitudes in the graph's units: factors, thresholds from 0 to 255, hues in sixths of the circle, sigmas."""
     number = magnitudes.copy()
     number[np.isin(ops, [CODE[op] for op in BLENDS])] += 1
     number[ops == CODE["Solarize"]] *= 255
@@ -98,7 +98,7 @@ def _sharpness(image: DataNode, inputs: SlotInputs, size: int, device: str) -> D
         return image
     kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
     inside = np.zeros((size, size, 1), np.float32)
-    inside[1:-1, 1:-1] = 1  # the outermost pixels stay as they are
+    inside[1:-1, 1:-1] = 1  # the outermost pixels stay unchanged
     smooth = fn.filter(image, _constant(kernel, device))
     inner = _constant(inside, device)
     share = inner - inner * inputs.parameter
@@ -130,7 +130,7 @@ def _blur(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNo
 
 
 def _hue(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
-    """HSV's hue moved by a share of the full circle; the other two stay."""
+    """HSV's hue shifted by a share of the full circle; the other two channels stay."""
     color = fn.cast(image, dtype=_FLOAT) * np.float32(1 / 255)
     red, green, blue = (color[:, :, channel : channel + 1] for channel in range(3))
     value = math.max(math.max(red, green), blue)
@@ -146,7 +146,7 @@ def _hue(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNod
         place = sixths + offset
         place = place - math.floor(place * (1 / 6)) * 6.0
         channels.append(value - chroma * math.clamp(math.min(place, 4.0 - place), 0.0, 1.0))
-    # torchvision scales back by 255.999 and cuts off
+    # torchvision scales back by 255.999 and truncates
     return fn.cast(fn.cat(*channels, axis=2) * 255.999 + _FLOOR, dtype=_U8)
 
 

@@ -28,13 +28,13 @@ from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import Need
 
-READ_AHEAD = 2  # batches out of shards, before DALI asks for them
+READ_AHEAD = 2  # batches from shards, before DALI requests them
 
-# A forked child, such as a DataLoader's worker, must not collect a pipeline that it inherited as garbage: the pipeline's destructor
-# waits for threads that only the parent has, forever. Frozen objects are never collected.
+# A forked child, such as a DataLoader's worker, must not garbage-collect a pipeline that it inherited: the pipeline's destructor
+# would wait forever for threads that only the parent has. Frozen objects are never collected.
 os.register_at_fork(after_in_child=gc.freeze)
 
-# DALI says so of cuFFT and NPP wherever its wheel is all of CUDA that there is; no operator of these graphs needs either of them.
+# DALI warns about missing cuFFT and NPP if CUDA itself is not installed; no operator of these graphs needs either of them.
 warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with CUDA runtime")
 
 
@@ -115,7 +115,7 @@ def explain(config: DaliConfig, decoding: Decoding, device_id: int | None) -> st
 
 
 def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
-    """What makes the pixels on a GPU. The engine takes a share of each batch, so that which images it gets depends on the batch."""
+    """What determines the pixels on a GPU. The engine takes a share of each batch, so the batch decides which images it gets."""
     how = "regions" if decoding.region else "whole images"
     upsampling = "fancy" if config.jpeg_fancy_upsampling else "plain"
     engine = f"hw_decoder_load={config.engine_load:g} of {batch_size}" if config.engine_load else "exact"
@@ -123,12 +123,12 @@ def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
 
 
 def shut_down(pipeline: Pipeline) -> None:
-    """Ends the pipeline's threads now; else they live until a traceback or a cycle that holds the pipeline is collected."""
+    """Ends the pipeline's threads now; otherwise they live until a traceback or a cycle that holds the pipeline is collected."""
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
 def batches_of(pipeline: Pipeline, manifest: Manifest, transform: Transform, device: torch.device) -> Iterator[Batch]:
-    """What a pipeline of images and ids puts out, on `device`, whose memory is PyTorch's own if that is a GPU."""
+    """The batches of a pipeline of images and ids, on `device`; on a GPU in PyTorch's memory."""
     outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
     on_gpu, dtype = pipeline.device_id is not None, TORCH_DTYPES[transform.dtype]
     labels = torch.from_numpy(manifest.labels).to(device if on_gpu else "cpu")

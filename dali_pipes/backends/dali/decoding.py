@@ -1,4 +1,4 @@
-"""How DALI decodes: only the planned region of each image, or whole images that are cropped afterwards; one table of known faults.
+"""How DALI decodes: only each image's planned region, or whole images that are cropped afterwards. With a table of known faults.
 
 The versions that decide are read from the libraries that DALI loads, which needs no GPU. docs/gpu-path.md has the sources.
 """
@@ -18,7 +18,7 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
 
-_LOOKED_AT = 100_000  # sizes of images, at most
+_LOOKED_AT = 100_000  # maximum number of image sizes
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Of what decodes for DALI; (0, 0, 0): unknown, and taken for one that has every fault."""
+    """Versions of the libraries that decode for DALI; (0, 0, 0): unknown, and treated as one that has every fault."""
 
     nvimgcodec: Version
     nvjpeg: Version
@@ -37,8 +37,8 @@ class Versions:
         return ", ".join(f"{name} {'.'.join(map(str, version)) if any(version) else '?'}" for name, version in named.items())
 
 
-# nvImageCodec refuses regions of chroma-subsampled JPEGs on the GPU with fancy upsampling, from this version of it on until that of
-# nvJPEG (setDecodeParams in its extensions/nvjpeg/hw_decoder.cpp; 0.8.0 has nothing of it).
+# nvImageCodec refuses regions of chroma-subsampled JPEGs on the GPU with fancy upsampling, from this version of it on, up to that
+# version of nvJPEG (setDecodeParams in its extensions/nvjpeg/hw_decoder.cpp; 0.8.0 does not have this check).
 GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
 
 
@@ -47,8 +47,8 @@ class Fault:
     """Something that goes wrong when regions are decoded on a GPU.
 
     Attributes:
-        what: with its source.
-        applies: to these versions with these options.
+        what: the fault, with its source.
+        applies: whether these versions with these options have it.
         way_out: an option that avoids it; "": there is none.
     """
 
@@ -83,7 +83,7 @@ EDGE = "the outermost pixel of an image's edge may be wrong while nvJPEG is olde
 class Decoding:
     """
     Attributes:
-        region: decode the planned window only; else the whole image, out of which the window is cut.
+        region: decode the planned window only; else the whole image, from which the window is cropped.
         why: one line.
     """
 
@@ -95,7 +95,7 @@ class Decoding:
 
 
 def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None) -> Decoding:
-    """What `config.decode` comes to with the libraries that are installed.
+    """What `config.decode` means with the installed libraries.
 
     Args:
         probe: tries regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
@@ -104,7 +104,7 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
         ConfigError: decode=region where a fault of the table applies.
     """
     if not on_gpu:
-        return Decoding(config.decode != "whole", "on the CPU either gives the same pixels")
+        return Decoding(config.decode != "whole", "on the CPU both give the same pixels")
     if config.decode == "whole":
         return Decoding(False, "decode=whole")
     versions, faults = installed_versions(), _known(config, transform)
@@ -117,12 +117,12 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
         case "probe" if probe:
             wrong = probe()
             if wrong:
-                log.warning("regions were tried on this GPU, and whole images are decoded instead: %s", wrong)
+                log.warning("decoding regions failed its test on this GPU, so whole images are decoded: %s", wrong)
             return Decoding(not wrong, f"{versions}; regions tried on this GPU: {wrong or 'no fault against the CPU'}")
         case "region" if faults:
             raise ConfigError(
-                f"loader.decode=region with {versions}: {known}. Leave it at auto, or take "
-                f"{', or '.join(ways_out(config, transform))}; loader.decode=force_region tries it all the same"
+                f"loader.decode is region, but with {versions} {known}. Leave it at auto, or set "
+                f"{', or '.join(ways_out(config, transform))}; loader.decode=force_region tries it anyway"
             )
     if faults:
         return Decoding(False, f"{versions}: {known}")
@@ -131,7 +131,7 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
 
 
 def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Height and width, in pixels, that the JPEG engine's memory is allocated for: of an image that one in a hundred exceeds.
+    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th percentile of each.
 
     Args:
         sizes: (N, 2), heights and widths of the images.
@@ -143,9 +143,9 @@ def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, in
 
 
 def output_dtype(transform: Transform, device: str) -> str:
-    """What DALI puts out on "cpu" or "gpu", as `transform.dtype` names it; where it is another, the batch is cast afterwards.
+    """DALI's output dtype on "cpu" or "gpu", as `transform.dtype` names it; if the two differ, the batch is cast afterwards.
 
-    DALI has no bfloat16, and by way of fp16 pixels would be rounded twice. On the CPU its operator takes 2.7 times as long for fp16
+    DALI has no bfloat16, and going through fp16 would round pixels twice. On the CPU its operator takes 2.7 times as long for fp16
     as for fp32.
     """
     return "fp32" if transform.dtype == "bf16" or (device == "cpu" and transform.dtype == "fp16") else transform.dtype
@@ -167,7 +167,7 @@ def _known(config: DaliConfig, transform: Transform) -> list[Fault]:
 
 @lru_cache
 def installed_versions() -> Versions:
-    """As the libraries themselves say."""
+    """As reported by the libraries themselves."""
     nvimgcodec, cuda = _nvimgcodec()
     return Versions(nvimgcodec, _nvjpeg_version(cuda))
 
@@ -185,7 +185,7 @@ class _Properties(ctypes.Structure):
 
 
 def _nvimgcodec() -> tuple[Version, int]:
-    """And the CUDA major that it is built for, whose libraries it loads."""
+    """DALI's version, and the CUDA major version that it is built for, whose libraries it loads."""
     for library in _libraries("nvimgcodec/libnvimgcodec.so*"):
         found = _Properties(struct_type=1, struct_size=ctypes.sizeof(_Properties))
         if library.nvimgcodecGetProperties(ctypes.byref(found)) == 0:
@@ -205,7 +205,7 @@ def _nvjpeg_version(cuda: int) -> Version:
 
 
 def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
-    """Of NVIDIA's wheels, which all lie in the package `nvidia`; then the one of that name that the system has."""
+    """The library from NVIDIA's wheels, which are all in the package `nvidia`, or else the system's library of that name."""
     spec = find_spec("nvidia")
     folders = map(Path, (spec and spec.submodule_search_locations) or ())
     found = [str(path) for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern))]

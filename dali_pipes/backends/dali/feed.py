@@ -1,4 +1,4 @@
-"""How the plan gets into a DALI pipeline: one array a batch for each input of the image graph, through one ExternalSource."""
+"""Feeds the plan into a DALI pipeline: one array per batch for each input of the image graph, through one ExternalSource."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ class _Input:
     array: Callable[[PlannedBatch], np.ndarray]
 
 
-@do_not_convert  # by DALI's conditionals, which know only a part of Python
+@do_not_convert  # DALI's conditionals support only a part of Python
 def plan_inputs(
     manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None
 ) -> tuple[PlanInputs, DataNode]:
     """The inputs of the image graph, and the ids; to be called in a pipeline definition.
 
     Args:
-        read_ahead: reads images out of shards; None: each is a file of its own, which DALI reads.
+        read_ahead: reads images from shards; None: each is a separate file, which DALI reads.
     """
     named = plan_source(manifest, transform, rows, read_ahead)
     origin, ids = named.pop("origin"), named.pop("ids")
@@ -54,7 +54,7 @@ def plan_inputs(
 def plan_source(
     manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None = None
 ) -> dict[str, DataNode]:
-    """All that the plan feeds into a pipeline, by name; to be called in a pipeline definition.
+    """All inputs of a pipeline that come from the plan, by name; to be called in a pipeline definition.
 
     "origin" is the path of each image's file as zero-padded bytes, or with `read_ahead` the image's own bytes: `fn.io.file.read`
     reads whole files only.
@@ -75,7 +75,7 @@ def plan_source(
 
 
 class _Feed:
-    """Rows as what the ExternalSource takes: for each input one array a batch; for encoded images a list of arrays."""
+    """A planned batch as the ExternalSource takes it: one array for each input; for encoded images a list of arrays."""
 
     def __init__(self, manifest: Manifest, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None, inputs: list[_Input]):
         self._manifest, self._rows, self._read_ahead, self._inputs = manifest, rows, read_ahead, inputs
@@ -90,7 +90,7 @@ class _Feed:
 
 
 def _image_inputs(transform: Transform) -> dict[str, _Input]:
-    """By the names of `PlanInputs`, but for the encoded image."""
+    """By the names of `PlanInputs`, except the encoded image."""
 
     def relative(rows: PlannedBatch, place: slice) -> NDArray[np.float32]:
         geometry = rows.geometry
@@ -112,7 +112,7 @@ def _image_inputs(transform: Transform) -> dict[str, _Input]:
 
 
 def _slot_inputs(number: int, slot: Slot, transform: Transform) -> dict[str, _Input]:
-    """By the names of `SlotInputs`; of `chosen` there is one for each function."""
+    """By the names of `SlotInputs`, with one `chosen` for each function."""
 
     def drawn(rows: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         return rows.augmentation.ops[:, number], rows.augmentation.magnitudes[:, number]

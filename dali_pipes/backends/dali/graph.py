@@ -14,19 +14,19 @@ from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
-WIDTHS = 2**30  # more than any width, and no more than DALI 2.2 keeps of an INT64 constant: the lower 32 bits
+WIDTHS = 2**30  # more than any width; DALI 2.2 keeps only the lower 32 bits of an INT64 constant
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What the plan tells the graph of each sample; all on the CPU.
+    """The graph's inputs for each sample; all on the CPU.
 
     Attributes:
         encoded: the image's encoded bytes.
         source: height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,).
         anchor, shape: the window to decode, (y, x) and (height, width) relative to the image. Relative, because a window that
-            leaves the image ends the process, and the file may have been replaced by a smaller one since it was scanned.
+            leaves the image crashes the process, and the file may have been replaced by a smaller one since the scan.
         flip: 1 to mirror left to right.
         resize: height and width to resize to; None: the output size.
         crop: top and left of the output in the resized image; None: all of it.
@@ -47,7 +47,7 @@ class PlanInputs:
 
 
 def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str) -> DataNode:
-    """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU does nothing but check headers.
+    """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU only checks headers.
 
     Args:
         decoder: the decoder's options, as from `decoder_options`.
@@ -87,12 +87,12 @@ def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.
 
 
 def output_type(transform: Transform, device: str) -> types.DALIDataType:
-    """What the graph puts out."""
+    """The graph's output dtype."""
     return _DTYPES[output_dtype(transform, device)]
 
 
 def normalize(image: DataNode, flip: DataNode | int, transform: Transform, device: str) -> DataNode:
-    """Flip, normalization and layout in one operator, and the cast where DALI does it well."""
+    """Flip, normalization and layout in one operator, and the cast if DALI does it well."""
     raw = transform.dtype == "uint8"
     return fn.crop_mirror_normalize(
         image,
@@ -119,11 +119,11 @@ def erase(image: DataNode, inputs: PlanInputs, dtype: types.DALIDataType) -> Dat
 
 
 def _check_header(encoded: DataNode, source: DataNode, transform: Transform) -> DataNode:
-    """The same bytes, once their header has been parsed and found to be the scanned one.
+    """The same bytes, after a check that their header can be parsed and gives the scanned size.
 
-    Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` fails on them with an ordinary exception, and
+    Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` raises an ordinary exception for those, and
     the reshape, which copies nothing, keeps the decoder from starting before it. It fails too if the image has another size than
-    the plan was made for: then the length asked for is off by one.
+    the plan was made for: then the requested length is off by one.
     """
     header = fn.peek_image_shape(encoded, adjust_orientation=transform.exif == "apply")
     changed = header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source

@@ -1,4 +1,4 @@
-"""What planning costs: a pipeline that takes the plan in, as the real one does, and decodes nothing."""
+"""The cost of planning: a pipeline that is fed the plan, as the real one is, and decodes nothing."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from dali_pipes.plan.transforms import Transform
 
 
 def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, images: int = 100_000) -> dict[str, float]:
-    """CPU microseconds an image of this process: for the plan alone, and for the plan fed into DALI and carried to its outputs.
+    """CPU microseconds per image of this process: for the plan alone, and for the plan fed into DALI and returned as its outputs.
 
     A small manifest is repeated to 20,000 rows, so that epochs are as long as in real training.
     """

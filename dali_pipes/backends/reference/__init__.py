@@ -1,1 +1,1 @@
-"""What loaders are measured against: ceilings, and DALI without the plan."""
+"""Reference loaders for measurements: upper bounds, and DALI without the plan."""

@@ -1,4 +1,4 @@
-"""The headroom: a few real batches, made once, again and again. Only ids and labels are new in each batch."""
+"""The headroom: a few real batches, made once and repeated. Only ids and labels are new in each batch."""
 
 import itertools
 from collections.abc import Callable, Iterator

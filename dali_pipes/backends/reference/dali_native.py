@@ -1,4 +1,4 @@
-"""DALI's own graph, outside the plan: readers.file shuffles, image_random_crop draws the crop. A yardstick, not for training."""
+"""DALI's own graph, outside the plan: readers.file shuffles, image_random_crop draws the crop. For comparisons, not training."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from dali_pipes.plan.transforms import TrainTransform, Transform
 
 
 class DaliNativeBackend(Backend):
-    """Batches of random samples and crops with ids; the rows of the plan are not looked at."""
+    """Batches of random samples and crops with ids; the rows of the plan are not used."""
 
     def __init__(
         self,
@@ -33,11 +33,9 @@ class DaliNativeBackend(Backend):
         if not isinstance(transform, TrainTransform):
             raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
         if transform.augmenter.policies or transform.sizes:
-            raise ConfigError("loader=dali_native knows neither transform.augment nor transform.sizes; use loader=dali")
+            raise ConfigError("DaliNativeConfig supports neither augment nor sizes; use DaliConfig")
         if not manifest.whole_files:
-            raise ConfigError(
-                "loader=dali_native reads files of one image each, and these lie in shards; use loader=dali or dali_cpu"
-            )
+            raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
         self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
         self._device = device
         self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None

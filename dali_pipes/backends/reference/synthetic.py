@@ -1,4 +1,4 @@
-"""The ceiling: images that lie on the device already. Only ids and labels are new in each batch."""
+"""The upper bound: images that are already on the device. Only ids and labels are new in each batch."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files that hold many images: which there are, and the rows of a manifest that they make."""
+"""Shards, files that hold many images: finding them, and reading their manifest rows."""
 
 import json
 import multiprocessing
@@ -20,8 +20,8 @@ from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
 
 CLASSES_FILE = "classes.json"
-_TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is what TensorFlow's scripts call them
-_READ_AT_ONCE = 8192  # bytes; most headers lie in them
+_TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is the naming of TensorFlow's scripts
+_READ_AT_ONCE = 8192  # bytes; enough for most headers
 
 
 Shard = tuple[bytes, FileVersion]  # path or URL
@@ -46,12 +46,12 @@ def is_shard(path: str | Path) -> bool:
 
 
 def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
-    """The folder and the shards that `source` names, which is one itself or a folder or URL that holds some; in order, with stamps.
+    """The folder and the shards of `source`, which is a shard, or a folder or URL of shards; in order, with stamps.
 
-    There are none if it is a folder of another kind. One with subfolders is of classes, whatever else lies in it.
+    A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
 
     Raises:
-        ManifestError: a URL without a shard, or with more than may be kept of it.
+        ManifestError: a URL without a shard, or with more shards than fit into the local folder.
     """
     if isinstance(source, str):
         return _list_remote(source)
@@ -66,13 +66,13 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
 def read_shards(
     root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions, workers: int | None, progress: bool
 ) -> Iterator[list[ScannedMember]]:
-    """What lies in each of these shards, in order."""
+    """The content of each of these shards, in order."""
     files = [(os.path.join(os.fsencode(root), name), stamp) for name, stamp in shards.items()]
     return track(_run(partial(read_shard, check=check), files, workers), "reading shards", len(files), progress)
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> list[ScannedMember]:
-    """The images of one shard with their headers. Never raises on account of the shard: what is wrong stands in `problem`."""
+    """The images of one shard with their headers. Never raises because of the shard: what is wrong is in `problem`."""
     file = os.fsdecode(shard[0])
     try:
         number = open_copy(file, shard[1]) if is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -94,7 +94,7 @@ def class_names(root: Path | str, labels: int) -> list[str]:
     """The names in `classes.json` beside the shards; if there is none, the numbers from 0 on, `labels` of them.
 
     Raises:
-        ManifestError: the file is no list of names.
+        ManifestError: the file is not a list of names.
     """
     file = os.path.join(root, CLASSES_FILE)
     try:
@@ -102,16 +102,16 @@ def class_names(root: Path | str, labels: int) -> list[str]:
     except FileNotFoundError:
         return [str(number) for number in range(labels)]
     except (OSError, ValueError, RecursionError) as error:
-        raise ManifestError(f"{file}: cannot be read ({error}); it must be a list of class names, or not be there") from None
+        raise ManifestError(f"{file}: cannot be read ({error}); make it a list of class names, or remove it") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ManifestError(f"{file}: not a list of class names; mend it or remove it")
+        raise ManifestError(f"{file}: not a list of class names; fix it or remove it")
     return names
 
 
 def _list_remote(url: str) -> tuple[str, dict[bytes, FileVersion]]:
     listed = {os.fsencode(name): stamp for name, stamp in sorted(list_objects(url).items()) if is_shard(name)}
     if not listed:
-        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord); images one by one are not read from object stores")
+        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord); single images are not read from object stores")
     check_room(url, listed)
     return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), listed
 
@@ -120,12 +120,12 @@ def _stamp(file: str | Path) -> FileVersion:
     try:
         stat = os.stat(file)
     except OSError:
-        return 0, 0  # what is wrong is told by whoever reads it
+        return 0, 0  # the error is reported when it is read
     return stat.st_size, stat.st_mtime_ns
 
 
 def _run(read: Callable[[Shard], list[ScannedMember]], files: list[Shard], workers: int | None) -> Iterator[list[ScannedMember]]:
-    """Processes, since threads would queue for the interpreter lock."""
+    """Runs in processes, since threads would wait for the GIL."""
     workers = min(workers or 2 * len(os.sched_getaffinity(0)), len(files))
     if workers < 2:
         yield from map(read, files)

@@ -1,6 +1,6 @@
-"""The members of a tar, found by its headers alone, and which of them make a sample in WebDataset's manner.
+"""The members of a tar, read from its headers alone, and which of them form a sample in the WebDataset format.
 
-The standard library's tarfile stops without a word at a damaged header, believes sizes that are negative or reach beyond the
+The standard library's tarfile stops silently at a damaged header, accepts sizes that are negative or reach beyond the
 archive (CVE-2025-8194), and keeps every member in memory. So the headers are read here: POSIX ustar and pax, GNU long names.
 """
 
@@ -18,7 +18,7 @@ _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
 _LONGEST_LABEL = 2**20  # bytes of a .json
 _SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the archive
 _LABEL_EXTENSIONS = (".cls", ".json")
-# WebDataset: the key is all up to the first dot of the last part of the name
+# WebDataset: the key is the name up to the first dot of its last part
 _KEY = re.compile(rb"((?:.*/)?[^./][^/.]*)(\.[^/]*)", re.DOTALL)
 _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
 
@@ -28,7 +28,7 @@ class Member(NamedTuple):
 
     Attributes:
         kind: tar's type flag, one byte; b"0" for a regular file.
-        offset, size: where its content lies, in bytes; always inside the archive.
+        offset, size: where its content is, in bytes; always inside the archive.
     """
 
     name: bytes
@@ -42,10 +42,10 @@ class DamagedError(Exception):
 
 
 def parts(number: int, total: int) -> Iterator[ShardMember]:
-    """The images of an open tar of `total` bytes with their labels, and what is wrong with other members, as they lie in it.
+    """The images of an open tar of `total` bytes with their labels, and what is wrong with other members, in archive order.
 
-    An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class number) of one key make a sample.
-    Members of other kinds are left alone if their key has an image.
+    An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class number) of one key form a sample.
+    Members of other kinds are ignored if their key has an image.
     """
     found: dict[bytes, dict[bytes, Member]] = {}
     faults: list[tuple[int, ShardMember]] = []
@@ -67,10 +67,10 @@ def parts(number: int, total: int) -> Iterator[ShardMember]:
 
 
 def members(number: int, total: int) -> Iterator[Member]:
-    """All entries of an open tar but folders.
+    """All entries of an open tar except folders.
 
     Raises:
-        DamagedError: a header is broken, or the archive ends too early; what came before is good.
+        DamagedError: a header is broken, or the archive ends too early; everything before that is valid.
     """
     at, long_name, records = 0, b"", dict[bytes, bytes]()
     while True:
@@ -99,12 +99,12 @@ def members(number: int, total: int) -> Iterator[Member]:
             name = records.get(b"path") or long_name or _short_name(header)
             if any(each.startswith(b"GNU.sparse") for each in records):
                 kind = b"S"
-            if kind not in b"123456":  # those have no content, whatever their size says
+            if kind not in b"123456":  # those have no content, whatever their size field is
                 if at + BLOCK + size > total:
-                    told = (
+                    sizes = (
                         f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive ends after {total - at - BLOCK:,}"
                     )
-                    raise DamagedError(f"the archive is cut off, or lies: {told}")
+                    raise DamagedError(f"the archive is cut off, or its size is wrong: {sizes}")
             else:
                 size = 0
             if kind != b"5" and not name.endswith(b"/"):
@@ -114,7 +114,7 @@ def members(number: int, total: int) -> Iterator[Member]:
 
 
 def _next_used(number: int, at: int, total: int) -> int:
-    """The block after the zeros that begin at `at`: of an archive that was appended to this one, or the end."""
+    """The block after the zeros that begin at `at`: the start of an appended archive, or the end."""
     while at < total:
         data = os.pread(number, _SEARCHED, at)
         rest = data.lstrip(b"\0")
@@ -126,12 +126,12 @@ def _next_used(number: int, at: int, total: int) -> int:
 
 def _header_size(header: bytes, at: int, total: int) -> int:
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    size, told = _number(header[124:136]), _number(header[148:156])
-    if size is None or told is None or told != checksum:
+    size, stored = _number(header[124:136]), _number(header[148:156])
+    if size is None or stored is None or stored != checksum:
         compressed = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}.get(header[:2])
         if compressed and not at:
-            raise DamagedError(f"is compressed with {compressed}, so that no image can be read alone; unpack it")
-        left = f"the {total - at:,} bytes from there on are lost" if at else "it is no tar"
+            raise DamagedError(f"is compressed with {compressed}, so its images cannot be read one by one; unpack it")
+        left = f"the {total - at:,} bytes from there on are lost" if at else "it is not a tar"
         raise DamagedError(f"the archive is damaged at byte {at:,}: no header there; {left}")
     return size
 
@@ -158,7 +158,7 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
         match = _PAX_RECORD.match(data, start)
         end = start + int(match[1]) if match else 0
         if not match or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
-            raise DamagedError(f"the archive is damaged at byte {at:,}: a pax header that is none; what follows is lost")
+            raise DamagedError(f"the archive is damaged at byte {at:,}: a pax header that is malformed; what follows is lost")
         records[match[2]] = data[match.end() : end - 1]
         start = end
     return records
@@ -166,17 +166,17 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
 
 def _pax_size(value: bytes, at: int) -> int:
     if not re.fullmatch(rb"\d{1,19}", value):
-        raise DamagedError(f"the archive is damaged at byte {at:,}: a size that is no number; what follows is lost")
+        raise DamagedError(f"the archive is damaged at byte {at:,}: a size that is not a number; what follows is lost")
     return int(value)
 
 
 def _unfit(member: Member) -> str | None:
-    """Why a member cannot be used, whatever is in it."""
+    """Why a member cannot be used, whatever its content."""
     if member.kind != b"0":
         kinds = {b"1": "a link", b"2": "a link", b"S": "a sparse file"}
-        return f"{kinds.get(member.kind, 'no regular file')}; only plain members are read"
+        return f"{kinds.get(member.kind, 'not a regular file')}; only regular files are read"
     if member.name.startswith(b"/") or b".." in member.name.split(b"/"):
-        return "its name leads out of the archive"
+        return "its path leads outside the archive"
     if b"\0" in member.name or not member.name:
         return "its name is empty or has a NUL byte"
     return None
@@ -188,7 +188,7 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
 
 
 def _choose(number: int, fields: dict[bytes, Member]) -> Iterator[ShardMember]:
-    """The image of one key with its label, or what keeps it from having one."""
+    """The image of one key with its label, or why it has none."""
     images = [member for field, member in fields.items() if field.decode("latin-1") in IMAGE_EXTENSIONS]
     labels = {field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields}
     if not images:
@@ -215,8 +215,8 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
         value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
     else:
         try:
-            told = json.loads(text)
-            value = told.get("label", told.get("cls")) if isinstance(told, dict) else None
+            content = json.loads(text)
+            value = content.get("label", content.get("cls")) if isinstance(content, dict) else None
         except (ValueError, RecursionError):
             pass
     if type(value) is int:

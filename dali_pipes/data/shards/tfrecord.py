@@ -1,8 +1,8 @@
 """The images in a TFRecord file of tf.train.Example, found without reading them.
 
 Framing as in TensorFlow's tsl/lib/io/record_writer.h: length (8 bytes), masked CRC-32C of the length (4), the record, its CRC (4).
-The CRC of the length is checked, so that a walk never goes astray; that of the record is not, since it would mean reading all of
-it. Of the record, which is a protocol buffer, just the ways to the image and the label are followed.
+The CRC of the length is checked, so that lengths are reliable. That of the record is not, since it would mean reading all of
+it. Of the record, which is a protocol buffer, only the fields of the image and the label are parsed.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dali_pipes.data.reader import ShardMember
 
-IMAGES = (b"image/encoded", b"image")  # as TensorFlow's own scripts, and as TensorFlow Datasets name them
+IMAGES = (b"image/encoded", b"image")  # as TensorFlow's own scripts and TensorFlow Datasets name them
 LABELS = (b"image/class/label", b"label")
 _HEAD, _TAIL = 12, 4
 _LONGEST_KEY = 1024
@@ -26,19 +26,17 @@ class Range(NamedTuple):
 
 
 class MalformedError(Exception):
-    """A record is no tf.train.Example."""
+    """A record is not a tf.train.Example."""
 
 
 def parts(number: int, total: int) -> Iterator[ShardMember]:
-    """The image of each record of an open file of `total` bytes. A record's name is its place in the file, from 0."""
+    """The image of each record of an open file of `total` bytes. A record's name is its index in the file."""
     at, index = 0, 0
     while at < total:
         head = os.pread(number, _HEAD, at)
         length, crc = struct.unpack("<QI", head) if len(head) == _HEAD else (0, None)
         if crc != _masked_crc(head[:8]):
-            what = (
-                "is no TFRecord file" if not at else f"is damaged at byte {at:,}; the {total - at:,} bytes from there on are lost"
-            )
+            what = "is not a TFRecord file" if not at else f"is damaged at byte {at:,}; the remaining {total - at:,} bytes are lost"
             yield ShardMember(b"", 0, 0, problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what)
             return
         start, end = at + _HEAD, at + _HEAD + length
@@ -72,9 +70,9 @@ def _part(number: int, name: bytes, record: Range) -> ShardMember:
             first, used = _varint(packed, 0)
             value = first if used == len(packed) else None
     except MalformedError as error:
-        return whole._replace(problem=f"no tf.train.Example ({error})")
+        return whole._replace(problem=f"not a tf.train.Example ({error})")
     if value is None or value >= 2**63:
-        return found._replace(problem=f"no label: {LABELS[0].decode()} is missing, or no class number")
+        return found._replace(problem=f"no label: {LABELS[0].decode()} is missing, or not a class number")
     return found._replace(label=value)
 
 
@@ -100,7 +98,7 @@ def _inside(number: int, message: Range, field: int) -> Iterator[Range]:
 
 
 def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
-    """Number and content of each field of a message that lies within `message`."""
+    """Number and content of each field of `message`."""
     at = message.start
     while at < message.end:
         head = os.pread(number, min(20, message.end - at), at)  # a tag and a length have at most ten bytes each
@@ -126,7 +124,7 @@ def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+    """A varint (seven bits per byte), and where it ends."""
     value = 0
     for shift, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << (7 * shift)

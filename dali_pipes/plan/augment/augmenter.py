@@ -1,4 +1,4 @@
-"""A list of policies, carried out one after the other."""
+"""A list of policies, applied one after the other."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -53,7 +53,7 @@ class Augmenter:
         self.erases = bool(rest)
 
     def draw(self, draws: Draws, count: int, size: int) -> Augmentation:
-        """What happens to `count` images of `size` × `size` pixels."""
+        """Draws the operations for `count` images of `size` × `size` pixels."""
         ops, magnitudes = np.zeros((count, 0), np.int8), np.zeros((count, 0), np.float32)
         for place, policy in enumerate(self._drawing):
             more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, size)

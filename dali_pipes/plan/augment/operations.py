@@ -19,7 +19,7 @@ class Slot:
     """A place in the sequence of operations.
 
     Attributes:
-        ops: those that may stand here, besides "Identity".
+        ops: those that may occur here, besides "Identity".
         interpolation: of the affine ones, "nearest" or "bilinear".
         kernel_size: of GaussianBlur, in pixels.
     """
@@ -31,10 +31,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """What happens to N flipped images of 8 bits, in K slots one after the other, and to the normalized ones at last.
+    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions of the normalized images.
 
     Attributes:
-        ops: (N, K) places in `OPS`.
+        ops: (N, K) indices into `OPS`.
         magnitudes: (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees, counter-clockwise;
             Brightness, Color, Contrast and Sharpness: what is added to a factor of 1; Posterize: bits that stay; Solarize: the
             threshold as a share of 255; Hue: a share of the full circle; GaussianBlur: sigma in pixels.

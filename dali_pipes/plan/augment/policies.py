@@ -1,4 +1,4 @@
-"""What is drawn for each image. Each policy draws as the torchvision transform of its name does, with its defaults."""
+"""Augmentation policies. Each draws as the torchvision transform of the same name does, with its defaults."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from dali_pipes.plan.augment.tables import (
 )
 from dali_pipes.plan.philox import Draws
 
-DRAWS = 16  # numbers of draws that each policy has for itself
+DRAWS = 16  # draw numbers reserved for each policy
 INTERPOLATIONS = ("nearest", "bilinear")
 _TRIES = 10
 
@@ -33,7 +33,7 @@ class Policy(ABC):
     @property
     @abstractmethod
     def slots(self) -> tuple[Slot, ...]:
-        """The places in the sequence that this policy fills."""
+        """The slots that this policy fills."""
 
     @abstractmethod
     def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
@@ -213,7 +213,7 @@ class GaussianBlur(Policy):
 
 @dataclass(kw_only=True, slots=True)
 class RandomRotation(Policy):
-    """A rotation about the centre by up to `degrees` either way; corners that come from outside are black."""
+    """A rotation about the centre by up to `degrees` either way; areas from outside the image are black."""
 
     name: str = "RandomRotation"
     degrees: float = 15.0
@@ -236,7 +236,7 @@ class RandomRotation(Policy):
 class RandomErasing:
     """A region of random area and aspect set to zero after normalization, with probability `p`; always the last of the policies.
 
-    Zhong et al., "Random erasing data augmentation" (AAAI 2020): ten tries, of which the first that fits counts, else nothing.
+    Zhong et al., "Random erasing data augmentation" (AAAI 2020): the first of ten attempts that fits, or nothing.
 
     Attributes:
         scale: smallest and largest share of the image's area.

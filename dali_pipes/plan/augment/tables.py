@@ -1,10 +1,10 @@
-"""What can be drawn, and how strong it is: the tables of torchvision.transforms.v2 0.25."""
+"""Operations and their magnitudes: the tables of torchvision.transforms.v2 0.25."""
 
 import numpy as np
 
 from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, OPS, Numbers
 
-SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # those whose magnitude is negative half of the time
+SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # operations whose magnitude is negated half of the time
 RANDOM_OPS = OPS[: OPS.index("Invert")]
 RANDOM_CODES = np.arange(len(RANDOM_OPS), dtype=np.int8)
 # (operation, probability, bin of ten) of AutoAugment's ImageNet policies

@@ -1,4 +1,4 @@
-"""The pictures of a result, as SVG whose colours follow the page's, light or dark."""
+"""The charts of a result, as SVG whose colours follow the page's, light or dark."""
 
 import io
 import re
@@ -36,7 +36,7 @@ _STYLE = {
 
 
 def ratios(result: Result, arms: Sequence[str]) -> str:
-    """Each arm's images/s against the baseline's, with its interval; the band is what the baseline differs from itself."""
+    """Each arm's images/s against the baseline's, with its interval; the band is the baseline against itself."""
 
     def draw(axes: Axes) -> None:
         for row, arm in enumerate(arms):
@@ -72,7 +72,7 @@ def per_trial(result: Result, trials: Sequence[Trial], figure: str, label: str, 
 
 
 def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
-    """Which share of batches took at most so long to come."""
+    """The cumulative share of batches over the time that they took."""
 
     def draw(axes: Axes) -> None:
         shares = np.linspace(0, 1, 201)

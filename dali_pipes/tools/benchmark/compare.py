@@ -17,7 +17,7 @@ READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks
 
 
 class CompareError(DaliPipesError):
-    """Results that cannot stand side by side."""
+    """Results that cannot be compared."""
 
 
 def load_result(run: Path) -> Result:
@@ -43,7 +43,7 @@ def compare(runs: Sequence[Path], console: Console) -> None:
     """A table of runs that did the same work.
 
     Raises:
-        CompareError: they did not; the text says in what they differ.
+        CompareError: they did not; the text says how they differ.
     """
     results = {run: load_result(run) for run in runs}
     first, *others = runs
@@ -62,7 +62,7 @@ def compare(runs: Sequence[Path], console: Console) -> None:
 
 
 def the_work(result: Result) -> dict[str, Any]:
-    """All that must be equal for two rates to mean the same."""
+    """Everything that must be equal for two rates to be comparable."""
     work = result["work"]
     equal = {name: work[name] for name in ("batch_size", "epoch", "workload", "model", "corun")}
     return equal | {"images": result["provenance"]["data"]["fingerprint"], **work["transform"]}

@@ -1,4 +1,4 @@
-"""The result as one HTML page that needs nothing else, made from the files in a run's folder."""
+"""The result as one self-contained HTML page, made from the files in a run's folder."""
 
 import base64
 import io
@@ -70,17 +70,17 @@ def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) ->
     others = [arm for arm in makers if arm != result["baseline"] and result["arms"][arm]["ratio"]]
     figures = []
     if others:
-        told = "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
-        figures.append(_figure(charts.ratios(result, others), told))
+        caption = "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
+        figures.append(_figure(charts.ratios(result, others), caption))
     if measured:
         rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
         drawn = [arm for arm in measured if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)]
         off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
-        told = "Images per second. A dot is a trial, the line their median." + (f" Off the scale: {off}." if off else "")
-        figures.append(_figure(charts.per_trial(result, trials, "images_per_s", "images/s", drawn), told))
-        told = "CPU time of all processes of an arm. A dot is a trial."
+        caption = "Images per second. A dot is a trial, the line their median." + (f" Off the scale: {off}." if off else "")
+        figures.append(_figure(charts.per_trial(result, trials, "images_per_s", "images/s", drawn), caption))
+        caption = "CPU time of all processes of an arm. A dot is a trial."
         cost = charts.per_trial(result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
-        figures.append(_figure(cost, told))
+        figures.append(_figure(cost, caption))
         figures.append(_figure(charts.waits(result, trials, measured), "How long batches are waited for."))
     for arm in measured:
         trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
@@ -125,7 +125,7 @@ def _image(file: Path, alt: str) -> str:
 
 
 def _more(result: Result, measured: Sequence[str]) -> str:
-    """Only figures that some arm has; the others are listed with the reason under "What this does not show"."""
+    """Only figures that at least one arm has; the others are listed with the reason under "What this does not show"."""
     arms = {arm: result["arms"][arm] for arm in measured}
     shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
     rows = [

@@ -93,7 +93,7 @@ def _say_what_is_missing(arms: Arms, left_out: dict[str, str]) -> None:
 
 
 def _images(config: BenchmarkConfig) -> Manifest:
-    """At most `config.images` of the training images. All of them are read, so that no arm finds more of them in the page cache."""
+    """At most `config.images` of the training images. All of them are read, so that the page cache is equal for all arms."""
     manifest = sample_images(open_images(config.data, "train"), config.images, config.seed)
     if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
         raise ArmError(
@@ -105,7 +105,7 @@ def _images(config: BenchmarkConfig) -> Manifest:
 
 
 def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
-    """The DataLoader arms with the number of workers that is fastest here, where none was asked for, and what was tried.
+    """The DataLoader arms without a given number of workers, with the fastest number on this machine, and all numbers tried.
 
     Each number is tried twice, in ABBA order, and judged by the mean of both.
     """
@@ -125,7 +125,7 @@ def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, 
 
 
 def _try(trials: Trials, arm: str, loader: LoaderConfig, phase: str, number: int, failed: dict[str, str]) -> Trial | None:
-    """One trial; an arm that fails once is in `failed` from then on, and runs no more."""
+    """One trial; an arm that fails once is in `failed` from then on, and is not run again."""
     if arm in failed:
         return None
     try:
@@ -156,7 +156,7 @@ def _measure(
 
 
 def _in_time(plan: list[list[Turn]], start: float, minutes: float | None) -> Iterator[Turn]:
-    """The trials of all rounds that can be expected to end in time, by the longest so far."""
+    """The trials of all rounds that should end in time, judging by the longest so far."""
     longest = 0.0
     for turns in plan:
         begin = time.monotonic()
@@ -168,7 +168,7 @@ def _in_time(plan: list[list[Turn]], start: float, minutes: float | None) -> Ite
 
 
 def _plan(config: BenchmarkConfig, arms: list[str], first: str) -> Iterator[list[Turn]]:
-    """The trials of every round. The control is the baseline once more in each, wherever its turn comes."""
+    """The trials of every round. The control is a second trial of the baseline in each, at a random place."""
     trials = [("round", arm) for arm in arms]
     if config.pairs >= LEAST_PAIRS:
         trials.append(("control", first))

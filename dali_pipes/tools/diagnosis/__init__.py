@@ -1,1 +1,1 @@
-"""Why a GPU waits: what the model could do, what the loader could do, what they do together, and what would change that."""
+"""Why training waits: measures the model and the loader alone and together, and predicts the gain of fixes."""

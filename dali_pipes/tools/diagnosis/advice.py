@@ -1,22 +1,22 @@
-"""What can only be told, not tried, for each verdict, and what it is calculated to gain."""
+"""Fixes that can be suggested but not tried, for each verdict, with their calculated gain."""
 
 import os
 
 from dali_pipes.tools.diagnosis.program import Fix
 from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures
 
-_LEAST = 0.02  # of a share that is divided by
+_LEAST = 0.02  # lower bound of a share used as a divisor
 
 
 def advice(verdict: str, found: Figures, one_off: OneOffFigures, workers: int) -> Fix | None:
     cores = len(os.sched_getaffinity(0))
-    usable = min(workers, cores) / max(found.loader_cores, _LEAST)  # how much faster the loader is that never waits
+    usable = min(workers, cores) / max(found.loader_cores, _LEAST)  # how much faster the loader would be if it never waited
     match verdict:
         case "fetch-bound":
             what = "copy the data to a local disk, or into memory (/dev/shm)"
-            return Fix(what, "workers that need not wait for it only compute", speeds_up={"loader": usable})
+            return Fix(what, "workers that do not wait for data only compute", speeds_up={"loader": usable})
         case "straggler":
-            what = "find the images that take long (those above, if any are named), and mend or leave them out"
+            what = "find the images that take long (those above, if any are named), and fix or remove them"
             return Fix(what, "all others wait for them", speeds_up={"loader": 1 / max(1 - found.straggling, _LEAST)})
         case "sync-bound":
             what = "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers some steps later"

@@ -1,4 +1,4 @@
-"""What scripts/diagnose.py is told."""
+"""Options of scripts/diagnose.py."""
 
 from dataclasses import dataclass
 
@@ -8,15 +8,15 @@ from dali_pipes.training.config import TrainConfig
 
 @dataclass(kw_only=True, slots=True)
 class DiagnoseConfig(TrainConfig):
-    """scripts/diagnose.py: the options of scripts/train.py, and how closely to look. Nothing is learned, and no checkpoint is read.
+    """scripts/diagnose.py: the options of scripts/train.py and of the measurement. Nothing is learned, and no checkpoint is read.
 
     Attributes:
-        rounds: how often each part is measured; the confidence is how many of them agree.
-        seconds: of each measurement, at least; three steps are taken in any case.
+        rounds: how often each part is measured; the confidence follows from how many of them agree.
+        seconds: minimum duration of each measurement; at least three steps are taken.
         images: how many of the images are used at most.
         cold: also train on files that are not in the page cache.
-        verify: run the first fix, and report what it gains beside what was predicted.
-        verify_pairs: before and after, by turns, so often.
+        verify: run the first fix, and report its gain beside the prediction.
+        verify_pairs: how often before and after are run, alternately.
         corun: programs at once on this machine, this one included; the others train as this one would.
     """
 

@@ -112,7 +112,7 @@ def check_loader(loader: LoaderConfig) -> None:
         ConfigError: nobody trains with this loader.
     """
     if not (entry_of(loader).trains and entry_of(loader).makes_images):
-        raise ConfigError("this loader is a yardstick, and not for training; use loader=dali, dali_cpu or torch")
+        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
 
 
 def _endless(loader: Loader) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Other programs on the same machine that train as this one does."""
+"""Further training programs on the same machine (corun)."""
 
 import base64
 import contextlib
@@ -15,8 +15,8 @@ from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
 
 
 @contextlib.contextmanager
-def neighbours(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
-    """`corun` - 1 of them, running when this is entered, ended when it is left; each on a GPU of its own as far as there are any.
+def corun_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
+    """Runs `corun` - 1 of them within the `with` block, each on a separate GPU as far as there are enough.
 
     Args:
         manifest: a saved one.

@@ -1,4 +1,4 @@
-"""diagnose(): somebody's own DataLoader and step, as a program."""
+"""diagnose(): a user's DataLoader and step as a training program."""
 
 import inspect
 import itertools
@@ -41,23 +41,23 @@ def diagnose(
     The loader is run from its start several times, and the step with real batches: do it before training.
 
     Args:
-        loader: any DataLoader. Of a dataset with `samples`, like torchvision's ImageFolder, the files are known: then cold files
-            are tried as well, and what DALI would gain with a random resized crop of the same size.
+        loader: any DataLoader. If its dataset has `samples`, like torchvision's ImageFolder, the files are known: then cold files
+            are tried as well, and the gain of DALI with a random resized crop of the same size.
         step: is called with each batch as the loader yields it, and does all that training does with it. On a GPU it copies the
-            batch there; called with one that lies there already, it need not.
-        seconds: of each measurement, at least; three steps are taken in any case.
+            batch there, unless the batch is already there.
+        seconds: minimum duration of each measurement; at least three steps are taken.
         rounds: how often each part is measured.
-        cold: also train on files that are put out of the page cache, where the files are known.
+        cold: also train on files that were dropped from the page cache, if the files are known.
         show: print the tables to stderr.
 
     Returns:
-        The verdict with its evidence, and fixes with what they are predicted to gain; docs/diagnose.md explains it.
+        The verdict with its evidence, and fixes with their predicted gain; docs/diagnose.md explains it.
 
     Raises:
         ConfigError: not a DataLoader, or one without batches.
     """
     if not isinstance(loader, DataLoader):
-        raise ConfigError(f"{type(loader).__name__} is no torch DataLoader; of our own loaders use scripts/diagnose.py")
+        raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader; for loaders of dali_pipes use scripts/diagnose.py")
     program = DataLoaderProgram(loader, step)
     budget = ProbeBudget(rounds, seconds, cold=cold)
     with steps(budget.steps) as announce:
@@ -82,7 +82,7 @@ class DataLoaderProgram:
     def feed(self) -> Iterator[Feed]:
         epochs = _Epochs(self._loader)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are worth a try
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores may help
             try:
                 yield Feed(iter(epochs), lambda: epochs.at_start, _on_device)
             finally:
@@ -121,7 +121,7 @@ class DataLoaderProgram:
                 yield Fix(f"num_workers={workers}", "more batches are made at the same time", changed)
 
     def _ours(self, verdict: str) -> Iterator[Fix]:
-        """The same files through DALI. Only its pace is looked at: what it yields is not what the step expects."""
+        """The same files through DALI. Only its pace is measured: its batches are not what the step expects."""
         if verdict not in _OURS or not self.paths:
             return
         images = next(
@@ -176,7 +176,7 @@ class _Epochs:
 
     @property
     def at_start(self) -> bool:
-        """Whether the next batch is the first of an epoch; of an iterable dataset only the very first is known to be."""
+        """Whether the next batch is the first of an epoch; for an iterable dataset only the very first is known."""
         try:
             return self._taken % len(self._loader) == 0
         except TypeError:

@@ -1,4 +1,4 @@
-"""The examination: rounds of all parts, what is measured once, the verdict, the fixes and what they would gain."""
+"""The examination: rounds of all parts, measurements made once, the verdict, and the fixes with their predicted gain."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A fix, with what it is predicted to gain (None: nobody knows) and, if it was tried, what it gained; factors on images/s."""
+    """A fix, with its predicted gain (None: unknown) and, if it was tried, its measured gain; factors on images/s."""
 
     fix: Fix
     predicted: float | None
@@ -31,7 +31,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All that was found.
+    """All findings.
 
     Attributes:
         slow: the images of the batch that was waited for longest, as (name, seconds), the slowest first; for stragglers only.
@@ -49,7 +49,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class ProbeBudget:
-    """How much time is taken: rounds of windows of at least so many seconds; pairs of runs with and without the first fix."""
+    """The time to spend: rounds, minimum seconds of each window, and pairs of runs with and without the first fix."""
 
     rounds: int = 3
     seconds: float = 3.0
@@ -58,7 +58,7 @@ class ProbeBudget:
 
     @property
     def steps(self) -> int:
-        """About how often `examine` tells what it does."""
+        """About how many steps `examine` announces."""
         return 1 + 4 * self.rounds + 2 + 4 + 2 * self.verify_pairs
 
 
@@ -66,7 +66,7 @@ def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = 
     """Runs the program in parts and as a whole, for a few windows each.
 
     Args:
-        announce: is called with what is about to be done.
+        announce: called with a text before each step.
     """
     rounds, one_off, resident, slow = _measure(program, budget, announce)
     verdict, found = judge(rounds, one_off, program.workers, program.burst), figures(rounds, program.burst)
@@ -81,7 +81,7 @@ def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = 
         announce(f"what it would gain: {fix.what}")
         try:
             proposals.append(Proposal(fix, predicted_gain(fix, program, model, loader, probe)))
-        except Exception as error:  # too little memory for it, say: the diagnosis stands without it
+        except Exception as error:  # such as too little memory: the diagnosis is valid without this fix
             why = (str(error).splitlines() or [type(error).__name__])[0]
             proposals.append(Proposal(replace(fix, note=f"could not be tried: {why[:100]}", program=None), None))
     proposals = sorted(
@@ -95,7 +95,7 @@ def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = 
 def _measure(
     program: TrainingProgram, budget: ProbeBudget, announce: Announce
 ) -> tuple[list[Round], OneOffFigures, float | None, list[tuple[str, float]]]:
-    """The rounds, what is measured once, the share of cold files that were not, and the slowest images."""
+    """The rounds, the measurements made once, the share of cold files that were still cached, and the slowest images."""
     with program.feed() as feed:
         announce("the first batches")
         probes = Probes(program, feed, budget.seconds)
@@ -106,7 +106,7 @@ def _measure(
 
 
 def _verified(proposals: list[Proposal], program: TrainingProgram, budget: ProbeBudget, announce: Announce) -> list[Proposal]:
-    """With what the first one that can be tried has gained."""
+    """The proposals, with the measured gain of the first one that can be tried."""
     first = next((one for one in proposals if one.fix.program), None)
     if first is None:
         return proposals
@@ -115,7 +115,7 @@ def _verified(proposals: list[Proposal], program: TrainingProgram, budget: Probe
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Round:
-    """In this order, and in the next round backwards, so that a machine that slows down favours no part."""
+    """In this order, and in the next round in reverse, so that a machine that slows down favours no part."""
     parts = ("model", "loader", "model_under_load", "together")
     windows: dict[str, Window] = {}
     for part in parts if number % 2 == 0 else parts[::-1]:
@@ -128,7 +128,7 @@ def _one_off(
     program: TrainingProgram, probes: Probes, rounds: list[Round], budget: ProbeBudget, announce: Announce
 ) -> tuple[OneOffFigures, float | None]:
     announce("larger batches")
-    larger = None if torch.cuda.is_available() else probes.larger()  # a GPU tells itself how busy it is
+    larger = None if torch.cuda.is_available() else probes.larger()  # on a GPU the profiler shows how busy it is
     usual = median(one.model.rate for one in rounds)
     cold, resident = None, None
     if budget.cold and program.paths:
@@ -151,5 +151,5 @@ def _one_off(
 
 
 def _typical(windows: list[Window]) -> Window:
-    """The one of the median rate."""
+    """The window with the median rate."""
     return sorted(windows, key=lambda window: window.rate)[len(windows) // 2]

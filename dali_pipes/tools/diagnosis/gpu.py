@@ -1,4 +1,4 @@
-"""What a training step does on a GPU: how busy it keeps it, how often it waits for it, what copying its batch takes."""
+"""A training step on a GPU: how busy it keeps the GPU, how often it waits for it, and the time to copy its batch."""
 
 import time
 import warnings
@@ -12,7 +12,7 @@ STEPS = 10
 
 
 def busy_share(step: Callable[[], object]) -> float:
-    """The share of the time of some steps in which the GPU ran at least one kernel or copy."""
+    """The share of the time in which the GPU ran at least one kernel or copy, over a few steps."""
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
         begin = time.monotonic()
@@ -47,7 +47,7 @@ def count_syncs(step: Callable[[], object]) -> int:
 
 
 def copy_seconds(nbytes: int, pinned: bool, times: int = 5) -> float:
-    """What copying so many bytes to the current GPU takes."""
+    """The time to copy this many bytes to the current GPU."""
     source = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
     target = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
     target.copy_(source)
@@ -63,9 +63,9 @@ def step_figures(step: Callable[[], object], copied: int, pinned: bool, step_sec
     """The figures of `verdict.Extra` that only a GPU has.
 
     Args:
-        step: one step with a batch that lies on the device.
+        step: one step with a batch that is on the device.
         copied, pinned: the bytes of a batch that go from the CPU to the GPU, and whether from page-locked memory.
-        step_seconds: what a step of training takes.
+        step_seconds: duration of a step of training.
     """
     return {
         "device_busy": busy_share(step),

@@ -1,4 +1,4 @@
-"""What a change would gain, from parts that were measured alone."""
+"""Predicts the gain of a change from parts that were measured alone."""
 
 import math
 import os
@@ -14,7 +14,7 @@ from dali_pipes.tools.diagnosis.window import Window
 
 
 def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:
-    """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they take turns."""
+    """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they alternate."""
     if serial:
         return 1 / (1 / model.rate + 1 / loader.rate)
     cpu = max(model.cpu_per_image + loader.cpu_per_image, 1e-9)
@@ -27,7 +27,7 @@ def predicted_gain(
     """The factor on images/s: only the part that is changed is run, alone.
 
     Args:
-        model, loader: these parts as they are.
+        model, loader: these parts before the change.
         probe: runs one part of a program.
     """
     before = pace(model, loader, serial=not program.in_flight)
@@ -46,7 +46,7 @@ def _faster(window: Window, factor: float) -> Window:
 
 
 def measured_gain(fix: Fix, program: TrainingProgram, seconds: float, pairs: int, announce: Callable[[str], None]) -> float | None:
-    """The factor on images/s of the whole, before and after by turns (ABBA): the geometric mean over the pairs."""
+    """The factor on images/s of the whole, before and after in ABBA order: the geometric mean over the pairs."""
     if fix.program is None:
         return None
     rates: tuple[list[float], list[float]] = ([], [])

@@ -27,13 +27,13 @@ _MAX_WARM_UP_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of each, shortly after one another.
+    """One window of each part, shortly after one another.
 
     Attributes:
-        model: with batches that lie on the device.
+        model: with batches that are on the device.
         loader: batches as fast as they come, nothing done with them.
-        model_under_load: the model with resident batches while the loader makes as many, which nobody uses: what they take from
-            each other.
+        model_under_load: the model with resident batches while the loader makes as many, which are dropped: shows how they
+            slow each other down.
         together: training.
     """
 
@@ -47,11 +47,11 @@ class Probes:
     """Runs the parts of one program.
 
     Args:
-        seconds, least: how long each window is, and how many batches it has at least.
+        seconds, least: minimum duration and minimum number of batches of each window.
     """
 
     def __init__(self, program: TrainingProgram, feed: Feed, seconds: float, least: int = 3):
-        self._subject, self._feed, self._seconds, self._least = program, feed, seconds, least
+        self._program, self._feed, self._seconds, self._least = program, feed, seconds, least
         self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
 
     @cached_property
@@ -60,8 +60,8 @@ class Probes:
 
     @cached_property
     def _step(self) -> Step:
-        """Taken once before it is watched."""
-        step = self._subject.step()
+        """The step, run once before it is measured."""
+        step = self._program.step()
         step(self._resident[0])
         return step
 
@@ -73,9 +73,9 @@ class Probes:
         return self._watch(itertools.cycle(self._resident), self._step)
 
     def larger(self) -> Window | None:
-        """The model with batches four times as large; None if these cannot be made, or the step does not take them."""
+        """The model with batches four times as large; None if these cannot be made, or the step does not accept them."""
         try:
-            batch = self._subject.concat(self._resident[:1] * LARGER)
+            batch = self._program.concat(self._resident[:1] * LARGER)
             self._step(batch)
             return self._watch(itertools.repeat(batch), self._step)
         except Exception:  # a user's step may raise anything at a batch of another size, or be out of memory
@@ -110,11 +110,11 @@ class Probes:
             return self._watch(itertools.cycle(self._resident), step)
 
     def cold(self) -> tuple[Window, float | None] | None:
-        """Training on files that are not in the page cache, and the share of them that still was; None of unknown or too few.
+        """Training on files that are not in the page cache, and the share of them that still was; None if unknown or too few.
 
-        The loader has started, what it had read ahead is used up, and no file is counted twice.
+        The loader has been started, its prefetched batches are used up, and no file is counted twice.
         """
-        program, paths = self._subject, self._subject.paths
+        program, paths = self._program, self._program.paths
         if len(paths) < COLD_BATCHES * program.count(self._resident[0]):
             return None
         with program.feed() as feed:
@@ -126,29 +126,29 @@ class Probes:
             return watch(feed.batches, self._step, program.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2), resident
 
     def _warm_up(self, step: Step) -> None:
-        """Uses up what was made while nobody looked."""
+        """Uses up the batches that were made before the window."""
         begin = time.monotonic()
-        for _ in range(self._subject.in_flight):
+        for _ in range(self._program.in_flight):
             step(next(self._feed.batches))
             if time.monotonic() - begin > _MAX_WARM_UP_S:
                 return
 
     def _watch(self, batches: Iterator[Any], step: Step, starts_epoch: Callable[[], bool] = lambda: False) -> Window:
-        return watch(batches, step, self._subject.count, self._seconds, self._least, starts_epoch)
+        return watch(batches, step, self._program.count, self._seconds, self._least, starts_epoch)
 
 
 def _nothing(batch: Any) -> None:
-    """A loader's batch is ready when it is there."""
+    """A loader's batch is ready as soon as it is delivered."""
 
 
 @contextlib.contextmanager
 def _drained(batches: Iterator[Any]) -> Iterator[Callable[[], None]]:
-    """Takes a batch each time that it is told to, in a thread, and drops it; told while it is busy, it takes one afterwards."""
+    """A thread that takes and drops one batch for each request; a request while it is busy is served afterwards."""
     wanted, done = threading.Semaphore(0), threading.Event()
 
     def drain() -> None:
         if torch.cuda.is_available():
-            torch.cuda.set_device(device)  # a thread begins with the first one
+            torch.cuda.set_device(device)  # the current device is per thread
         while wanted.acquire() and not done.is_set():
             next(batches)
 

@@ -1,4 +1,4 @@
-"""What is diagnosed: batches, and what is done with each of them."""
+"""The training program that is diagnosed: batches, and the step on each of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -16,8 +16,8 @@ class Feed:
     Attributes:
         batches: endless, epoch after epoch.
         starts_epoch: whether the next batch is the first of an epoch.
-        resident: a batch as it is when it lies on the device.
-        slow: which of a batch's images took longest, as (name, seconds); asked of the batches that were waited for longest.
+        resident: puts a batch on the device, if it is not there.
+        slow: which of a batch's images took longest, as (name, seconds); called for the batches with the longest wait.
     """
 
     batches: Iterator[Any]
@@ -28,15 +28,15 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Something that could be changed.
+    """A possible change.
 
     Attributes:
         what: Hydra overrides, or a sentence where there are none.
-        why: in a few words.
-        program: the same with the change made; None: it cannot be tried from here.
-        part: "loader" or "model", whichever it changes.
-        speeds_up: by which factor it is calculated to make a part faster, where it cannot be tried.
-        note: what else it changes.
+        why: the reason, in a few words.
+        program: the program with the change; None: it cannot be tried from here.
+        part: "loader" or "model", the one that it changes.
+        speeds_up: the calculated speed-up of each part, if it cannot be tried.
+        note: side effects.
     """
 
     what: str
@@ -52,9 +52,9 @@ class TrainingProgram(Protocol):
 
     Attributes:
         workers: processes or threads that make batches.
-        burst: how many batches come at once: worker processes make one each at the same time.
-        in_flight: batches that are made ahead; 0: loader and step take turns.
-        paths: the file of each image, where they are known; they can be put out of the page cache.
+        burst: how many batches arrive at once: worker processes make one each at the same time.
+        in_flight: batches that are made ahead; 0: loader and step alternate.
+        paths: the file of each image, if known; they can be dropped from the page cache.
         data_bytes: of all files of the data set.
         decodes_on_gpu: whether the loader does.
     """
@@ -71,11 +71,11 @@ class TrainingProgram(Protocol):
         ...
 
     def step(self) -> Step:
-        """What is done with a batch."""
+        """The training step on a batch."""
         ...
 
     def transfer_size(self) -> tuple[int, bool]:
-        """The bytes of a batch that go from the CPU to a GPU, and whether they lie in page-locked memory."""
+        """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in page-locked memory."""
         ...
 
     def count(self, batch: Any) -> int:
@@ -86,10 +86,10 @@ class TrainingProgram(Protocol):
         """One batch of all their images.
 
         Raises:
-            TypeError: nobody knows how.
+            TypeError: batches of this type cannot be joined.
         """
         ...
 
     def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
-        """What could be tried, the likeliest first; `advice` is what can only be told, with what it is calculated to gain."""
+        """Fixes to try, the most promising first; `advice` is one that cannot be tried, with its calculated gain."""
         ...

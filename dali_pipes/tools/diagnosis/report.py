@@ -1,4 +1,4 @@
-"""A diagnosis as a user reads it, and as JSON."""
+"""A diagnosis as text for the terminal, and as JSON."""
 
 import os
 from dataclasses import asdict
@@ -27,13 +27,13 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
 
 
 def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
-    """What the verdict rests on, a line for each finding; the general ones first."""
+    """The evidence for the verdict, a line for each finding; the general ones first."""
     found, one_off, cores = diagnosis.figures, diagnosis.one_off, len(os.sched_getaffinity(0))
     lines = [
         f"{found.wait_share:.0%} of the time of training went into waiting for batches; {found.prep_stall:.0%} of the model's "
         "own pace is lost to the loader (prep stall)",
         f"training makes {found.overlap:.0%} of what the slower of model and loader makes alone; beside the loader, but with "
-        f"batches that lie ready, the model makes {1 - found.contention:.0%} of its own pace",
+        f"batches that are ready, the model makes {1 - found.contention:.0%} of its own pace",
         f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} workers; in training {found.busy:.0%} of "
         f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]
@@ -58,7 +58,7 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
 
 
 def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
-    """Shares of a pace that are lost: of the model's to the loader, and of training's to files that are not in memory."""
+    """Shares of the pace that are lost: of the model's pace to the loader, and of training's to files that are not in memory."""
     cold = diagnosis.one_off.cold_rate
     fetch = None if cold is None else max(0.0, 1 - cold / diagnosis.figures.together)
     return {"prep_stall": diagnosis.figures.prep_stall, "fetch_stall": fetch}

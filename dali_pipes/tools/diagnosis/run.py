@@ -16,7 +16,7 @@ from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, check_loader
-from dali_pipes.tools.diagnosis.corun import neighbours
+from dali_pipes.tools.diagnosis.corun import corun_programs
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
@@ -39,7 +39,7 @@ def diagnose(config: DiagnoseConfig) -> None:
         check_compiler()
     check_loader(config.loader)
     if Shard.from_env().count > 1:
-        raise ConfigError("diagnose is of one process; start it without torchrun, and see corun= for several programs on a machine")
+        raise ConfigError("diagnose runs in one process; start it without torchrun; corun= runs several programs on this machine")
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")
     manifest = sample_images(images, config.images, config.seed)
@@ -57,7 +57,7 @@ def diagnose(config: DiagnoseConfig) -> None:
             announce("alone, without the other programs")
             with program.feed() as feed:
                 alone = Probes(program, feed, config.seconds).together().rate
-        with neighbours(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
+        with corun_programs(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
             diagnosis = examine(program, budget, announce)
     print_diagnosis(diagnosis, program.workers, console)
     result = to_dict(diagnosis, program.workers) | {"corun": config.corun, "alone": alone}

@@ -1,4 +1,4 @@
-"""From figures to a verdict: a closed list of causes, each with the rule that names it."""
+"""From figures to a verdict: a closed list of causes, each with its rule."""
 
 import os
 from collections import Counter
@@ -9,19 +9,19 @@ from statistics import median
 from dali_pipes.tools.diagnosis.probes import Round
 from dali_pipes.tools.diagnosis.window import Window
 
-WAITING = 0.1  # share of the time inside next(), from which on the loader is what training waits for
+WAITING = 0.1  # share of the time inside next() from which on training counts as waiting for the loader
 SATURATED = 0.9  # share of our cores that is busy
-CONTENTION = 0.85  # the model beside the loader, of its pace alone
+CONTENTION = 0.85  # pace of the model beside the loader, relative to its pace alone
 IDLE_WORKERS = 0.5  # cores that the loader uses, of those that its workers could use
 STRAGGLING = 0.3  # share of the loader's time beyond three times its usual pace
-BLOCKED = 0.4  # share of the step in which its thread neither computes nor stands in line
-LAUNCHING = 1.5  # how much faster images pass in batches four times as large
+BLOCKED = 0.4  # share of the step in which its thread neither runs nor waits for a core
+LAUNCHING = 1.5  # factor on images/s with batches four times as large
 DEVICE_IDLE = 0.8  # share of the step in which the GPU works
 TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
 THROTTLED = 0.1
 STALLED = 0.1
-COLD = 0.8  # cold pace, of the warm one
-OTHERS = 0.25  # share of our cores that other programs keep busy, from which on the step's own costs cannot be told
+COLD = 0.8  # cold pace, relative to the warm one
+OTHERS = 0.25  # share of our cores busy with other programs, from which on the step's own costs cannot be determined
 
 VERDICTS = {
     "model-bound": "the model sets the pace; a faster loader would change nothing",
@@ -41,7 +41,7 @@ VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class OneOffFigures:
-    """What is measured once, and on a GPU alone where None stands otherwise.
+    """Measurements made once; some on a GPU only, and None otherwise.
 
     Attributes:
         larger_gain: images/s in batches four times as large, over those in the usual ones.
@@ -50,7 +50,7 @@ class OneOffFigures:
         device_busy: share of the step in which the GPU works.
         syncs: how often a step waits for the GPU.
         transfer_share: of a step of training, what copying its batch from the CPU would take.
-        decodes_on_gpu: whether the loader does, so that its threads on the CPU stand still while it works.
+        decodes_on_gpu: whether the loader decodes there, so that its CPU threads are idle while it works.
     """
 
     larger_gain: float | None = None
@@ -64,7 +64,7 @@ class OneOffFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the rules look at: rates in images/s, the rest shares from 0 to 1."""
+    """Inputs of the rules: rates in images/s, the rest shares from 0 to 1."""
 
     model: float
     loader: float
@@ -85,7 +85,7 @@ class Figures:
 
     @property
     def prep_stall(self) -> float:
-        """What the loader takes from the model's own pace, with files in memory."""
+        """The share of the model's own pace that is lost to the loader, with files in memory."""
         return max(0.0, 1 - self.together / self.model)
 
     @property
@@ -98,8 +98,8 @@ class Verdict:
     """One of `VERDICTS`.
 
     Attributes:
-        confidence: "high": every round says so; "medium": most do; "low": for "inconclusive", which is said of all others.
-        rounds: what each round said.
+        confidence: "high": every round gives this verdict; "medium": most do; "low": in all other cases, which are "inconclusive".
+        rounds: the verdict of each round.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Verdict:
 
 
 def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
-    """The verdict of all rounds together, if most of them say the same when asked alone."""
+    """The verdict of all rounds together, if most of them give the same one alone."""
     each = [cause(figures([one], burst), one_off, workers) for one in rounds]
     name, agreeing = Counter(each).most_common(1)[0]
     if name != cause(figures(rounds, burst), one_off, workers) or agreeing * 2 <= len(each):
@@ -117,7 +117,7 @@ def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: 
 
 
 def cause(found: Figures, one_off: OneOffFigures, workers: int) -> str:
-    """The first rule that holds. What starves everything comes first, then what the loader is short of, then the model."""
+    """The first rule that holds: first what slows down everything, then the loader's causes, then the model's."""
     too_large = not one_off.data_fits and one_off.cold_rate is not None and one_off.cold_rate < COLD * found.together
     if found.throttled >= THROTTLED:
         return "cgroup-throttled"
@@ -184,9 +184,9 @@ def figures(rounds: Sequence[Round], burst: int) -> Figures:
 
 
 def straggling(window: Window, burst: int) -> float:
-    """Share of the time that lies beyond three times the usual pace.
+    """Share of the time beyond three times the usual duration of a burst.
 
-    Worker processes deliver in bursts of one batch each, so the pace is that of whole bursts.
+    Worker processes deliver in bursts of one batch each, so whole bursts are compared.
     """
     waits = [wait for wait in window.waits_s if wait is not None]
     bursts = [sum(waits[start : start + burst]) for start in range(0, len(waits) - burst + 1, burst)]
@@ -197,7 +197,7 @@ def straggling(window: Window, burst: int) -> float:
 
 
 def _throttled(window: Window) -> float:
-    """A share of the time of all cores, since each of them is kept from running by itself."""
+    """A share of the time of all cores, since each of them is throttled separately."""
     return (window.throttled_s or 0.0) / window.seconds / _cores()
 
 

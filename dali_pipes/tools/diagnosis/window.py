@@ -1,4 +1,4 @@
-"""One stretch of work, watched: how fast it went, where its time went, and what the machine said meanwhile."""
+"""One measured window of work: its speed, where its time went, and the machine's counters."""
 
 import itertools
 import math
@@ -19,16 +19,16 @@ Step = Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a stretch of work took. Times are in seconds.
+    """The figures of one window. Times are in seconds.
 
     Attributes:
-        images, seconds, cpu_s: what came through, in what time, for how much CPU time of this process and its children.
+        images, seconds, cpu_s: images processed, elapsed time, and CPU time of this process and its children.
         waits_s: of each step, the time inside next(). None where the step began an epoch, which starts the loader anew.
-        gaps_s: on a GPU, the time that it stood still before each step but the first; else None.
-        blocked_s: how long the step's thread neither ran nor stood in line for a core; None where the kernel does not say.
-        busy: the share of our cores that was busy, whoever used them.
-        throttled_s: how long a CPU quota kept us from running; None where there is no figure.
-        memory_stall: the share of the time that something on this machine waited for memory; None where there is no figure.
+        gaps_s: on a GPU, its idle time before each step but the first; else None.
+        blocked_s: how long the step's thread neither ran nor waited for a core; None if the kernel does not report it.
+        busy: the share of our cores that was busy, with any program.
+        throttled_s: how long a CPU quota kept us from running; None if unknown.
+        memory_stall: the share of the time that something on this machine waited for memory; None if unknown.
         alloc_retries: how often PyTorch had to free GPU memory to find room.
     """
 
@@ -74,11 +74,11 @@ def watch(
     starts_epoch: Callable[[], bool],
     most: float = math.inf,
 ) -> Window:
-    """Steps for at least so many seconds and batches, but not beyond `most` images. On a GPU the clock stops when it is done.
+    """Runs steps for at least `seconds` and `least` batches, but at most `most` images. On a GPU the clock stops when it is done.
 
     Args:
         count: how many images a batch holds.
-        starts_epoch: asked before each next(), whether that begins an epoch.
+        starts_epoch: called before each next(): whether it begins an epoch.
     """
     images, blocked, waits = 0, 0.0, list[float]()
     on_gpu = torch.cuda.is_available()
@@ -104,7 +104,7 @@ def watch(
         cpu_s=after.cpu_s - before.cpu_s,
         waits_s=tuple(None if first else wait for first, wait in zip(starts, waits, strict=True))
         if sum(starts) * 2 <= len(starts)
-        else tuple(waits),  # of epochs of one or two batches, their starts are the usual thing
+        else tuple(waits),  # with epochs of one or two batches, epoch starts are the normal case
         gaps_s=gaps(marks) if on_gpu else None,
         blocked_s=blocked if _ran() else None,
         busy=(after.busy_s - before.busy_s) / max(after.total_s - before.total_s, 1e-9),
@@ -116,7 +116,7 @@ def watch(
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """What only grows."""
+    """Counters that only grow."""
 
     cpu_s: float
     busy_s: float
@@ -129,7 +129,7 @@ class _Counters:
     def now(cls) -> Self:
         times = psutil.cpu_times(percpu=True)
         ours = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
-        total = sum(sum(each[:8]) for each in ours)  # what guests used is in user time already
+        total = sum(sum(each[:8]) for each in ours)  # guest time is already part of user time
         return cls(
             cpu_seconds(),
             total - sum(each.idle + each.iowait for each in ours),
@@ -146,7 +146,7 @@ def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
 
 
 def _mark(on_gpu: bool) -> Any:
-    """An event on the current stream, read when the window is over, so that nobody waits for it."""
+    """An event on the current stream, read when the window is over, so that nothing waits for it."""
     if not on_gpu:
         return None
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -159,7 +159,7 @@ def _difference(before: float | None, after: float | None, over: float = 1.0) ->
 
 
 def _ran() -> float:
-    """Seconds that this thread has run, or stood in line to run; 0 where the kernel does not say."""
+    """Seconds that this thread has run, or waited for a core; 0 if the kernel does not report it."""
     try:
         ran, stood, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):

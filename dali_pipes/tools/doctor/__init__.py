@@ -1,1 +1,1 @@
-"""Is this machine set up for loading images and training on a GPU? docs/doctor.md has every check."""
+"""Is this machine set up for loading images and training on a GPU? docs/doctor.md lists every check."""

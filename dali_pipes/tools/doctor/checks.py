@@ -1,4 +1,4 @@
-"""Every check: its group, its name, how it is done, and what it means if it cannot be done."""
+"""Every check: its group, its name, its function, and the meaning of its failure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.finding import FAILED, WARNING, Finding
 from dali_pipes.tools.doctor.software import SETUP
 
-CHILD = "dali_pipes.tools.doctor"  # whose functions run in a process of their own
+CHILD = "dali_pipes.tools.doctor"  # its functions run in a separate process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,23 +22,23 @@ class Check:
     """One line of the doctor.
 
     Attributes:
-        look: a function that takes nothing, or "module:function" for one that is called in a process of its own.
+        look: a function without arguments, or "module:function" for one that is called in a separate process.
         broken: the status if it raises, crashes or hangs.
         remedy: what to do then.
-        needs_gpu: not done where `gate` has failed.
-        gate: whether there is a GPU at all.
+        needs_gpu: skipped if `gate` has failed.
+        gate: the check whether there is a GPU at all.
     """
 
     group: str
     name: str
     look: Callable[[], Finding] | str
     broken: str = WARNING
-    remedy: str = "this could not be looked at; training may work nevertheless"
+    remedy: str = "this could not be checked; training may still work"
     needs_gpu: bool = False
     gate: bool = False
 
     def run(self, limit_s: float) -> Finding:
-        """The finding; it takes at most about `limit_s` seconds if it is done in a process of its own."""
+        """The finding; it takes at most about `limit_s` seconds if it runs in a separate process."""
         try:
             return Finding(**in_child(self.look, limit_s).value) if isinstance(self.look, str) else self.look()
         except ChildError as error:
@@ -48,7 +48,7 @@ class Check:
 
 
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
-    """In the order in which they are done and shown."""
+    """In the order in which they run and are shown."""
     return [*_software(), *_cpu_and_memory(config), *_storage(config, manifest), *_gpu(config, manifest)]
 
 

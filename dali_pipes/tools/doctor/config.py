@@ -1,4 +1,4 @@
-"""What scripts/doctor.py is told."""
+"""Options of scripts/doctor.py."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +13,13 @@ class DoctorConfig:
     """scripts/doctor.py.
 
     Attributes:
-        data: images that are decoded, and whose storage is looked at; none: made images are, and storage is not.
-        loader: whose options images are decoded with: dali, dali_fastest, one that scripts/tune.py wrote; None: dali.
+        data: images to decode, and whose storage is checked; none: generated images, and no check of storage.
+        loader: the options to decode with: dali, dali_fastest, or a file that scripts/tune.py wrote; None: dali.
         split: "train" or "val".
-        num_workers: worker processes that memory and limits must suffice for; None: the cores that this process may use.
-        batch_size: of one GPU.
-        images_per_s: what the storage must give.
-        limit_s: a check in a process of its own that takes longer hangs.
+        num_workers: worker processes for which memory and limits must be enough; None: the cores that this process may use.
+        batch_size: images per batch on one GPU.
+        images_per_s: the rate that the storage must reach.
+        limit_s: seconds after which a check in a separate process counts as hanging.
     """
 
     data: DataConfig = field(default_factory=DataConfig)

@@ -1,4 +1,4 @@
-"""How much of the machine's CPU is left to this process."""
+"""How much of the machine's CPU this process may use."""
 
 import os
 
@@ -13,7 +13,7 @@ def cores() -> Finding:
     if mine < all_of_them:
         return warning(
             f"this process may run on {mine} of the machine's {all_of_them} cores",
-            "affinity limits it: taskset, --cpuset-cpus of a container, --cpus-per-task of SLURM; harmless if it is meant so",
+            "affinity limits it: taskset, --cpuset-cpus of a container, --cpus-per-task of SLURM; harmless if intended",
         )
     return ok(f"all {all_of_them} of the machine's cores")
 

@@ -1,4 +1,4 @@
-"""DALI and, through it, the hardware JPEG engines, tried on a JPEG. Runs in a child process: what is broken here may crash."""
+"""DALI and, through it, the hardware JPEG engines, tested on a JPEG. Runs in a child process, since a broken library may crash."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from dali_pipes.tools.doctor.pixels import difference, judge, make_jpeg
 
 BATCH = 64
 SECONDS = 1.2  # of decoding, to see whether the JPEG engines are used
-_STIR = 0.01  # utilization above this is no noise
+_STIR = 0.01  # utilization above this is not noise
 
 
 def dali_on_cpu() -> Finding:
@@ -27,7 +27,7 @@ def dali_on_cpu() -> Finding:
 
 
 def jpeg_engines() -> Finding:
-    """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1; nothing else proves them."""
+    """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1, the only proof of their use."""
     gpu, encoded = Gpu(uuid()), make_jpeg()[0]
     idle = highest_use(gpu, lambda: time.sleep(0.05), SECONDS / 4)
     if idle is None:
@@ -36,7 +36,7 @@ def jpeg_engines() -> Finding:
             f"unknown: their use cannot be read ({reason})", "compare loader.hw_decoder_load=0 and 1 with scripts/benchmark.py"
         )
     if idle > _STIR:
-        return warning(f"unknown: another process keeps them {idle:.0%} busy", "ask again when it has ended")
+        return warning(f"unknown: another process keeps them {idle:.0%} busy", "run this again when it has ended")
     for fancy in (True, False):
         pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
         busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0
@@ -47,7 +47,7 @@ def jpeg_engines() -> Finding:
     if not fancy:
         return warning(
             f"used up to {busy:.0%}, but only without jpeg_fancy_upsampling",
-            "loader.jpeg_fancy_upsampling=false takes them, with other pixels; else loader.hw_decoder_load=0",
+            "loader.jpeg_fancy_upsampling=false uses them, with other pixels; otherwise loader.hw_decoder_load=0",
         )
     return ok(f"used up to {busy:.0%} while DALI decoded baseline JPEGs")
 

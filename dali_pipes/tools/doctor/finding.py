@@ -1,4 +1,4 @@
-"""What a check has to say."""
+"""The result of a check."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class Finding:
 
     Attributes:
         status: "ok"; "warning": training on a GPU can work, with a drawback or in doubt; "failed": it cannot.
-        found: what is there.
+        found: the state that the check found.
         remedy: what to do; empty if the status is "ok".
     """
 

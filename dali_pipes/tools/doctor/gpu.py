@@ -1,4 +1,4 @@
-"""The GPUs, their driver, and what they say of themselves."""
+"""The GPUs, their driver, and their telemetry."""
 
 import os
 import time
@@ -18,30 +18,30 @@ def driver_and_gpus() -> Finding:
         version, cuda = driver()
     except NoGpu as error:
         return failed(f"no GPU: {error}", f"install NVIDIA's driver, or start the container with --gpus all. {CPU_LOADERS}")
-    told = f"driver {version} for CUDA {cuda[0]}.{cuda[1]}"
+    versions = f"driver {version} for CUDA {cuda[0]}.{cuda[1]}"
     if torch.version.cuda is None:
-        return failed(f"no GPU for this build of PyTorch; {told}", f"install a build with CUDA. {CPU_LOADERS}")
+        return failed(f"no GPU for this build of PyTorch; {versions}", f"install a build with CUDA. {CPU_LOADERS}")
     if cuda[0] < int(torch.version.cuda.split(".")[0]):
         return failed(
-            f"{told} is too old: PyTorch is built for CUDA {torch.version.cuda}",
+            f"{versions} is too old: PyTorch is built for CUDA {torch.version.cuda}",
             f"update the driver, or install the builds for CUDA {cuda[0]}. {CPU_LOADERS}",
         )
     if not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         hidden = "" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}"
-        return failed(f"no GPU that PyTorch can use; {told}{hidden}", f"nvidia-smi -L must list one. {CPU_LOADERS}")
+        return failed(f"no GPU that PyTorch can use; {versions}{hidden}", f"nvidia-smi -L must list one. {CPU_LOADERS}")
     if not adds():
-        return failed(f"the GPU computes wrongly; {told}", f"nvidia-smi -q shows its errors; take another one. {CPU_LOADERS}")
-    return ok(f"{', '.join(map(_describe, range(torch.cuda.device_count())))}; {told}")
+        return failed(f"the GPU computes wrongly; {versions}", f"nvidia-smi -q shows its errors; take another one. {CPU_LOADERS}")
+    return ok(f"{', '.join(map(_describe, range(torch.cuda.device_count())))}; {versions}")
 
 
 def adds() -> bool:
-    """Whether 1 + 1 is 2 on the GPU. A GPU that this build of PyTorch has no kernels for raises."""
+    """Whether 1 + 1 is 2 on the GPU. Raises on a GPU that this build of PyTorch has no kernels for."""
     return bool((torch.ones(1000, device="cuda") + 1 == 2).all())
 
 
 def nvml_figures() -> Finding:
-    """Each figure of telemetry, or why it cannot be had."""
+    """Each figure of telemetry, or why it is not available."""
     gpu = Gpu(uuid())
     time.sleep(0.2)
     sample = gpu.sample()
@@ -51,12 +51,12 @@ def nvml_figures() -> Finding:
     if not absent:
         return ok(", ".join(there))
     return warning(
-        f"{', '.join(there) or 'nothing'}; not: {', '.join(absent)}", "results are published without these; nothing else needs them"
+        f"{', '.join(there) or 'nothing'}; not: {', '.join(absent)}", "benchmark results lack them; nothing else needs them"
     )
 
 
 def uuid() -> str:
-    """The first visible GPU as NVML calls it."""
+    """The first visible GPU, by NVML's UUID."""
     return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 

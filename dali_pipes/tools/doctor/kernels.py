@@ -1,4 +1,4 @@
-"""CuPy, tried on a kernel. Runs in a child process: what is broken here may crash."""
+"""CuPy, tested with a kernel. Runs in a child process, since a broken library may crash."""
 
 import cupy
 import torch
@@ -12,14 +12,14 @@ SOURCE = 'extern "C" __global__ void add_one(float* values) { values[threadIdx.x
 def cupy_kernel() -> Finding:
     """A raw kernel compiled and run on the GPU; without one, compiled to PTX, which needs none."""
     major, minor = cupy.cuda.nvrtc.getVersion()
-    told = f"CuPy {cupy.__version__}, NVRTC {major}.{minor}"
+    versions = f"CuPy {cupy.__version__}, NVRTC {major}.{minor}"
     if not torch.cuda.is_available():
-        return ok(f"{told} compiles a kernel to {compile_to_ptx()}; there is no GPU to run it on")
+        return ok(f"{versions} compiles a kernel to {compile_to_ptx()}; there is no GPU to run it on")
     values = cupy.zeros(32, dtype=cupy.float32)
     cupy.RawKernel(SOURCE, "add_one")((1,), (32,), (values,))
     if not (values == 1).all():
-        return failed(f"{told}: a kernel ran and gave wrong values", SETUP)
-    return ok(f"{told}: a kernel was compiled and ran")
+        return failed(f"{versions}: a kernel ran and gave wrong values", SETUP)
+    return ok(f"{versions}: a kernel was compiled and ran")
 
 
 def compile_to_ptx() -> str:

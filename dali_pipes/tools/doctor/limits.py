@@ -1,4 +1,4 @@
-"""What the system lets a process with many workers have."""
+"""System limits for a process with many workers."""
 
 import os
 import resource
@@ -14,15 +14,15 @@ FILES_OF_A_WORKER = 20  # 10 in training and 10 in evaluation, counted with pref
 
 
 def shared_memory(workers: int, batch_size: int) -> Finding:
-    """/dev/shm against what the workers of loader=torch hand over in it: two uint8 batches of 224 × 224 pixels each."""
+    """/dev/shm against the need of loader=torch's workers: two uint8 batches of 224 × 224 pixels each."""
     need = workers * 2 * batch_size * 3 * 224 * 224
     state = os.statvfs(SHM)
     total, free = state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
-    told = f"{size(free)} of {size(total)} free in {SHM}"
+    room = f"{size(free)} of {size(total)} free in {SHM}"
     if free >= need:
-        return ok(told)
+        return ok(room)
     return warning(
-        f"{told}; {workers} workers of loader=torch need {size(need)} at batch_size={batch_size} and would end with a bus error",
+        f"{room}; {workers} workers of loader=torch need {size(need)} at batch_size={batch_size} and would end with a bus error",
         f"start the container with --shm-size={-(-need // 2**30)}g or --ipc=host, or use loader=dali, which needs none",
     )
 
@@ -42,7 +42,7 @@ def locked_memory() -> Finding:
 
 
 def open_files(workers: int) -> Finding:
-    """RLIMIT_NOFILE against what a process with so many workers opens: pipes, and a file for each tensor on its way."""
+    """RLIMIT_NOFILE against the files that a process with these workers opens: pipes, and one for each tensor in flight."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = FILES_OF_A_PROCESS + workers * FILES_OF_A_WORKER
     if soft == resource.RLIM_INFINITY or soft >= need:

@@ -1,4 +1,4 @@
-"""The decoding that a loader's own options come to on this GPU, image by image against the CPU's pixels."""
+"""Decoding with a loader's own options on this GPU, compared with the CPU's pixels image by image."""
 
 import tempfile
 from dataclasses import replace
@@ -17,16 +17,16 @@ from dali_pipes.tools.doctor.made_images import make_images
 
 
 def made_images(loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:
-    """Of every kind."""
+    """Generated images of every kind."""
     with tempfile.TemporaryDirectory() as folder:
         make_images(Path(folder))
         return images_of(Manifest.scan(folder, progress=False), loader, batch_size, limit_s, device)
 
 
 def images_of(manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:
-    """At most `decode_probe.IMAGES`, from all over the manifest, in a process that may crash or hang.
+    """At most `decode_probe.IMAGES` images, spread over the manifest, in a process that may crash or hang.
 
-    With decode=probe what users will get is judged: regions, or whole images if regions go wrong.
+    With decode=probe the actual decoding is judged: regions, or whole images if regions fail.
     """
     if loader.decode == "probe":
         wrong = try_regions(manifest, "ignore", loader, batch_size, device)

@@ -1,4 +1,4 @@
-"""JPEGs of every kind that decoders treat differently, made up, in a folder."""
+"""Generates a folder of JPEGs of every kind that decoders treat differently."""
 
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "gray": {},
     "progressive": {"subsampling": "4:2:0", "progressive": True},
 }
-# (height, width): whole blocks and odd ones, upright and lying, and one above the default of hybrid_huffman_threshold. None is so
-# small that the edge which nvJPEG before 13.2 may get wrong (decoding.EDGE) makes much of a window.
+# (height, width): multiples of the block size and others, portrait and landscape, and one above the default of
+# hybrid_huffman_threshold. All are so large that the edge which nvJPEG before 13.2 may get wrong (decoding.EDGE) is a small part of
+# a window.
 SIZES = (
     *((160, 240), (161, 243), (177, 209), (192, 320), (224, 224), (255, 257), (300, 200), (333, 500), (375, 500), (500, 333)),
     *((480, 640), (1000, 1333)),

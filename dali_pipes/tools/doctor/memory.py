@@ -1,4 +1,4 @@
-"""Memory that the host and the cgroup leave."""
+"""Memory that the host and the cgroup have left."""
 
 import psutil
 
@@ -10,9 +10,9 @@ TIGHT = 4 * 2**30
 
 
 def memory() -> Finding:
-    """What is left, against what a process with CUDA, DALI and workers takes."""
+    """Free memory against the need of a process with CUDA, DALI and workers."""
     total, left = psutil.virtual_memory().total, memory_left()
-    told = f"{size(left)} left, of {size(total)} on this machine"
+    amounts = f"{size(left)} left, of {size(total)} on this machine"
     if left >= TIGHT:
-        return ok(told)
-    return warning(told, f"less than {size(TIGHT)}: fewer workers and smaller batches, or raise the container's memory limit")
+        return ok(amounts)
+    return warning(amounts, f"less than {size(TIGHT)}: fewer workers and smaller batches, or raise the container's memory limit")

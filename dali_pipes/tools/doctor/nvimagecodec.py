@@ -1,4 +1,4 @@
-"""nvImageCodec, tried on a JPEG. Runs in a child process: what is broken here may crash."""
+"""nvImageCodec, tested on a JPEG. Runs in a child process, since a broken library may crash."""
 
 import numpy as np
 import torch
@@ -13,20 +13,20 @@ from dali_pipes.tools.doctor.software import SETUP
 
 
 def nvimagecodec() -> Finding:
-    """A header read; with a GPU, an image decoded. Which version it is, and what decode=auto makes of that."""
+    """A header read; with a GPU, an image decoded. Reports the version, and the choice of decode=auto with it."""
     encoded, expected = make_jpeg()
-    told = f"nvImageCodec {nvimgcodec.__version__}"
+    version = f"nvImageCodec {nvimgcodec.__version__}"
     stream = nvimgcodec.CodeStream(encoded)
     if (stream.height, stream.width) != expected.shape[:2]:
-        return failed(f"{told} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
+        return failed(f"{version} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
     if not torch.cuda.is_available():
-        return ok(f"{told} reads headers; it decodes on a GPU only; {_auto()}")
+        return ok(f"{version} reads headers; it decodes on a GPU only; {_auto()}")
     image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
     if image is None:
-        return failed(f"{told} cannot decode a JPEG", SETUP)
-    return judge(f"{told} decoded a JPEG on the GPU; {_auto()}", difference(np.asarray(image.cpu()), expected))
+        return failed(f"{version} cannot decode a JPEG", SETUP)
+    return judge(f"{version} decoded a JPEG on the GPU; {_auto()}", difference(np.asarray(image.cpu()), expected))
 
 
 def _auto() -> str:
-    """What loader.decode=auto comes to on a GPU."""
+    """The choice of loader.decode=auto on a GPU."""
     return f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"

@@ -1,4 +1,4 @@
-"""A JPEG made in memory, and what Pillow makes of it."""
+"""A JPEG made in memory, and Pillow's pixels of it."""
 
 import io
 
@@ -30,11 +30,11 @@ def difference(pixels: NDArray, expected: Pixels) -> float:
     return float(np.abs(pixels.astype(np.int16) - expected).mean())
 
 
-def judge(told: str, mean: float) -> Finding:
-    """Whether that difference is one of two sound decoders, of two ways to upsample colors, or a fault."""
-    told = f"{told}; mean |difference| from Pillow's pixels {mean:.2f} of 255"
+def judge(what: str, mean: float) -> Finding:
+    """Whether that difference is rounding of two correct decoders, another chroma upsampling, or a fault."""
+    what = f"{what}; mean |difference| from Pillow's pixels {mean:.2f} of 255"
     if mean <= CLOSE:
-        return ok(told)
+        return ok(what)
     if mean <= FAR:
-        return warning(f"{told}, as if colors were upsampled otherwise", "loader.hw_decoder_load=0 may end that; docs/pixels.md")
-    return failed(told, f"images would be wrong: {SETUP}")
+        return warning(f"{what}, as with another chroma upsampling", "loader.hw_decoder_load=0 may avoid that; docs/pixels.md")
+    return failed(what, f"images would be wrong: {SETUP}")

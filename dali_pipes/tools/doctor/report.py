@@ -1,4 +1,4 @@
-"""The findings, for people and for programs."""
+"""The findings as a table and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _STYLES = {OK: "green", WARNING: "yellow", FAILED: "bold red"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A finding, and which check it is of."""
+    """A finding and its check."""
 
     group: str
     check: str
@@ -29,7 +29,7 @@ def can_train_on_gpu(lines: Sequence[Line]) -> bool:
 
 
 def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
-    """What is printed on stdout; docs/doctor.md has the keys."""
+    """The JSON for stdout; docs/doctor.md lists the keys."""
     findings = [
         {
             "group": line.group,
@@ -44,7 +44,7 @@ def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
 
 
 def print_lines(lines: Sequence[Line], console: Console) -> None:
-    """A block for each group, then one sentence."""
+    """A table for each group, then one sentence."""
     width = max(len(line.check) for line in lines)
     for group, members in groupby(lines, lambda line: line.group):
         table = Table.grid(padding=(0, 2, 0, 0))

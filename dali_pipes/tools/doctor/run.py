@@ -17,13 +17,13 @@ from dali_pipes.tools.doctor.software import installed
 
 
 def doctor(config: DoctorConfig) -> bool:
-    """Prints what is found, a table on stderr and a line of JSON on stdout; whether training on a GPU can work here.
+    """Prints the findings, a table on stderr and a line of JSON on stdout. Returns whether training on a GPU can work here.
 
     Raises:
-        ConfigError, ManifestError: the images that are named are not there, or the loader is not DALI's.
+        ConfigError, ManifestError: the images do not exist, or the loader is not DALI's.
     """
     if not isinstance(config.loader, DaliConfig):
-        raise ConfigError("the doctor tries how DALI decodes; choose loader=dali, dali_fastest, dali_cpu or one that tune.py wrote")
+        raise ConfigError("the doctor tests DALI's decoding; choose loader=dali, dali_fastest, dali_cpu or one that tune.py wrote")
     named = config.data.source(config.split) if config.data.root or config.data.train or config.data.val else None
     manifest = open_images(config.data, config.split) if named else None
     lines = examine(all_checks(config, manifest), config.limit_s)

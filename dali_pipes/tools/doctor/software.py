@@ -1,4 +1,4 @@
-"""The versions that are installed, and whether they can live in one process."""
+"""The installed versions, and whether they can be loaded into one process."""
 
 import platform
 import re
@@ -16,21 +16,21 @@ _CUDA_IN_NAME = re.compile(r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-n
 
 
 def python_version() -> Finding:
-    found, (oldest, newest) = sys.version_info[:2], TESTED
-    told = f"Python {platform.python_version()}"
+    running, (oldest, newest) = sys.version_info[:2], TESTED
+    text = f"Python {platform.python_version()}"
     between = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
-    if found < oldest:
-        return failed(f"{told}; the package needs {between}", f"install Python {newest[0]}.{newest[1]}, then {SETUP}")
-    if found > newest:
-        return warning(f"{told}; tested are {between}", "if a wheel is missing or a test fails, take one of those")
-    return ok(told)
+    if running < oldest:
+        return failed(f"{text}; the package needs {between}", f"install Python {newest[0]}.{newest[1]}, then {SETUP}")
+    if running > newest:
+        return warning(f"{text}; tested are {between}", "if a wheel is missing or a test fails, take one of those")
+    return ok(text)
 
 
 def pytorch() -> Finding:
-    told = f"PyTorch {torch.__version__}"
+    found = f"PyTorch {torch.__version__}"
     if torch.version.cuda is None:
-        return failed(f"{told}, a build without CUDA", f"install a build with CUDA; {SETUP}")
-    return ok(f"{told}, built for CUDA {torch.version.cuda}")
+        return failed(f"{found}, a build without CUDA", f"install a build with CUDA; {SETUP}")
+    return ok(f"{found}, built for CUDA {torch.version.cuda}")
 
 
 def one_cuda() -> Finding:
@@ -38,14 +38,14 @@ def one_cuda() -> Finding:
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
     if torch.version.cuda:
         majors["torch"] = int(torch.version.cuda.split(".")[0])
-    told = ", ".join(f"{name} {major}" for name, major in sorted(majors.items()))
+    found = ", ".join(f"{name} {major}" for name, major in sorted(majors.items()))
     if len(set(majors.values())) > 1:
-        return failed(f"several CUDA majors in one process: {told}", f"install builds for one of them; {SETUP}")
+        return failed(f"several CUDA majors in one process: {found}", f"install builds for one of them; {SETUP}")
     return ok(f"CUDA {next(iter(majors.values()))}: {', '.join(sorted(majors))}" if majors else "no CUDA build is installed")
 
 
 def cuda_major(distribution: str) -> int | None:
-    """12 of nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None where the name holds none."""
+    """12 for nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None if the name has none."""
     match = _CUDA_IN_NAME.fullmatch(distribution)
     if not match:
         return None

@@ -1,4 +1,4 @@
-"""Whether the images fit into memory, and how fast they come where they do not lie there."""
+"""Whether the images fit into memory, and how fast storage delivers those that are not there."""
 
 import time
 from collections.abc import Sequence
@@ -25,51 +25,52 @@ def not_asked() -> Finding:
 
 
 def page_cache(manifest: Manifest) -> Finding:
-    """The data set's size against the memory that is left, and how much of it lies there now."""
+    """The data set's size against the memory that is left, and how much of it is in the page cache."""
     usable = manifest.table.filter(manifest.table["problem"].is_null())
     total, left, share = int(usable["bytes"].to_numpy().sum()), memory_left(), resident_share(files(sample(manifest, FILES)))
     now = "how much of it is there now is unknown (another owner's files)" if share is None else f"{share:.0%} of it is there now"
-    told = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
+    sizes = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
     if total <= left:
-        return ok(told)
+        return ok(sizes)
     return warning(
-        f"does not fit into memory: {told}", "every epoch reads from storage, whose speed is below; more memory, or it has to do"
+        f"does not fit into memory: {sizes}",
+        "every epoch reads from storage: add memory, or check below that its speed is enough",
     )
 
 
 def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
-    """Reads images that are not in memory, other ones with each number of threads; for a few seconds.
+    """Reads images that are not in memory for a few seconds, different ones with each number of threads.
 
     Args:
-        images_per_s: what the storage must give, lest training wait for it.
+        images_per_s: the rate that the storage must reach so that training does not wait for it.
     """
     extents = sample(manifest, FILES * len(THREADS))
     if len(extents) < THREADS[-1] * len(THREADS):
         return warning(f"unknown: {len(extents)} images are too few", "name more images")
-    told, rate = [], 0.0
+    rates, rate = [], 0.0
     for number, threads in enumerate(THREADS):
         some = extents[number :: len(THREADS)]
         evict(files(some))
         share = resident_share(files(some))
         if share is None or share > _RESIDENT:
             why = (
-                "whether they left memory is not told for another owner's files"
+                "the kernel does not report whether another owner's files left memory"
                 if share is None
                 else f"{share:.0%} of them stayed in memory"
             )
             return warning(f"unknown: {why}", "name images that this user owns, on a disk or network (tmpfs is memory)")
         megabytes, rate = read_speed(some, threads)
-        told.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")
+        rates.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")
     if rate >= images_per_s:
-        return ok("; ".join(told))
+        return ok("; ".join(rates))
     return warning(
-        f"{'; '.join(told)}: less than images_per_s={images_per_s:g}",
+        f"{'; '.join(rates)}: less than images_per_s={images_per_s:g}",
         "training waits for it whenever images are not in memory: a faster disk, a local copy, or memory that holds them all",
     )
 
 
 def read_speed(extents: Sequence[Extent], threads: int, seconds: float = SECONDS) -> tuple[float, float]:
-    """MB (10**6 bytes) and images a second; ends after so many seconds or images, whichever comes first."""
+    """MB (10**6 bytes) and images per second; ends after `seconds` or with the last image, whichever comes first."""
     reader, start = Reader(), time.monotonic()
 
     def read(extent: Extent) -> int | None:
@@ -82,7 +83,7 @@ def read_speed(extents: Sequence[Extent], threads: int, seconds: float = SECONDS
 
 
 def sample(manifest: Manifest, count: int) -> list[Extent]:
-    """So many images at most, each once, from anywhere in the data set, in random order; the same ones every time."""
+    """At most `count` images, each once, from anywhere in the data set, in random order; the same ones every time."""
     ids = np.random.default_rng(0).permutation(len(manifest))[:count]
     return list(dict.fromkeys(manifest.extent(int(each)) for each in ids))
 

@@ -1,1 +1,1 @@
-"""Images made ready once, before training: smaller JPEGs, packed shards, CIFAR unpacked. scripts/prepare.py."""
+"""Prepares images once, before training: smaller JPEGs, shards, CIFAR as PNGs. scripts/prepare.py."""

@@ -1,4 +1,4 @@
-"""Files out of a .tar.gz that somebody else made: checked, read by name into memory, and never extracted."""
+"""Files from an untrusted .tar.gz: checked, read by name into memory, and never extracted."""
 
 import hashlib
 import tarfile
@@ -29,7 +29,7 @@ def digest(archive: Path) -> str:
 
 
 def first_name(archive: Path) -> str:
-    """The name of the first thing in it; "" if it cannot be read."""
+    """The name of its first entry; "" if it cannot be read."""
     try:
         with tarfile.open(archive, "r|gz") as tar:
             member = tar.next()
@@ -39,13 +39,13 @@ def first_name(archive: Path) -> str:
 
 
 def read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]:
-    """The regular files of these names. Links, folders and other names are passed over; of two with the same name the first counts.
+    """The regular files of these names. Links, folders and other names are skipped; of two with the same name the first counts.
 
     Args:
-        largest: by name, the bytes that the file may have at most.
+        largest: by name, the maximum size of the file in bytes.
 
     Raises:
-        PreparationError: the archive is damaged, a file is missing or too large, or far more is in it than was asked for.
+        PreparationError: the archive is damaged, a file is missing or too large, or the archive holds far more than it should.
     """
     found: dict[str, bytes] = {}
     passed = 0

@@ -26,14 +26,14 @@ _NAMES_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things are in an archive.
+    """The layout of an archive.
 
     Attributes:
         sha256: of the official archive.
-        folder: that all files in it lie in.
-        names: file of the class names, one a line.
-        files: of each split.
-        records: that a file holds at most.
+        folder: the folder of all its files.
+        names: file of the class names, one per line.
+        files: the files of each split.
+        records: maximum number of records in a file.
         label_bytes: of each record; the last one is the label.
     """
 
@@ -74,10 +74,10 @@ class Split:
 
 
 def check_archive(archive: Path, source: str, expected: str | None) -> str:
-    """Its SHA-256, once that is the official or the expected one.
+    """Its SHA-256, checked against the official or the expected one.
 
     Raises:
-        PreparationError: it is not, or there is no such file.
+        PreparationError: they differ, or there is no such file.
     """
     wanted, found = (expected or LAYOUTS[source].sha256).lower(), digest(archive)
     if found == wanted:
@@ -97,7 +97,7 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
     """Class names, and the images of "train" and "val".
 
     Raises:
-        PreparationError: a file is missing, or is not what the format says.
+        PreparationError: a file is missing, or does not have the format.
     """
     layout = LAYOUTS[source]
     record = layout.label_bytes + _PIXELS
@@ -125,7 +125,7 @@ def _split(content: bytes, layout: Layout) -> Split:
 
 
 def write_pngs(record: Record, split: str, classes: list[str], images: Split) -> tuple[int, int]:
-    """CLASS/NUMBER.png, the number being the image's place in the archive. A file that is there already is kept.
+    """CLASS/NUMBER.png, the number being the image's index in the archive. An existing file is kept.
 
     Returns:
         How many images there are, and how many of them were kept.
@@ -139,7 +139,7 @@ def write_pngs(record: Record, split: str, classes: list[str], images: Split) ->
 
 
 def _write(record: Record, folders: list[Path], images: Split, number: int) -> bool:
-    """Whether it was there already."""
+    """Whether it existed already."""
     file = folders[images.labels[number]] / f"{number:05d}.png"
     if file.exists() and file.stat().st_size:
         return True

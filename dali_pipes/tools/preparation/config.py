@@ -1,4 +1,4 @@
-"""What scripts/prepare.py is told."""
+"""Options of scripts/prepare.py."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,22 +12,22 @@ QUALITY = 90
 
 @dataclass(kw_only=True, slots=True)
 class PrepareConfig:
-    """scripts/prepare.py. docs/prepare.md says what becomes of an image.
+    """scripts/prepare.py. docs/prepare.md explains what is done to an image.
 
     Attributes:
         source: "images", those of `data`; "cifar10" or "cifar100", the binary version in `archive`.
         archive: the .tar.gz as it was downloaded.
         sha256: of the archive; None: that of the official one.
-        out: folder that gets train/ and val/, whichever is given.
+        out: folder for train/ and val/, whichever is given.
         to: "folder", with a subfolder for each class, or "shards", tars of JPEGs and labels.
-        resize: the longest that the shorter side may be, in pixels; None: as long as it is.
-        quality: of the JPEGs, 1 to 100; None: 90 if `resize` is given, else nothing is encoded and the bytes stay as they are.
-        exif: "keep" leaves the pixels as they are stored and keeps the orientation as a tag; "apply" turns them upright.
-        shard_mib: size that no shard exceeds, unless a single image does.
-        transform, eval_transform: what the images before and after are compared under.
+        resize: maximum length of the shorter side, in pixels; None: unchanged.
+        quality: of the JPEGs, 1 to 100; None: 90 if `resize` is given, else nothing is encoded and the bytes are unchanged.
+        exif: "keep" leaves the pixels as stored and keeps the orientation as a tag; "apply" turns them upright.
+        shard_mib: maximum size of a shard, unless a single image is larger.
+        transform, eval_transform: transforms for the comparison of the images before and after.
         agreement_images: how many of each split are compared; 0: none.
-        measure: also measure what the loader gains, before against after, in rounds; otherwise only sizes and pixels are told.
-        loader: what is measured.
+        measure: also measure the loader's gain, before against after, in rounds; otherwise only sizes and pixels are reported.
+        loader: the loader that is measured.
         workload: "loader" reads from the page cache, "cold" from the disk.
         batch_size, seed, pairs, min_seconds, min_batches, max_warmup_seconds, images, cpus: of the measurement, as for the
             benchmark; `seed` also chooses the images that are compared.
@@ -74,7 +74,7 @@ class PrepareConfig:
         if self.quality is not None:
             check_range("quality", self.quality, 1, 100)
         if self.out is None:
-            raise ConfigError("no folder given for what is made; set out=DIR")
+            raise ConfigError("no output folder given; set out=DIR")
         if self.source == "images":
             self._check_images()
         else:
@@ -82,7 +82,7 @@ class PrepareConfig:
 
     @property
     def encodes(self) -> bool:
-        """Whether images are decoded and written anew as JPEG, or go in as they are."""
+        """Whether images are decoded and encoded again as JPEG, or copied unchanged."""
         return self.resize is not None or self.quality is not None
 
     def _check_images(self) -> None:
@@ -90,10 +90,10 @@ class PrepareConfig:
             raise ConfigError("archive and sha256 belong to source=cifar10 and source=cifar100; for images set data.train=DIR")
         if self.to == "folder" and not self.encodes:
             raise ConfigError(
-                "nothing is asked of the images: resize=N makes them smaller, quality=Q makes JPEGs of them, to=shards packs them"
+                "nothing to do: resize=N makes the images smaller, quality=Q makes JPEGs of them, to=shards packs them"
             )
         if self.exif == "apply" and not self.encodes:
-            raise ConfigError("exif=apply turns pixels, and without resize or quality the bytes stay as they are; give quality=Q")
+            raise ConfigError("exif=apply turns pixels, and without resize or quality the bytes are not changed; give quality=Q")
         if self.measure and self.to == "shards":
             raise ConfigError("measure=true compares two folders; prepare with to=folder to measure what smaller images gain")
 

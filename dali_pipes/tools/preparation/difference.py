@@ -18,7 +18,7 @@ from dali_pipes.tools.preparation.shards import read_back
 
 
 def folder_difference(config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest) -> dict[str, Any]:
-    """Of images chosen at random.
+    """The difference over images chosen at random.
 
     Args:
         ids: the source's id of each written image.
@@ -31,7 +31,7 @@ def folder_difference(config: PrepareConfig, source: Manifest, ids: list[int], w
 
 
 def shards_difference(config: PrepareConfig, source: Manifest, folder: Path) -> dict[str, Any]:
-    """The same of images taken out of the shards."""
+    """The same for images taken from the shards."""
     with tempfile.TemporaryDirectory() as temporary:
         into = Path(temporary, "images")
         into.mkdir()
@@ -40,7 +40,7 @@ def shards_difference(config: PrepareConfig, source: Manifest, folder: Path) -> 
 
 
 def _compared(config: PrepareConfig, before: Manifest, after: Manifest) -> dict[str, Any]:
-    """Training takes the same random numbers before and after, so the same windows but for rounding to the new pixels."""
+    """Training uses the same random numbers before and after, so the windows are the same except for rounding to the new pixels."""
     found = {
         name: difference(_pixels(config, after, transform), _pixels(config, before, transform))
         for name, transform in (("evaluation", config.eval_transform), ("training", config.transform))

@@ -1,4 +1,4 @@
-"""What becomes of one image."""
+"""Encodes one image."""
 
 import io
 import warnings
@@ -18,10 +18,10 @@ LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How images are written anew.
+    """How images are encoded.
 
     Attributes:
-        resize: the longest that the shorter side may be; None: any.
+        resize: maximum length of the shorter side; None: unchanged.
         quality: of the JPEGs.
         exif: "keep" or "apply".
     """
@@ -35,8 +35,8 @@ class Encoded(NamedTuple):
     """The bytes to write.
 
     Attributes:
-        extension: of the true format, without a dot.
-        same_pixels: nothing was encoded anew.
+        extension: that of the true format, without a dot.
+        same_pixels: the image was not encoded again.
     """
 
     content: bytes
@@ -49,7 +49,7 @@ class LeftOutError(Exception):
 
 
 def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encoding | None) -> Encoded:
-    """Reads and decodes one image, and makes of it what `encoding` says; None: the bytes as they are.
+    """Reads and decodes one image, and encodes it as `encoding` says; None: the bytes are unchanged.
 
     Args:
         read: gives its bytes, or raises an OSError.
@@ -61,12 +61,12 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
     try:
         content = read()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Pillow only warns of, the scan has judged
+            warnings.simplefilter("ignore")  # the scan has already judged what Pillow only warns about
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 if (image.height, image.width) != scanned:
                     height, width = scanned
-                    told = f"{image.width} × {image.height} pixels, but {width} × {height} when it was scanned"
-                    raise LeftOutError(f"{told}; scan again")
+                    mismatch = f"{image.width} × {image.height} pixels, but {width} × {height} when it was scanned"
+                    raise LeftOutError(f"{mismatch}; scan again")
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
@@ -80,7 +80,7 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
 
 
 def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
-    """A JPEG that is small enough and suits the hardware loses nothing but its metadata; all else is encoded."""
+    """A JPEG that is small enough and suits the hardware decoder loses only its metadata; all others are encoded."""
     orientation = orientation_of(image)
     turned = encoding.exif == "apply" and orientation > 1
     size = _smaller(image.size, encoding.resize)

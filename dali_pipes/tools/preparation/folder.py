@@ -1,4 +1,4 @@
-"""Images to a folder of JPEGs with a subfolder for each class, in the same order."""
+"""Writes images to a folder of JPEGs with a subfolder for each class, in the same order."""
 
 import os
 from functools import partial
@@ -52,21 +52,19 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding) 
 
 
 def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
-    """Whether a scan of what was written numbers the images as they were numbered.
+    """Checks that a scan of the written images numbers them in the same order.
 
     Raises:
-        PreparationError: something else lies between them.
+        PreparationError: there are other files among them.
     """
     names = output_names(source)
     found = [os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))]
     for name, expected in zip([*found, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False):
         if name != expected:
             stray = name or expected
-            raise PreparationError(
-                f"{os.path.join(written.root, stray)} is not what this run left there; remove it and start again"
-            )
+            raise PreparationError(f"{os.path.join(written.root, stray)} was not written by this run; remove it and start again")
     if len(found) != len(ids) or list(written.labels) != list(source.labels[ids]) or written.problems:
-        raise PreparationError(f"{written.root} holds other images than this run left there; choose another folder")
+        raise PreparationError(f"{written.root} holds images that this run did not write; choose another folder")
 
 
 def _write(record: Record, out: Path, source: Manifest, names: list[str], encoding: Encoding, sample_id: int) -> _Written:

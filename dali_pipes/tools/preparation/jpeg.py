@@ -1,6 +1,6 @@
 """The structure of a JPEG file: whether a hardware decoder takes it, and the file without its metadata. No pixel is touched.
 
-Markers and segments are those of ITU-T T.81, annex B; of the decoder it is known that it takes baseline JPEG only, with one scan.
+Markers and segments are those of ITU-T T.81, annex B; the decoder is known to accept baseline JPEG only, with one scan.
 """
 
 import re
@@ -15,7 +15,7 @@ _START = b"\xff\xd8"
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
 _JFIF, _EXIF, _ADOBE = 0xE0, 0xE1, 0xEE
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-_METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}  # what is left says how to read the colors
+_METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}  # the remaining ones define the color space
 _GRAY, _COLOR = (0x11,), (0x22, 0x11, 0x11)  # sampling factors; color is 4:2:0
 _AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # anything but a stuffed byte or a restart marker ends the coded data
 
@@ -29,10 +29,10 @@ class Segment(NamedTuple):
 
 
 def segments(content: bytes) -> Iterator[Segment]:
-    """From after the start of the image to its end; what follows that is left out.
+    """From after the start of the image to its end; anything after that is dropped.
 
     Raises:
-        ValueError: it is not made of segments.
+        ValueError: it does not consist of segments.
     """
     at = len(_START)
     while True:

@@ -1,4 +1,4 @@
-"""What the loader gains: the benchmark's A/B with two sets of images in place of two loaders. docs/method.md has the protocol."""
+"""The loader's gain: the benchmark's A/B with two sets of images instead of two loaders. docs/method.md has the protocol."""
 
 import json
 from pathlib import Path
@@ -35,13 +35,13 @@ def measurement(config: PrepareConfig) -> BenchmarkConfig:
 
 
 def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest) -> dict[str, Any]:
-    """Trials of the source and of what was written from it by turns, each in a fresh process, with the same loader and plan.
+    """Alternating trials of the source and of the written images, each in a fresh process, with the same loader and plan.
 
     Args:
         ids: the source's id of each written image.
 
     Returns:
-        What docs/result.md says of arms, control, work, protocol and provenance, with the arms "before" and "after"; and folder.
+        arms, control, work, protocol and provenance as in docs/result.md, with the arms "before" and "after"; and folder.
 
     Raises:
         ArmError: a trial failed.
@@ -80,5 +80,5 @@ def _work(options: BenchmarkConfig, config: PrepareConfig, folder: Path) -> Work
 def _run(options: BenchmarkConfig, trials: dict[str, Trials], loader: dict[str, Any]) -> list[Trial]:
     each_round = [("round", BEFORE), ("round", AFTER), *([("control", BEFORE)] if options.pairs >= LEAST_PAIRS else [])]
     plan = [(number, *trial) for number, order in enumerate(rounds(each_round, options.pairs, options.seed), 1) for trial in order]
-    told = track(plan, lambda each: f"{each[1]} {each[0]} of {options.pairs}: {each[2]}", len(plan))
-    return [trials[arm].run(arm, loader, phase, number) for number, phase, arm in told]
+    turns = track(plan, lambda each: f"{each[1]} {each[0]} of {options.pairs}: {each[2]}", len(plan))
+    return [trials[arm].run(arm, loader, phase, number) for number, phase, arm in turns]

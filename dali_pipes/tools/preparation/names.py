@@ -1,4 +1,4 @@
-"""What the prepared files are called: names that ImageFolder sorts as it sorted those of the source."""
+"""Names of the prepared files: ImageFolder sorts them as it sorted those of the source."""
 
 import itertools
 import os
@@ -23,7 +23,7 @@ def class_folders(classes: Sequence[str]) -> list[str]:
         if name in ("", ".", "..") or "/" in name or "\0" in name or len(os.fsencode(name)) > LONGEST:
             raise ConfigError(f"class {name!r} cannot be the name of a folder; to=shards keeps any class")
     if any(one >= other for one, other in itertools.pairwise(folders)):
-        raise ConfigError("the classes are not in sorted order, and folders would number them anew; to=shards keeps their order")
+        raise ConfigError("the classes are not in sorted order, and folders would renumber them; to=shards keeps their order")
     return folders
 
 
@@ -40,7 +40,7 @@ def output_names(manifest: Manifest) -> list[str]:
     labels = manifest.labels.tolist()
     if any(one > other for one, other in itertools.pairwise(labels)):
         raise ConfigError(
-            f"{manifest.root}: the images are not sorted by class, and folders would number them anew; to=shards keeps their order"
+            f"{manifest.root}: the images are not sorted by class, and folders would renumber them; to=shards keeps their order"
         )
     paths = [os.fsdecode(path) for path in manifest.table.filter(manifest.table["problem"].is_null())["path"].to_pylist()]
     if _is_class_tree(paths, [folders[label] for label in labels]):
@@ -51,7 +51,7 @@ def output_names(manifest: Manifest) -> list[str]:
 
 
 def _is_class_tree(paths: list[str], folders: list[str]) -> bool:
-    """Whether each image lies in its class's folder, in the order of an ImageFolder."""
+    """Whether each image is in its class's folder, in the order of an ImageFolder."""
     parts = [path.split("/") for path in paths]
     inside = all(
         part[0] == folder and len(part) > 1 and not {"", ".", ".."} & {*part} for part, folder in zip(parts, folders, strict=True)

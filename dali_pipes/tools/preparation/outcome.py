@@ -1,4 +1,4 @@
-"""What became of the images of one split."""
+"""Counts and sizes of the written images of one split."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts and bytes of what was written, those files included that an earlier run left.
+    """Counts and bytes of the written files, including those of an earlier run.
 
     Attributes:
-        images: written.
-        same_pixels: of those, not encoded anew by this run.
-        kept: of those, from an earlier run.
+        images: number of written images.
+        same_pixels: those of them that this run did not encode.
+        kept: those of them from an earlier run.
         bytes_before, bytes_after: of the written images, as files or shards.
         left_out: path and reason of every file that could not be used.
     """

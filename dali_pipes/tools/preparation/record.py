@@ -1,4 +1,4 @@
-"""What a folder was prepared from and how: prepared.json, and the claim that one run has on the folder while it writes."""
+"""prepared.json: the source and options of a prepared folder; and the lock that a run holds on the folder while it writes."""
 
 import fcntl
 import json
@@ -34,10 +34,10 @@ class Record:
         (out / _SCRATCH).mkdir()
 
     def begin(self, split: str, source: dict[str, Any]) -> None:
-        """Notes what a split is made of before anything of it is written.
+        """Records the source of a split before anything of it is written.
 
         Raises:
-            PreparationError: it was begun from something else.
+            PreparationError: an earlier run began it from another source.
         """
         known = self._content["splits"].get(split)
         if known is None:
@@ -51,7 +51,7 @@ class Record:
         self._save()
 
     def write(self, file: Path, content: bytes) -> None:
-        """A file within the folder, whole or not at all."""
+        """Writes a file in the folder, whole or not at all."""
         aside = self.aside(str(os.getpid()))
         try:
             aside.write_bytes(content)
@@ -60,7 +60,7 @@ class Record:
             raise OSError(error.errno, error.strerror, str(file)) from None
 
     def aside(self, name: str) -> Path:
-        """A path to write to for what is renamed when it is whole; a run that is killed leaves nothing else."""
+        """A temporary path for a file that is renamed when it is complete; a killed run leaves nothing else."""
         return self.out / _SCRATCH / name
 
     def _go_on(self) -> None:
@@ -79,7 +79,7 @@ class Record:
     def _must_match(self, then: dict[str, Any], now: dict[str, Any], what: str) -> None:
         differ = [f"{name} was {then.get(name)}, and now is {now.get(name)}" for name in now if then.get(name) != now.get(name)]
         if differ:
-            raise PreparationError(f"{what}{self.out} was begun otherwise: {'; '.join(differ)}; choose another folder for out=")
+            raise PreparationError(f"{what}{self.out} was begun differently: {'; '.join(differ)}; choose another folder for out=")
 
     def _save(self) -> None:
         self.write(self.out / NAME, json.dumps(self._content, indent=1).encode() + b"\n")
@@ -90,7 +90,7 @@ class Record:
 
 @contextmanager
 def recorded(out: Path, options: dict[str, Any]) -> Iterator[Record]:
-    """The folder, made if it is not there, for this run alone.
+    """The folder, made if necessary and locked for this run.
 
     Raises:
         PreparationError: another run writes there, it was begun with other options, or it holds something else.

@@ -1,4 +1,4 @@
-"""What was done, for people."""
+"""The report for the terminal."""
 
 import os
 from typing import Any
@@ -27,8 +27,8 @@ def print_outcome(console: Console, split: str, outcome: Outcome, difference: di
     if difference:
         for name in ("evaluation", "training"):
             found = difference[name]
-            told = f"mean {found['mean']:.2f}, p99 {found['p99']:.0f}, max {found['max']:.0f}"
-            table.add_row(f"pixels, {name}", f"{told} of 255 over {difference['images']} images")
+            figures = f"mean {found['mean']:.2f}, p99 {found['p99']:.0f}, max {found['max']:.0f}"
+            table.add_row(f"pixels, {name}", f"{figures} of 255 over {difference['images']} images")
     console.print(table)
     for path, why in outcome.left_out:
         readable = os.fsencode(path).decode("utf-8", "backslashreplace")

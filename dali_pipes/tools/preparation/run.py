@@ -1,4 +1,4 @@
-"""Preparing from start to end."""
+"""Preparation from start to end."""
 
 import os
 from pathlib import Path
@@ -28,10 +28,10 @@ console = Console(soft_wrap=True)
 
 
 def prepare(config: PrepareConfig) -> None:
-    """Writes `config.out`, and tells what became of the images. A run that was killed goes on where it was.
+    """Writes `config.out`, and reports counts, sizes and differences of the images. A killed run continues where it stopped.
 
     Raises:
-        ConfigError, ManifestError, PreparationError: a mistake of the user's; what was there before is left as it was.
+        ConfigError, ManifestError, PreparationError: a user's mistake; existing files are unchanged.
     """
     out = Path(os.path.abspath(str(config.out)))
     if config.source == "images":
@@ -48,14 +48,14 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
             record.begin(split, {"images": len(images.labels)})
             count, kept = write_pngs(record, split, classes, images)
             record.finish(split, {"images": count})
-            told = f", {kept:,} of them kept from an earlier run" if kept else ""
-            _tell(f"{split}: {count:,} images of {len(classes)} classes{told}")
-    _tell(f"Use them with data.root={out}")
+            from_earlier = f", {kept:,} of them kept from an earlier run" if kept else ""
+            _say(f"{split}: {count:,} images of {len(classes)} classes{from_earlier}")
+    _say(f"Use them with data.root={out}")
 
 
 def _images(config: PrepareConfig, out: Path) -> None:
     if config.measure:
-        measurement(config)  # what cannot work is told before the work begins
+        measurement(config)  # reports options that cannot work before the work begins
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
     sources = {split: open_images(data, split) for split in splits}
@@ -70,13 +70,13 @@ def _images(config: PrepareConfig, out: Path) -> None:
                 _pack(config, record, split, source)
             else:
                 made[split] = _shrink(config, record, split, source)
-    _tell(f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
+    _say(f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
     if config.measure:
         print_measured(console, measure(config, sources[splits[0]], *made[splits[0]]))
 
 
 def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest) -> tuple[list[int], Manifest]:
-    """The source's id of each image that was written, and what was written."""
+    """The source's id of each written image, and the written images."""
     outcome, ids = to_folder(record, split, source, _encoding(config))
     _check_any(source, outcome)
     written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
@@ -117,7 +117,7 @@ def _encoding(config: PrepareConfig) -> Encoding:
 
 
 def _options(config: PrepareConfig) -> dict[str, Any]:
-    """What two runs have to share to write into the same folder."""
+    """The options that two runs must share to write into the same folder."""
     quality = (config.quality or QUALITY) if config.encodes else None
     options = {"source": config.source, "to": config.to, "resize": config.resize, "quality": quality, "exif": config.exif}
     return options | ({"shard_mib": config.shard_mib} if config.to == "shards" else {})
@@ -126,7 +126,7 @@ def _options(config: PrepareConfig) -> dict[str, Any]:
 def _check(source: Manifest, named: Path, out: Path) -> None:
     if source.task != "classification":
         raise ConfigError(
-            f"{named}: its labels are not one class for each image, and neither class folders nor .cls files hold others"
+            f"{named}: its labels are not one class for each image, and class folders and .cls files cannot hold others"
         )
     if not len(source):
         raise PreparationError(f"{named}: no usable image; scripts/scan.py lists what is wrong")
@@ -141,5 +141,5 @@ def _check_any(source: Manifest, outcome: Outcome) -> None:
         raise PreparationError(f"{source.root}: none of its {len(outcome.left_out):,} images can be used, such as {path}: {why}")
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     console.print(line, markup=False, highlight=False)

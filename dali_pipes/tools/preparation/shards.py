@@ -1,6 +1,6 @@
-"""Images to shards: tars in the manner of WebDataset, each sample a file of the image and one of the label.
+"""Writes images to shards: tars in the WebDataset format, with a file for the image and one for the label of each sample.
 
-A sample's files are named by its id, nine digits, and lie next to each other: 000000123.jpg, then 000000123.cls, the class number
+A sample's files are named by its id, nine digits, and follow each other: 000000123.jpg, then 000000123.cls, the class number
 as text. The tars are USTAR and hold neither times nor owners, so that the same images give the same bytes. classes.json beside them
 is the list of class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to
 the first dot.
@@ -26,11 +26,11 @@ from dali_pipes.tools.preparation.workers import in_order
 
 
 class ShardWriter:
-    """Fills one tar after the other; each gets its name when it is whole.
+    """Fills one tar after the other; each gets its name when it is complete.
 
     Args:
         first: number of the next shard.
-        limit: bytes that no shard exceeds, unless a single sample does.
+        limit: maximum size of a shard in bytes, unless a single sample is larger.
     """
 
     def __init__(self, record: Record, folder: Path, first: int, limit: int):
@@ -40,7 +40,7 @@ class ShardWriter:
 
     @contextmanager
     def _naming_the_shard(self) -> Iterator[None]:
-        """tarfile's errors name no file."""
+        """Adds the file's name to errors of tarfile."""
         try:
             yield
         except OSError as error:
@@ -61,7 +61,7 @@ class ShardWriter:
                 self._tar.addfile(member, io.BytesIO(content))
 
     def close(self) -> None:
-        """Ends the shard that is being filled, if there is one."""
+        """Ends the current shard, if there is one."""
         if self._tar:
             with self._naming_the_shard():
                 self._tar.close()
@@ -74,14 +74,14 @@ def shard(folder: Path, number: int) -> Path:
 
 
 def to_shards(record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int) -> Outcome:
-    """Writes all images of the source into shards in `record.out`/`split`; shards that are there already are kept.
+    """Writes all images of the source into shards in `record.out`/`split`; existing shards are kept.
 
     Args:
-        encoding: None: the bytes go in as they are, once they have been decoded to see that they can be.
-        limit: of a shard, in bytes.
+        encoding: None: the bytes go in unchanged, after a check that they can be decoded.
+        limit: maximum size of a shard, in bytes.
 
     Raises:
-        PreparationError: what is there is not what an earlier run left.
+        PreparationError: the folder holds files that no earlier run wrote.
     """
     folder = record.out / split
     folder.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def to_shards(record: Record, split: str, source: Manifest, encoding: Encoding |
     ids = [sample_id for each in kept for sample_id in each]
     start = ids[-1] + 1 if ids else 0
     if ids != sorted(set(ids)) or start > len(source):
-        raise PreparationError(f"{folder} holds shards that this run did not leave there; choose another folder")
+        raise PreparationError(f"{folder} holds shards that this run did not write; choose another folder")
     writer = ShardWriter(record, folder, len(kept), limit)
     same = 0
     done = in_order(partial(_encoded, source, encoding), range(start, len(source)))
@@ -104,28 +104,26 @@ def to_shards(record: Record, split: str, source: Manifest, encoding: Encoding |
 
 
 def finished(folder: Path) -> list[list[int]]:
-    """The sample ids of each shard that is there, in order.
+    """The sample ids of each existing shard, in order.
 
     Raises:
         PreparationError: a shard is missing among them, or cannot be read.
     """
     there = sorted(folder.glob("shard-*.tar"))
     if there != [shard(folder, number) for number in range(len(there))]:
-        raise PreparationError(f"{folder}: shards are missing among those that are there; choose another folder")
+        raise PreparationError(f"{folder}: some shards are missing between others; choose another folder")
     found = []
     for file in there:
         try:
             with tarfile.open(file, "r:") as tar:
                 found.append([int(name.split(".")[0]) for name in tar.getnames() if name.endswith(".cls")])
         except (tarfile.TarError, ValueError) as error:
-            raise PreparationError(
-                f"{file} is not what an earlier run left there ({error}); remove it and those after it"
-            ) from None
+            raise PreparationError(f"{file} was not written by an earlier run ({error}); remove it and those after it") from None
     return found
 
 
 def _encoded(source: Manifest, encoding: Encoding | None, sample_id: int) -> Encoded | str:
-    """Or the reason why there is nothing."""
+    """The encoded image, or the reason why there is none."""
     height, width = source.sizes[sample_id].tolist()
     try:
         return encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
@@ -135,7 +133,7 @@ def _encoded(source: Manifest, encoding: Encoding | None, sample_id: int) -> Enc
 
 def _outcome(folder: Path, source: Manifest, encoding: Encoding | None, ids: list[int], kept: int, same: int) -> Outcome:
     left_out = list(source.problems)
-    for sample_id in sorted({*range(len(source))} - {*ids}):  # once more for the reason; an earlier run may have left them out
+    for sample_id in sorted({*range(len(source))} - {*ids}):  # decoded again for the reason; an earlier run may have left them out
         reason, path = _encoded(source, encoding, sample_id), os.path.relpath(source.name(sample_id), source.root)
         left_out.append((path, reason if isinstance(reason, str) else "could not be decoded by an earlier run"))
     before = source.bytes_each[ids]
@@ -144,7 +142,7 @@ def _outcome(folder: Path, source: Manifest, encoding: Encoding | None, ids: lis
 
 
 def read_back(folder: Path, count: int, into: Path) -> list[int]:
-    """Some images out of the shards as files of `into`, spread evenly over all of them, and the sample id of each."""
+    """Writes some images of the shards, spread evenly over all of them, as files into `into`; returns their sample ids."""
     every = [(file, name) for file in sorted(folder.glob("shard-*.tar")) for name in _image_names(file)]
     chosen = [every[at * len(every) // count] for at in range(count)] if count < len(every) else every
     for file in sorted({file for file, _ in chosen}):

@@ -1,4 +1,4 @@
-"""Work on all cores, with the results in order and no more of them in memory than are soon wanted."""
+"""Work on all cores, with the results in order and only a few of them in memory."""
 
 import ctypes
 import multiprocessing
@@ -14,16 +14,16 @@ from dali_pipes.system.cpus import available_cpus
 
 T = TypeVar("T")
 
-_AHEAD = 4  # chunks for each core
+_AHEAD = 4  # chunks per core
 _PR_SET_PDEATHSIG = 1
 _work: Callable[[int], Any]
 
 
 def in_order(work: Callable[[int], T], numbers: range, chunk: int = 8) -> Iterator[T]:
-    """`work` of every number, in processes that are forked here and so know what it knows.
+    """`work` of every number, in forked processes, which inherit its closure.
 
     Raises:
-        PreparationError: a process was ended from outside.
+        PreparationError: a process was killed.
     """
     cores = available_cpus()
     pool = ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
@@ -37,7 +37,7 @@ def in_order(work: Callable[[int], T], numbers: range, chunk: int = 8) -> Iterat
             yield from pending.popleft().result()
     except BrokenProcessPool:
         raise PreparationError(
-            "a worker process was ended from outside, perhaps for want of memory; start again, and it goes on from here"
+            "a worker process was killed, perhaps because memory ran out; start again, and it continues from here"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -46,8 +46,8 @@ def in_order(work: Callable[[int], T], numbers: range, chunk: int = 8) -> Iterat
 def _begin(work: Callable[[int], Any]) -> None:
     global _work
     _work = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that leads
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # and if that is killed, this one ends as well
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # if the parent is killed, this process ends as well
 
 
 def _chunk(numbers: range) -> list[Any]:

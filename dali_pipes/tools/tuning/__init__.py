@@ -1,1 +1,1 @@
-"""The search for a loader's own settings: which are fastest on this machine, for these images, within what may be used."""
+"""The search for a loader's fastest settings on this machine, for these images, within limits."""

@@ -1,4 +1,4 @@
-"""What is measured with: the images, the work, and the trials of the benchmark."""
+"""The measurement of a setting: the images, the workload, and the trials of the benchmark."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ class Bench:
     """Reads the images and makes the run's folder.
 
     Attributes:
-        folder: of this run.
+        folder: folder of this run.
         run: measures one trial of a setting, in a fresh process.
     """
 
@@ -55,7 +55,7 @@ class Bench:
         return gate(self._config.benchmark(loaders), work, loaders, self._trials.cpus, self.folder / "samples")
 
     def facts(self) -> dict[str, Any]:
-        """What was measured, how and where: `work`, `protocol` and `provenance` of a result."""
+        """`work`, `protocol` and `provenance` of a result."""
         config = self._config
         names = ("minutes", "pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images", "agreement_images", "seed")
         work = self._work.to_dict() | {"manifest": "manifest.parquet", "epoch": len(self._epoch), "loader": to_dict(config.loader)}

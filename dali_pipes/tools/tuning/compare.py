@@ -1,4 +1,4 @@
-"""The winner of the search against the default, in new trials: the best of many has been lucky in those that it was chosen by."""
+"""The winner of the search against the default, in new trials: the best of many was partly lucky in the trials that selected it."""
 
 from dali_pipes.measure.figures import Figures, Trial, result_figures
 from dali_pipes.measure.protocol import rounds
@@ -14,7 +14,7 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
     """The A/B of docs/method.md: rounds of the default, the winner ("tuned") and, from five pairs on, the default once more.
 
     Returns:
-        What docs/result.md says of `arms` and `control`; and `failed`: that the winner ran out of memory, or None.
+        `arms` and `control` as in docs/result.md; and `failed`: that the winner ran out of memory, or None.
 
     Raises:
         ArmError: a trial failed for another reason, or one of the default.

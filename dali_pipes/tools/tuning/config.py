@@ -1,4 +1,4 @@
-"""What scripts/tune.py is told."""
+"""Options of scripts/tune.py."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from dali_pipes.training.config import ModelConfig
 
 @dataclass(kw_only=True, slots=True)
 class SearchConfig:
-    """The values that scripts/tune.py tries of each option; None: those that make sense on this machine.
+    """The values that scripts/tune.py tries of each option; None: values that suit this machine.
 
     Attributes:
         num_workers, prefetch_factor: of loader=torch.
@@ -30,26 +30,26 @@ class SearchConfig:
 
 @dataclass(kw_only=True, slots=True)
 class TuneConfig:
-    """scripts/tune.py. docs/tune.md says how the search goes.
+    """scripts/tune.py. docs/tune.md explains the search.
 
     Attributes:
-        loader: where the search starts, and what its winner is compared with: the default.
+        loader: the default: the search starts from it, and the winner is compared with it.
         loader_name: the option chosen by `loader=`.
         batch_size: images per batch.
         batch_sizes: tried besides `batch_size`.
-        seed: of the order of the samples, of everything drawn, and of the order of the trials.
-        workload: "loader" takes batches as fast as they come, "train" takes a training step with each.
+        seed: for the order of the samples, all random draws, and the order of the trials.
+        workload: "loader" takes batches as fast as they come, "train" runs a training step on each.
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         cpus: cores that may be used; None: all that this process may use.
-        minutes: how long the search takes at most; the comparison that follows takes `pairs` × 3 trials.
+        minutes: time limit of the search; the comparison that follows takes `pairs` × 3 trials.
         max_cpus: cores used on average.
         max_cpu_s_per_1000_images: CPU seconds of the whole process tree.
         max_memory_mib: host memory, PSS of the whole process tree.
-        max_gpu_memory_mib: in use on the GPU, by whomever.
+        max_gpu_memory_mib: in use on the GPU, by any program.
         pairs: trials of the winner and of the default in the comparison. Fewer than 5 give no interval, and the default stays.
         min_seconds, min_batches, max_warmup_seconds, images, agreement_images: as for the benchmark.
-        host: what the written file is called after, tuned_HOST.yaml; None: this machine's name.
-        into: the folder that it is written into.
+        host: part of the file's name, tuned_HOST.yaml; None: this machine's name.
+        into: folder for that file.
         out: folder for the runs; a subfolder is made for each.
         overrides: what was given on the command line.
     """

@@ -1,4 +1,4 @@
-"""What a setting may use, and how running out of memory is told from other failures."""
+"""Limits on a setting's resources, and how running out of memory is distinguished from other failures."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
-_LIMITS = {  # limit: what it is of, its unit, and its format
+_LIMITS = {  # limit: its figure, unit and format
     "max_cpus": ("cpus", "cores", ".2f"),
     "max_cpu_s_per_1000_images": ("cpu_s_per_1000_images", "CPU-s per 1,000 images", ".2f"),
     "max_memory_mib": ("peak_pss_mib", "MiB of host memory", ",.0f"),
@@ -48,7 +48,7 @@ def over_limit(config: TuneConfig, figures: Figures) -> str | None:
     """Why a setting with these figures is discarded; None: it is within the limits.
 
     Raises:
-        ConfigError: a limit is given for what cannot be measured here.
+        ConfigError: a limit is given for a figure that cannot be measured here.
     """
     for limit, (figure, unit, form) in _LIMITS.items():
         most, value = getattr(config, limit), _with_cpus(figures)[figure]

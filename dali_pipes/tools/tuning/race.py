@@ -16,20 +16,20 @@ class Race:
 
     Successive halving: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization (AISTATS
     2016). The default takes part in every round: settings are ranked by their paired ratio to it, and a setting that is slower than
-    it never wins. From `LEAST_PAIRS` rounds on there are intervals, and what they do not tell apart is not run any longer.
+    it never wins. From `LEAST_PAIRS` rounds on there are intervals, and settings that they cannot distinguish run no longer.
 
     Attributes:
         others: the settings besides the default; may be fewer from `plan` on.
-        trials: what was measured of each setting.
+        trials: the trials of each setting.
         out: why a setting is no longer in the race.
-        default_runs: whether it still does; it did not run out of memory.
+        default_runs: whether the default still runs: it did not run out of memory.
     """
 
     def __init__(self, default: Setting, others: Sequence[Setting], seed: int):
         self.default, self.others, self._seed = default, list(others), seed
         self.trials: dict[Setting, list[Trial]] = {setting: [] for setting in (default, *others)}
         self.out: dict[Setting, str] = {}
-        self._beaten: set[Setting] = set()  # out only because others are faster
+        self._beaten: set[Setting] = set()  # settings that are out only because others are faster
         self.default_runs = True
 
     def plan(self, in_time: Callable[[], bool]) -> Iterator[tuple[int, Setting]]:
@@ -59,7 +59,7 @@ class Race:
         self._beaten.discard(setting)
 
     def drop_as_large(self, setting: Setting) -> None:
-        """A setting ran out of memory: it goes, and all that hold as many images in flight or more; the default only by itself."""
+        """A setting ran out of memory: drops it and all with as many images in flight or more; the default drops only itself."""
         self.drop(setting, "ran out of memory")
         self.default_runs &= setting != self.default
         for other in {*self.left(), *self._beaten}:
@@ -78,7 +78,7 @@ class Race:
         return max((setting for setting in self.left() or self._beaten if self.trials[setting]), key=self._speed, default=None)
 
     def against_default(self, setting: Setting) -> Ratio | None:
-        """Its images/s against the default's of the same rounds; None before there is such a round."""
+        """Its images/s against the default's in the same rounds; None before there is such a round."""
         return self._ratio(self.default, setting) if self.default_runs else None
 
     def _ratio(self, first: Setting, second: Setting) -> Ratio | None:
@@ -87,8 +87,8 @@ class Race:
 
     def _speed(self, setting: Setting) -> float:
         """Against the default or, if that does not run, against the setting with the most trials."""
-        yardstick = self.default if self.default_runs else max(self.others, key=lambda each: len(self.trials[each]))
-        ratio = self._ratio(yardstick, setting)
+        reference = self.default if self.default_runs else max(self.others, key=lambda each: len(self.trials[each]))
+        ratio = self._ratio(reference, setting)
         return ratio.estimate if ratio else 0.0
 
     def _end_rung(self, count: int) -> None:
@@ -118,7 +118,7 @@ def _leaves_out_one(ratio: Ratio | None) -> bool:
 
 
 def trials_of(others: int) -> int:
-    """How many trials a race of so many settings and the default takes, if none drops out early."""
+    """How many trials a race of `others` and the default takes, if none drops out early."""
     trials = ROUNDS * (others + 1)
     while others > 2:
         others = -(-others // 2)

@@ -1,4 +1,4 @@
-"""What was tried, as plain values and as a table."""
+"""The settings that were tried, as plain values and as a table."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from dali_pipes.tools.tuning.limits import used
 from dali_pipes.tools.tuning.race import Race
 from dali_pipes.tools.tuning.settings import Setting
 
-SHORT = 10  # letters of a reason that the table has room for
+SHORT = 10  # characters of a reason that fit into the table
 
 _FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
 _HEADINGS = {  # of the figures in the table: heading and format

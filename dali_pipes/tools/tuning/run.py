@@ -30,26 +30,26 @@ def tune(config: TuneConfig) -> None:
     """Searches, compares and writes. The tries go to stderr, the result as one line of JSON to stdout, all into a new folder.
 
     Raises:
-        ConfigError: there is nothing to search, or nothing that can be kept.
-        ArmError: the default fails, or the winner delivers other pixels. Whatever is raised, an earlier file is left as it was.
+        ConfigError: there is nothing to search, or no setting can be kept.
+        ArmError: the default fails, or the winner delivers other pixels. After any error an earlier file is unchanged.
     """
     cores = config.cpus or available_cpus()
     default, others = settings(config, cores)
     file = tuned_file(config.into, config.host)
     bench = Bench(config)
     if on_cpu_for_want_of_gpu({"default": config.loader}):
-        _tell("No GPU here: DALI on its CPU backend.")
+        _say("No GPU here: DALI on its CPU backend.")
     race = Race(default, others, config.seed)
     try:
-        search(config, bench.run, race, _tell)
+        search(config, bench.run, race, _say)
     finally:
         print_tries(tries(race), console)
     winner = winner_of(race)
     compared = _compared(config, bench, race, winner)
-    kept, told = verdict(config, race, winner, compared)
+    kept, sentence = verdict(config, race, winner, compared)
     result = {
         "schema": SCHEMA,
-        "told": told,
+        "told": sentence,
         "file": str(file),
         "kept": "default" if kept == default else "tuned",
         "setting": _plain(kept),
@@ -63,9 +63,9 @@ def tune(config: TuneConfig) -> None:
     (bench.folder / "result.json").write_text(json.dumps(result, indent=1))
     _write(config, file, kept, default, result)
     if compared and not compared["failed"]:
-        _tell(control_line({"control": compared["control"], "baseline": "the default"}))
-    _tell(f"{told}.")
-    _tell(f"Use it with loader={file.stem}: {file}")
+        _say(control_line({"control": compared["control"], "baseline": "the default"}))
+    _say(f"{sentence}.")
+    _say(f"Use it with loader={file.stem}: {file}")
     print(json.dumps(result))
 
 
@@ -92,5 +92,5 @@ def _plain(setting: Setting) -> dict[str, Any]:
     return dict(setting.options) | {"batch_size": setting.batch_size}
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     console.print(line, soft_wrap=True, markup=False, highlight=False)

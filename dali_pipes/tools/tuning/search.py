@@ -1,4 +1,4 @@
-"""The search: as many settings as there is time for, raced against each other and the default."""
+"""The search: as many settings as fit into the time, raced against each other and the default."""
 
 import time
 from collections import Counter
@@ -28,12 +28,12 @@ class Run(Protocol):
 
 
 def search(
-    config: TuneConfig, run: Run, race: Race, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    config: TuneConfig, run: Run, race: Race, announce: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> None:
     """Runs the race with as many of its settings as fit into `config.minutes`. The default's first trial shows how long one takes.
 
     Raises:
-        ArmError: the default failed, and not for want of memory.
+        ArmError: the default failed, and not because of memory.
         ConfigError: there is no time for a single setting besides the default.
     """
     start, count = clock(), 1
@@ -44,11 +44,11 @@ def search(
     race.others = _drawn(known, 60 * config.minutes / trial_s - 1, config.seed, limited)
     if known and not race.others:
         need = (trials_of(1) + 1) * trial_s / 60
-        told = f"minutes={config.minutes:g} is too short: a trial takes {trial_s:.0f} s here"
-        raise ConfigError(f"{told}, and a single setting {need:.1f} minutes")
+        problem = f"minutes={config.minutes:g} is too short: a trial takes {trial_s:.0f} s here"
+        raise ConfigError(f"{problem}, and a single setting {need:.1f} minutes")
     searched = f"{len(race.others)} of {len(known)} settings besides the default ({race.default})"
     compared = 3 * config.pairs * trial_s / 60
-    tell(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")
+    announce(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")
 
     def in_time() -> bool:
         spent = clock() - start
@@ -60,10 +60,10 @@ def search(
 
 
 def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool) -> list[Setting]:
-    """As many at random as can be raced in so many trials, every number of threads (the first option) before one comes again.
+    """As many random settings as fit into these trials, each number of threads (the first option) once before any is repeated.
 
     Args:
-        smallest: begin with the smallest, which limits leave over if they leave any.
+        smallest: begin with the smallest setting, the one most likely to be within the limits.
     """
     count = max((count for count in range(1, len(settings) + 1) if trials_of(count) <= trials), default=0)
     shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]

@@ -24,13 +24,13 @@ def tuned_file(into: str, host: str | None) -> Path:
         raise ConfigError(f"into={folder}: no such folder, or it cannot be written to")
     name = re.sub(r"[^A-Za-z0-9_-]", "_", host or platform.node())
     if not name.strip("_"):
-        raise ConfigError("this machine has no name that a file could be called after; give one, host=NAME")
+        raise ConfigError("this machine has no name to use in a file name; give one, host=NAME")
     return folder / f"tuned_{name}.yaml"
 
 
-def write(file: Path, loader: LoaderConfig, told: Sequence[str]) -> None:
-    """Replaces the file as a whole, with every option of the loader, and with each line of what is told as a comment."""
-    text = "".join(f"# {' '.join(line.split())}\n" for line in told)
+def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
+    """Replaces the file as a whole, with every option of the loader and with `comments`, one line each."""
+    text = "".join(f"# {' '.join(line.split())}\n" for line in comments)
     text += f"defaults:\n  - {entry_of(loader).name}_schema\n  - _self_\n\n{to_yaml(loader)}"
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""What is kept in the end, and the sentence that says why."""
+"""The setting that is kept, and the sentence that says why."""
 
 from dataclasses import asdict
 
@@ -25,10 +25,10 @@ def winner_of(race: Race) -> Setting:
 
 
 def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures | None) -> tuple[Setting, str]:
-    """What is kept, and why: the winner if it is faster than the default beyond the noise, or if the default is out.
+    """The setting to keep, and why: the winner if it is faster than the default beyond the noise, or if the default is out.
 
     Args:
-        compared: what `compare` found; None: the winner is the default, or the default does not run.
+        compared: the result of `compare`; None: the winner is the default, or the default does not run.
 
     Raises:
         ConfigError: neither can be kept.
@@ -43,13 +43,13 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures |
             raise ConfigError(f"no setting that was tried can be kept: {winner} in the comparison: {spoiled}; {default}: {out}")
         return default, f"The default stays, {default}. {winner} in the comparison: {spoiled}"
     ratio = compared["arms"]["tuned"]["ratio"]
-    claim, told = ratio["images_per_s"]["claim"], comparison(str(winner), "the default", ratio, config.pairs)
+    claim, sentence = ratio["images_per_s"]["claim"], comparison(str(winner), "the default", ratio, config.pairs)
     if out:
-        return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {told}"
+        return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {sentence}"
     if claim == "more":
-        return winner, f"{told}; the default is {default}"
+        return winner, f"{sentence}; the default is {default}"
     again = "; try again when the machine is quiet" if claim == "untrustworthy" else ""
-    return default, f"The default stays, {default}. {told}{again}"
+    return default, f"The default stays, {default}. {sentence}{again}"
 
 
 def _nothing_faster(race: Race) -> str:
@@ -60,5 +60,5 @@ def _nothing_faster(race: Race) -> str:
     longest = [setting for setting, count in rounds.items() if count == max(rounds.values())]
     ratios = {setting: ratio for setting in longest if (ratio := race.against_default(setting))}
     best = max(ratios, key=lambda setting: ratios[setting].estimate)
-    told = f"{best}, {interval(asdict(ratios[best]))} × its images/s in {rounds[best]} rounds"
-    return f"None of {len(race.others)} others is faster beyond the noise of the search; the nearest: {told}"
+    nearest = f"{best}, {interval(asdict(ratios[best]))} × its images/s in {rounds[best]} rounds"
+    return f"None of {len(race.others)} others is faster beyond the noise of the search; the nearest: {nearest}"

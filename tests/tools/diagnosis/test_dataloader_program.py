@@ -91,7 +91,7 @@ def test_a_diagnosis_from_start_to_end(capsys):
 
 
 def test_what_cannot_be_diagnosed():
-    with pytest.raises(dp.ConfigError, match="list is no torch DataLoader"):
+    with pytest.raises(dp.ConfigError, match="list is not a torch DataLoader"):
         dp.diagnose([1, 2], print)
     with pytest.raises(dp.ConfigError, match="yields no batch"):
         dp.diagnose(DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True), print)

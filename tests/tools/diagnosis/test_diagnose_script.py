@@ -50,7 +50,7 @@ def test_beside_another_program(diagnose):
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("loader=synthetic", "this loader is a yardstick"),
+        ("loader=synthetic", "this loader is for benchmarks only"),
         ("rounds=0", "rounds is 0"),
         ("model.name=resnet", "model.name is 'resnet'"),
         ("data.train=/no/such", "/no/such: no such folder"),

@@ -83,13 +83,13 @@ def wrong():
 
 def test_the_doctor_survives_and_says_what_to_do(planted):
     checks = [
-        Check(group="a", name="crash", look=planted("crashes"), broken="failed", remedy="mend it"),
+        Check(group="a", name="crash", look=planted("crashes"), broken="failed", remedy="fix it"),
         Check(group="a", name="raise", look=wrong),
         Check(group="b", name="after", look=planted("fine")),
     ]
     crash, error, after = (line.finding for line in examine(checks, 60))
-    assert crash.status == "failed" and "SIGSEGV" in crash.found and crash.remedy == "mend it"
-    assert error.status == "warning" and "/dev/shm" in error.found and "could not be looked at" in error.remedy
+    assert crash.status == "failed" and "SIGSEGV" in crash.found and crash.remedy == "fix it"
+    assert error.status == "warning" and "/dev/shm" in error.found and "could not be checked" in error.remedy
     assert after.status == "ok"
 
 

@@ -82,7 +82,7 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
         ("split=tets", "split is 'tets'; choose one of train, val"),
         ("batch_size=0", "batch_size is 0"),
         ("worker=3", "worker"),
-        ("loader=torch", "the doctor tries how DALI decodes; choose loader=dali"),
+        ("loader=torch", "the doctor tests DALI's decoding; choose loader=dali"),
         ("loader.decode=none", "loader.decode is 'none'"),
     ],
 )

@@ -151,7 +151,7 @@ def test_other_options_into_the_same_folder_are_refused(image_folder, tmp_path, 
 
 def test_other_images_into_the_same_folder_are_refused(image_folder, mixed_folder, tmp_path):
     prepared(image_folder, tmp_path / "out", resize=64)
-    with pytest.raises(dp.DaliPipesError, match="was begun otherwise: fingerprint was"):
+    with pytest.raises(dp.DaliPipesError, match="was begun differently: fingerprint was"):
         prepared(mixed_folder, tmp_path / "out", resize=64)
 
 
@@ -196,7 +196,7 @@ def test_two_runs_at_once_are_refused(image_folder, tmp_path):
 def test_images_that_do_not_belong_are_found(image_folder, tmp_path):
     folder = prepared(image_folder, tmp_path / "out", resize=64)
     photo(20, 20).save(folder / "checkers/stray.jpg")
-    with pytest.raises(dp.DaliPipesError, match=r"checkers/stray.jpg is not what this run left there"):
+    with pytest.raises(dp.DaliPipesError, match=r"checkers/stray.jpg was not written by this run"):
         prepared(image_folder, tmp_path / "out", resize=64)
 
 

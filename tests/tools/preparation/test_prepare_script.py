@@ -15,7 +15,7 @@ from dali_pipes.tools.preparation.config import PrepareConfig
     ("options", "told"),
     [
         ({"out": None}, "set out=DIR"),
-        ({}, "nothing is asked of the images"),
+        ({}, "nothing to do: resize=N makes the images smaller"),
         ({"resize": 0}, "resize is 0; it must be at least 1"),
         ({"quality": 101}, "quality is 101; it must lie between 1 and 100"),
         ({"to": "lmdb"}, "to is 'lmdb'; choose one of folder, shards"),
