@@ -26,7 +26,7 @@ def read(file: str | Path) -> tuple[str, Any, pa.Table]:
         head = json.loads((table.schema.metadata or {})[_KEY])
         return os.fspath(head["root"]), head["classes"], typed(table)
     except FileNotFoundError:
-        raise ManifestError(f"{file}: no such manifest; make one with scripts/scan.py") from None
+        raise ManifestError(f"{file}: no such manifest; make one with dali-pipes scan") from None
     except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None

@@ -126,7 +126,7 @@ class Plan:
     def __post_init__(self) -> None:
         n, block = len(self.manifest), self.global_batch_size
         if not n:
-            raise ConfigError(f"{self.manifest.root}: no usable image; scripts/scan.py lists what is wrong")
+            raise ConfigError(f"{self.manifest.root}: no usable image; dali-pipes scan lists what is wrong")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
         if not 0 <= self.seed < 2**64:

@@ -57,7 +57,7 @@ def diagnose(
         ConfigError: not a DataLoader, or one without batches.
     """
     if not isinstance(loader, DataLoader):
-        raise ConfigError(f"{type(loader).__name__} is no torch DataLoader; of our own loaders use scripts/diagnose.py")
+        raise ConfigError(f"{type(loader).__name__} is no torch DataLoader; of our own loaders use dali-pipes diagnose")
     program = DataLoaderProgram(loader, step)
     budget = ProbeBudget(rounds, seconds, cold=cold)
     with steps(budget.steps) as announce:

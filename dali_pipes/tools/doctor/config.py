@@ -14,7 +14,7 @@ class DoctorConfig:
 
     Attributes:
         data: images that are decoded, and whose storage is looked at; none: made images are, and storage is not.
-        loader: whose options images are decoded with: dali, dali_fastest, one that scripts/tune.py wrote; None: dali.
+        loader: whose options images are decoded with: dali, dali_fastest, one that `tune` wrote; None: dali.
         split: "train" or "val".
         num_workers: worker processes that memory and limits must suffice for; None: the cores that this process may use.
         batch_size: of one GPU.

@@ -11,7 +11,7 @@ from dali_pipes.training.config import ModelConfig
 
 @dataclass(kw_only=True, slots=True)
 class SearchConfig:
-    """The values that scripts/tune.py tries of each option; None: those that make sense on this machine.
+    """The values that `tune` tries of each option; None: those that make sense on this machine.
 
     Attributes:
         num_workers, prefetch_factor: of loader=torch.
