@@ -28,18 +28,18 @@ RUN --mount=type=secret,id=index --mount=type=secret,id=ca,target=/etc/ssl/certs
 COPY requirements/build.txt scripts/container/slim.py /kit/
 COPY requirements/${LOCK}.txt /kit/lock.txt
 
-# The code, laid out as in a checkout.
+# The code, with its configurations in the package.
 FROM kit AS code
 WORKDIR /checkout
 COPY pyproject.toml README.md LICENSE ./
 COPY dali_pipes dali_pipes
+COPY conf conf
 RUN --mount=type=secret,id=index --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
     if [ -f /run/secrets/index ]; then source /run/secrets/index; fi; \
     /kit/uv pip install --python /venv --no-deps --build-constraints /kit/build.txt --target /opt/dali_pipes .
-COPY conf /opt/dali_pipes/conf
 COPY scripts/*.py /opt/dali_pipes/scripts/
 COPY scripts/container/run scripts/container/healthy /opt/dali_pipes/scripts/container/
-RUN rm /opt/dali_pipes/.lock; \
+RUN rm -r /opt/dali_pipes/.lock /opt/dali_pipes/bin; \
     python3 -m compileall -q /opt/dali_pipes; \
     chmod -R u=rwX,go=rX /opt/dali_pipes; \
     chmod +x /opt/dali_pipes/scripts/container/*

@@ -1,11 +1,6 @@
-"""The A/B: compares loaders on the same plan. Agreement of the pixels first, then trials in random order, ratios with intervals.
+"""The job `benchmark` of dali-pipes, out of a checkout: python scripts/benchmark.py --help"""
 
-python scripts/benchmark.py data.train=/my/images arms=[torch,dali]
-python scripts/benchmark.py data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
-"""
-
-from dali_pipes.cli.hydra import run, sweep_folder
-from dali_pipes.tools.benchmark.run import benchmark
+from dali_pipes.cli.jobs import start
 
 if __name__ == "__main__":
-    run("benchmark", lambda config: benchmark(config, sweep_folder()))
+    start("benchmark")

@@ -16,4 +16,4 @@ def job(config: PreviewConfig) -> None:
 
 
 if __name__ == "__main__":
-    run("preview", job)
+    run("preview", job, __doc__ or "")

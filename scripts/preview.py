@@ -1,11 +1,6 @@
-"""Shows what a loader yields: shapes, speed, a digest of the sample order, and a picture of the first images.
+"""The job `preview` of dali-pipes, out of a checkout: python scripts/preview.py --help"""
 
-python scripts/preview.py loader=dali data.train=/my/images
-python scripts/preview.py loader=torch data.train=/my/images     # the same samples, the same crops
-"""
-
-from dali_pipes.cli.hydra import run
-from dali_pipes.tools.preview import preview
+from dali_pipes.cli.jobs import start
 
 if __name__ == "__main__":
-    run("preview", preview)
+    start("preview")

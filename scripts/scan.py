@@ -1,10 +1,6 @@
-"""Reads the headers of all images, prints a summary, and lists what is wrong.
+"""The job `scan` of dali-pipes, out of a checkout: python scripts/scan.py --help"""
 
-python scripts/scan.py data.train=/my/images out=train.parquet
-"""
-
-from dali_pipes.cli.hydra import run
-from dali_pipes.tools.scan import scan
+from dali_pipes.cli.jobs import start
 
 if __name__ == "__main__":
-    run("scan", scan)
+    start("scan")

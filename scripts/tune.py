@@ -1,12 +1,6 @@
-"""Finds the fastest settings of a loader for your images on this machine; writes them for loader=tuned_HOST. See docs/tune.md.
+"""The job `tune` of dali-pipes, out of a checkout: python scripts/tune.py --help"""
 
-python scripts/tune.py data.train=/my/images loader=dali
-python scripts/tune.py data.train=/my/images loader=torch workload=train max_memory_mib=4000 minutes=20
-python scripts/train.py data.root=/imagenet loader=tuned_HOST
-"""
-
-from dali_pipes.cli.hydra import run
-from dali_pipes.tools.tuning.run import tune
+from dali_pipes.cli.jobs import start
 
 if __name__ == "__main__":
-    run("tune", tune)
+    start("tune")

@@ -25,7 +25,6 @@ LIBRARIES = {
     "cupy": {"loader/mixing.py", "tools/doctor/kernels.py"},
     "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
     "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},
-    "cloudpickle": {"cli/hydra.py"},
     "lightning": {"training/launch.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.

@@ -1,1 +1,1 @@
-"""The command line: configurations composed by Hydra, help, and mistakes told in one line."""
+"""The command line: configurations composed by Hydra, help, and mistakes reported in one line."""

@@ -1,8 +1,7 @@
-"""What --help says: the script's own words, and those of every option that has any, from the schema that the option is typed by."""
+"""What --help says: the job's own words, and those of every option that has any, from the schema that the option is typed by."""
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 
@@ -10,9 +9,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 
-def explained(config: DictConfig) -> str:
+def explained(words: str, config: DictConfig) -> str:
     """Hydra takes it for a template, where a dollar must be written twice. What Python calls None is null on a command line."""
-    parts = [sys.modules["__main__"].__doc__ or "", *_sections("", config), _groups(config)]
+    parts = [words, *_sections("", config), _groups(config)]
     return re.sub(r"\bNone\b", "null", "\n\n".join(part.strip() for part in parts)).replace("$", "$$")
 
 

@@ -1,56 +1,65 @@
-"""How every script starts: compose the configuration, run the job, and end user mistakes in one line."""
+"""How every job starts: compose the configuration, run the job, and end user mistakes in one line."""
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.errors import OverrideParseException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dali_pipes.cli.conf import conf_folder, users_folder
 from dali_pipes.cli.help import explained
 from dali_pipes.cli.schemas import register
 from dali_pipes.errors import ConfigError, DaliPipesError
 
-CONF = str(Path(__file__).resolve().parents[2] / "conf")
+
+class OursAfterTheUsers(SearchPathPlugin):
+    """Of several files of one name Hydra takes that of the folder that comes first."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        search_path.append("dali_pipes", f"file://{conf_folder()}")
 
 
-def run(config_name: str, job: Callable[[Any], None]) -> None:
-    """Composes conf/`config_name`.yaml with the command line and calls `job` with the typed config."""
+def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
+    """Composes `config_name`.yaml with the command line and calls `job` with the typed config; --help begins with `words`."""
     composed = False
 
     def task(config: DictConfig) -> None:
         nonlocal composed
-        register()  # in a process of SLURM's launcher
+        register(users)  # in a process of SLURM's launcher
         try:
             options = OmegaConf.to_object(config)
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
-            told = str(error) if isinstance(error, DaliPipesError) else _explain(error)
-            stop(told) if composed else stop_once(told)
+            message = str(error) if isinstance(error, DaliPipesError) else _explain(error)
+            stop(message) if composed else stop_once(message)
         except OSError as error:
             if error.filename is None:
                 raise
             stop(f"{error.filename}: {(error.strerror or str(error)).lower()}")
 
-    register()
-    OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(_root_), replace=True)
-    with contextlib.suppress(ImportError):  # SLURM's launcher sends the job to processes that do not find these files
-        import cloudpickle
-
-        for module in (__name__, explained.__module__):
-            cloudpickle.register_pickle_by_value(sys.modules[module])
+    try:
+        users, sys.argv[1:] = users_folder(sys.argv[1:])
+    except ConfigError as error:
+        stop_once(str(error))
+    if users:
+        Plugins.instance().register(OursAfterTheUsers)
+    register(users)
+    OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
     try:
-        hydra.main(version_base="1.3", config_path=CONF, config_name=config_name)(task)()
+        hydra.main(version_base="1.3", config_path=str(users or conf_folder()), config_name=config_name)(task)()
     except KeyboardInterrupt:
         stop("interrupted", 130)
     except Exception as error:
@@ -93,13 +102,13 @@ def _explain(error: BaseException) -> str:
     return f"{' '.join(lines)}; --help explains every option"
 
 
-def stop(message: str, status: int = 2) -> None:
+def stop(message: str, status: int = 2) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(status)
 
 
-def stop_once(message: str) -> None:
-    """For what all ranks of torchrun find wrong alike: the first one of this machine says it."""
+def stop_once(message: str) -> NoReturn:
+    """For a mistake that all ranks of torchrun see alike: the first one of this machine reports it."""
     if int(os.environ.get("LOCAL_RANK", 0)):
         sys.exit(2)
     stop(message)

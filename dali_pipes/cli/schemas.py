@@ -1,8 +1,10 @@
-"""Every script's options by their name in conf/: `register()` makes the schemas known to Hydra."""
+"""Every job's options by their name in conf/: `register()` makes the schemas known to Hydra."""
 
+from pathlib import Path
 from typing import Any
 
 from dali_pipes.backends.registry import backends
+from dali_pipes.cli.conf import demo_images, tuned_loaders
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
@@ -15,14 +17,13 @@ from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 
-def register() -> None:
-    """Puts the schemas into Hydra's ConfigStore, and the resolver `repo:` for paths inside the checkout."""
-    from pathlib import Path
-
+def register(users: Path | None = None) -> None:
+    """Makes the schemas and the resolvers of conf/ known to Hydra; `users` is the user's own folder of configurations."""
     from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
-    OmegaConf.register_new_resolver("repo", lambda path: str(Path(__file__).parents[2] / path), replace=True)
+    OmegaConf.register_new_resolver("tuned_loaders", lambda: str(tuned_loaders(users)), replace=True)
+    OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
     store = ConfigStore.instance()
     store.store(name="scan_schema", node=ScanConfig)
     store.store(name="preview_schema", node=PreviewConfig)

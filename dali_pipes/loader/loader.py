@@ -230,7 +230,7 @@ class Loader:
         if not self._substitute:
             raise BadSampleError(
                 f"{where}: {len(found)} of {len(rows)} images cannot be loaded:\n{named}\n"
-                "Mend or remove them and scan again (scripts/scan.py verify=full finds all), or go on without them with "
+                "Mend or remove them and scan again (dali-pipes scan verify=full finds all), or go on without them with "
                 "on_bad_sample='substitute'",
                 found,
             ) from error

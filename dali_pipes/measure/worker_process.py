@@ -173,7 +173,7 @@ def serve(run: Callable[[Controller], None]) -> None:
             run(leader)
         except BadSampleError as error:
             _, path, why = error.bad_samples[0]
-            leader.send({"error": f"{path}: {why}; fix or remove it (scripts/scan.py verify=full lists all such files)"})
+            leader.send({"error": f"{path}: {why}; fix or remove it (dali-pipes scan verify=full lists all such files)"})
         except DaliPipesError as error:
             leader.send({"error": str(error)})
 

@@ -27,7 +27,7 @@ def launch(precision: str) -> Fabric:
     """Joins the other ranks, if torchrun or SLURM started several, and takes this rank's device.
 
     On Intel's CPUs MKL may add in another order in every process, so that the same run has other weights each time, unless it is
-    told before its first use to repeat itself (its Conditional Numerical Reproducibility).
+    set before its first use to repeat itself (its Conditional Numerical Reproducibility).
 
     Raises:
         ConfigError: fewer GPUs than ranks on this machine.
@@ -136,7 +136,7 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, str | None]:
 
 
 class RankVotes:
-    """What any rank wishes, told to all of them at the same step: one step late, so that nobody waits for it."""
+    """What any rank asks for, known to all of them at the same step: one step late, so that nobody waits for it."""
 
     def __init__(self, fabric: Fabric):
         self._group = dist.new_group(backend="gloo") if fabric.world_size > 1 else None

@@ -8,4 +8,4 @@ from gpu_check.run import gpu_check
 
 if __name__ == "__main__":
     register()
-    run("gpu_check", lambda config: sys.exit(not gpu_check(config)))
+    run("gpu_check", lambda config: sys.exit(not gpu_check(config)), __doc__ or "")

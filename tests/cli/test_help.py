@@ -1,4 +1,4 @@
-"""--help: what the script does, and every option in words."""
+"""--help: what the job does, and every option in words."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def explained(monkeypatch):
     register()
     gpu_check.config.register()
     with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
-        yield lambda *given: explained(compose(*given, return_hydra_config=True))
+        yield lambda *given: explained("", compose(*given, return_hydra_config=True))
 
 
 def sections(text):
@@ -64,10 +64,11 @@ def test_every_option_is_explained(explained, job, given):
     assert [(section, name) for section, name in options("", with_defaults) if name not in named.get(section, ())] == []
 
 
-def test_what_a_user_sees():
-    command = [sys.executable, "scripts/train.py", "--help", "loader=torch"]
+@pytest.mark.parametrize("program", [["scripts/train.py"], ["-m", "dali_pipes.cli", "train"]])
+def test_what_a_user_sees(program):
+    command = [sys.executable, *program, "--help", "loader=torch"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPO).stdout
-    assert shown.startswith("Trains an image classifier")
+    assert shown.startswith("Trains an image classifier") and "\ndali-pipes train experiment=demo_resnet18\n" in shown
     assert "\nloader: PyTorch's DataLoader on the CPU." in shown and "as many as the cores that this process may use" in shown
     assert "\n    loader: cached, dali, dali_cpu," in shown and "_schema" not in shown
     assert "\n  num_workers: null\n" in shown

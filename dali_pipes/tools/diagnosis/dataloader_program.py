@@ -57,7 +57,7 @@ def diagnose(
         ConfigError: not a DataLoader, or one without batches.
     """
     if not isinstance(loader, DataLoader):
-        raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader; for loaders of dali_pipes use scripts/diagnose.py")
+        raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader; for loaders of dali_pipes use dali-pipes diagnose")
     program = DataLoaderProgram(loader, step)
     budget = ProbeBudget(rounds, seconds, cold=cold)
     with steps(budget.steps) as announce:

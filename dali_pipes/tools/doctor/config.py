@@ -14,7 +14,7 @@ class DoctorConfig:
 
     Attributes:
         data: images to decode, and whose storage is checked; none: generated images, and no check of storage.
-        loader: the options to decode with: dali, dali_fastest, or a file that scripts/tune.py wrote; None: dali.
+        loader: the options to decode with: dali, dali_fastest, or a file that `dali-pipes tune` wrote; None: dali.
         split: "train" or "val".
         num_workers: worker processes for which memory and limits must be enough; None: the cores that this process may use.
         batch_size: images per batch on one GPU.

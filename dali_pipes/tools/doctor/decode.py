@@ -33,7 +33,7 @@ def jpeg_engines() -> Finding:
     if idle is None:
         reason = gpu.missing.get("nvjpg_utilization", "NVML gives no reason")
         return warning(
-            f"unknown: their use cannot be read ({reason})", "compare loader.hw_decoder_load=0 and 1 with scripts/benchmark.py"
+            f"unknown: their use cannot be read ({reason})", "compare loader.hw_decoder_load=0 and 1 with dali-pipes benchmark"
         )
     if idle > _STIR:
         return warning(f"unknown: another process keeps them {idle:.0%} busy", "run this again when it has ended")

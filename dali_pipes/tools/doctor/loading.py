@@ -41,7 +41,7 @@ def judge(probed: Probed, loader: DaliConfig) -> Finding:
     if faults := probed.faults():
         return failed("; ".join([*faults, figures(probed)]), remedy(loader))
     if doubts := probed.doubts():
-        return warning("; ".join([figures(probed), *doubts]), "scripts/scan.py verify=full names the damaged images of a data set")
+        return warning("; ".join([figures(probed), *doubts]), "dali-pipes scan verify=full names the damaged images of a data set")
     return ok(figures(probed))
 
 

@@ -129,7 +129,7 @@ def _check(source: Manifest, named: Path, out: Path) -> None:
             f"{named}: its labels are not one class for each image, and class folders and .cls files cannot hold others"
         )
     if not len(source):
-        raise PreparationError(f"{named}: no usable image; scripts/scan.py lists what is wrong")
+        raise PreparationError(f"{named}: no usable image; dali-pipes scan lists what is wrong")
     folder, target = named.resolve(), out.resolve()
     if named.is_dir() and (folder.is_relative_to(target) or target.is_relative_to(folder)):
         raise ConfigError(f"out={out} and the images, {named}, lie within each other; choose a folder beside them")

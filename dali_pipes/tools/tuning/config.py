@@ -11,7 +11,7 @@ from dali_pipes.training.config import ModelConfig
 
 @dataclass(kw_only=True, slots=True)
 class SearchConfig:
-    """The values that scripts/tune.py tries of each option; None: values that suit this machine.
+    """The values that `dali-pipes tune` tries of each option; None: values that suit this machine.
 
     Attributes:
         num_workers, prefetch_factor: of loader=torch.

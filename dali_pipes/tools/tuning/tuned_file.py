@@ -41,4 +41,4 @@ def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
 
 
 def command(overrides: Sequence[str]) -> str:
-    return f"python scripts/tune.py {shlex.join(overrides)}"
+    return f"dali-pipes tune {shlex.join(overrides)}"

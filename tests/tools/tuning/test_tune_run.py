@@ -65,7 +65,7 @@ def test_the_winner_is_written_with_where_it_comes_from(bench, run, tmp_path):
     assert error is None and result["kept"] == "tuned" and result["setting"]["num_workers"] == 2
     assert "num_workers: 2\n" in written and "- torch_schema" in written
     head = " ".join(line.removeprefix("# ") for line in written.split("defaults:")[0].splitlines())
-    assert "python scripts/tune.py loader=torch minutes=60" in head and result["told"] in head
+    assert "dali-pipes tune loader=torch minutes=60" in head and result["told"] in head
     assert result["provenance"]["date"] in head and "for batches of 64" in head
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "result.json").read_text()) == result

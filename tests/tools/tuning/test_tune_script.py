@@ -44,7 +44,7 @@ def test_tune_then_use(image_folder, tmp_path, loader):
     trials = [json.loads(file.read_text()) for file in sorted((folder / "trials").iterdir())]
     assert {trial["jobs"][0]["images"] // len(trial["jobs"][0]["waits_s"]) for trial in trials} == {8, 16}
     preview = [sys.executable, str(REPO / "scripts/preview.py"), f"data.train={image_folder}", "loader=tuned_x", "experiment=quick"]
-    preview += [f"hydra.searchpath=[file://{tmp_path / 'conf'}]", f"data.cache_dir={tmp_path / 'cache'}", f"out={tmp_path / 'p'}"]
+    preview += [f"data.cache_dir={tmp_path / 'cache'}", f"out={tmp_path / 'p'}"]
     done = subprocess.run(preview, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0 and "37 of 37 images" in done.stdout, done.stderr
 

@@ -48,7 +48,7 @@ def test_scripts_compose_it(folder, job):
     )
     assert composed.returncode == 0, composed.stderr
     assert composed.stdout.removeprefix("# @package loader\n") == to_yaml(LOADERS["torch"])
-    told = "# told\n# python scripts/tune.py 'data.train=/my images' 'search.num_workers=[1,2]'\ndefaults:\n"
+    told = "# told\n# dali-pipes tune 'data.train=/my images' 'search.num_workers=[1,2]'\ndefaults:\n"
     assert file.read_text().startswith(told)
 
 

@@ -1,0 +1,179 @@
+"""The command dali-pipes. A job has the name of its file in conf/, --help shows its docstring, and it imports what it needs."""
+
+import argparse
+import contextlib
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dali_pipes.cli.hydra import job_folder, run, stop, sweep_folder
+from dali_pipes.errors import ConfigError, DaliPipesError
+
+
+def main() -> None:
+    """dali-pipes JOB [OPTION=VALUE …]"""
+    name, *words = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print(_overview())
+    elif name in JOBS:
+        sys.argv[1:] = words
+        start(name)
+    else:
+        closest = difflib.get_close_matches(name, JOBS, 1)
+        stop(f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs are {', '.join(JOBS)}")
+
+
+def start(name: str) -> None:
+    """Runs a job with the words of the command line."""
+    if name == "compare":
+        compare()
+    else:
+        run(name, JOBS[name], _words(JOBS[name]))
+
+
+def train(config: Any) -> None:
+    """Trains an image classifier; the same samples and crops with every loader.
+
+    docs/training.md has the rest.
+
+    dali-pipes train experiment=demo_resnet18
+    dali-pipes train data.root=/imagenet model=resnet50 loader=dali precision=bf16
+    torchrun --nproc-per-node 8 -m dali_pipes.cli train experiment=imagenet_resnet50 data.root=/imagenet
+    """
+    with _extra_for_training():
+        from dali_pipes.training.run import train
+    train(config, job_folder())
+
+
+def benchmark(config: Any) -> None:
+    """The A/B: compares loaders on the same plan.
+
+    Agreement of the pixels first, then trials in random order, ratios with intervals.
+
+    dali-pipes benchmark data.train=/my/images arms=[torch,dali]
+    dali-pipes benchmark data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
+    """
+    from dali_pipes.tools.benchmark.run import benchmark
+
+    benchmark(config, sweep_folder())
+
+
+def compare() -> None:
+    """Puts benchmark results of the same work side by side: machines, days, versions.
+
+    Refuses what was not the same work.
+
+    dali-pipes compare runs/benchmark/2026-11-21_10-00-00 /other/machine/result.json
+    """
+    from dali_pipes.tools.benchmark.compare import compare as print_comparison
+
+    parser = argparse.ArgumentParser("dali-pipes compare", None, _words(compare), formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run's folder, or its result.json")
+    try:
+        print_comparison(parser.parse_args().runs, Console())
+    except DaliPipesError as error:
+        stop(str(error))
+
+
+def scan(config: Any) -> None:
+    """Reads the headers of all images, prints a summary, and lists what is wrong.
+
+    dali-pipes scan data.train=/my/images out=train.parquet
+    """
+    from dali_pipes.tools.scan import scan
+
+    scan(config)
+
+
+def preview(config: Any) -> None:
+    """Shows what a loader yields: shapes, speed, a digest of the sample order, and a picture of the first images.
+
+    dali-pipes preview loader=dali data.train=/my/images
+    dali-pipes preview loader=torch data.train=/my/images     # the same samples, the same crops
+    """
+    from dali_pipes.tools.preview import preview
+
+    preview(config)
+
+
+def prepare(config: Any) -> None:
+    """Makes images ready once, before training: smaller JPEGs, shards, or CIFAR as a folder.
+
+    docs/prepare.md has the rest.
+
+    dali-pipes prepare data.train=/my/images out=/my/images_256 resize=256 quality=90
+    dali-pipes prepare data.root=/imagenet out=/imagenet_shards to=shards
+    dali-pipes prepare source=cifar10 archive=cifar-10-binary.tar.gz out=/cifar10
+    """
+    from dali_pipes.tools.preparation.run import prepare
+
+    prepare(config)
+
+
+def diagnose(config: Any) -> None:
+    """Why training waits, and what would change it: its parts alone and together, a verdict, fixes and their gain.
+
+    dali-pipes diagnose data.train=/my/images model=resnet18 loader=torch loader.num_workers=4
+    dali-pipes diagnose experiment=imagenet_resnet50 data.root=/imagenet verify=true
+    """
+    with _extra_for_training():
+        from dali_pipes.tools.diagnosis.run import diagnose
+    diagnose(config)
+
+
+def tune(config: Any) -> None:
+    """Finds the fastest settings of a loader for your images on this machine; writes them for loader=tuned_HOST.
+
+    docs/tune.md has the rest.
+
+    dali-pipes tune data.train=/my/images loader=dali
+    dali-pipes tune data.train=/my/images loader=torch workload=train max_memory_mib=4000 minutes=20
+    dali-pipes train data.root=/imagenet loader=tuned_HOST
+    """
+    from dali_pipes.tools.tuning.run import tune
+
+    tune(config)
+
+
+def doctor(config: Any) -> None:
+    """Is this machine set up for loading images and training on a GPU?
+
+    A line for each check, with what to do where one is not ok.
+
+    dali-pipes doctor
+    dali-pipes doctor data.train=/my/images     # and the storage they lie on
+
+    Ends with status 0 if training on a GPU can work here, with 1 if it cannot.
+    """
+    from dali_pipes.tools.doctor.run import doctor
+
+    sys.exit(not doctor(config))
+
+
+JOBS: dict[str, Callable[..., None]] = {
+    job.__name__: job for job in (train, benchmark, compare, scan, preview, prepare, diagnose, tune, doctor)
+}
+
+
+def _overview() -> str:
+    lines = [f"    {name:<10} {_words(job).splitlines()[0]}" for name, job in JOBS.items()]
+    head = "dali-pipes JOB [OPTION=VALUE …]; dali-pipes JOB --help explains a job and its options."
+    return "\n".join([head, "", *lines])
+
+
+def _words(job: Callable[..., None]) -> str:
+    return inspect.getdoc(job) or ""
+
+
+@contextlib.contextmanager
+def _extra_for_training() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        install = "pip install 'dali_pipes[train]', or bash scripts/setup.sh train in a checkout"
+        raise ConfigError(f"training needs {error.name}: {install}") from None

@@ -1,0 +1,60 @@
+"""The command dali-pipes: which jobs there are, and one line for one that is not."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dali_pipes.cli import jobs
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def command(monkeypatch):
+    def go(*words):
+        monkeypatch.setattr(sys, "argv", ["dali-pipes", *words])
+        jobs.main()
+
+    return go
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
+def test_help_lists_every_job_in_a_line(command, capsys, words):
+    command(*words)
+    head, _, *lines = capsys.readouterr().out.splitlines()
+    assert head.startswith("dali-pipes JOB ")
+    assert [line.split()[0] for line in lines] == list(jobs.JOBS)
+    assert all(line.startswith("    ") and line[-1] in ".?" and len(line) <= 132 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("job", "told"), [("trian", "did you mean train? The jobs are train, benchmark, "), ("data.train=x", "The jobs are train, ")]
+)
+def test_an_unknown_job_ends_in_one_line(command, capsys, job, told):
+    with pytest.raises(SystemExit) as end:
+        command(job)
+    shown = capsys.readouterr()
+    assert end.value.code == 2 and shown.out == ""
+    assert shown.err.startswith(f"error: {job}: no such job; {told}") and shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("job", jobs.JOBS)
+def test_every_job_has_its_configuration_its_script_and_an_example(job):
+    assert job == "compare" or (REPO / f"conf/{job}.yaml").exists()
+    assert f'start("{job}")' in (REPO / f"scripts/{job}.py").read_text()
+    assert f"dali-pipes {job}" in jobs.JOBS[job].__doc__
+
+
+def test_a_missing_extra_is_named(command, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.delitem(sys.modules, "dali_pipes.training.run", raising=False)
+    monkeypatch.delitem(sys.modules, "dali_pipes.training.launch", raising=False)
+    monkeypatch.setitem(sys.modules, "lightning.fabric", None)
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    with pytest.raises(SystemExit) as end:
+        command("train", "data.train=/none")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2
+    assert line.startswith("error: training needs lightning") and "pip install 'dali_pipes[train]'" in line
