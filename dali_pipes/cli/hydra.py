@@ -35,7 +35,6 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
 
     def task(config: DictConfig) -> None:
         nonlocal composed
-        register(users)  # in a process of SLURM's launcher
         try:
             options = OmegaConf.to_object(config)
             composed = True

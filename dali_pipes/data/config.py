@@ -29,5 +29,5 @@ class DataConfig:
         """The folder, URL or file that names the images of "train" or "val"."""
         source = self.train if split == "train" else self.val
         if source is None and self.root is None:
-            raise ConfigError(f"data.{split} is not set; it takes a folder with a subfolder of images for each class")
+            raise ConfigError(f"no images given; set data.{split}=DIR, a folder with a subfolder of images for each class")
         return source or f"{self.root}/{split}"

@@ -83,7 +83,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             finally:
                 trainer.close()
             summary = summarize(trainer.history, fabric, images, provenance(train_images.describe(), config.overrides))
-            log.say(summary["told"])
+            log.say(summary["conclusion"])
     if fabric.global_rank == 0:
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
         print(json.dumps(summary))

@@ -24,7 +24,7 @@ def summarize(history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, pr
         "images": int(figures["images"]),
         "seconds": figures["seconds"],
         **{name: found[name] for name in ("images_per_s", "wait_share", "cpu_s_per_1000_images")},
-        "told": sentence(found, fabric.device.type),
+        "conclusion": sentence(found, fabric.device.type),
         "ranks": fabric.world_size,
         "device": fabric.device.type,
         "global_batch_size": loader.plan.global_batch_size,

@@ -49,7 +49,7 @@ def tune(config: TuneConfig) -> None:
     kept, sentence = verdict(config, race, winner, compared)
     result = {
         "schema": SCHEMA,
-        "told": sentence,
+        "conclusion": sentence,
         "file": str(file),
         "kept": "default" if kept == default else "tuned",
         "setting": _plain(kept),
@@ -83,7 +83,7 @@ def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, resu
         f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
         f"workload={config.workload}, on {result['provenance']['date']} by",
         command(config.overrides),
-        *textwrap.wrap(f"{result['told']}.", 120),
+        *textwrap.wrap(f"{result['conclusion']}.", 120),
     ]
     write(file, loader, facts)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.errors import ConfigError
-from dali_pipes.system.files import to_yaml
+from dali_pipes.system.files import replacing, to_yaml
 
 
 def tuned_file(into: str, host: str | None) -> Path:
@@ -32,12 +32,8 @@ def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
     """Replaces the file as a whole, with every option of the loader and with `comments`, one line each."""
     text = "".join(f"# {' '.join(line.split())}\n" for line in comments)
     text += f"defaults:\n  - {entry_of(loader).name}_schema\n  - _self_\n\n{to_yaml(loader)}"
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with replacing(file) as aside:
         aside.write_text(text)
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def command(overrides: Sequence[str]) -> str:

@@ -65,11 +65,11 @@ def test_the_winner_is_written_with_where_it_comes_from(bench, run, tmp_path):
     assert error is None and result["kept"] == "tuned" and result["setting"]["num_workers"] == 2
     assert "num_workers: 2\n" in written and "- torch_schema" in written
     head = " ".join(line.removeprefix("# ") for line in written.split("defaults:")[0].splitlines())
-    assert "dali-pipes tune loader=torch minutes=60" in head and result["told"] in head
+    assert "dali-pipes tune loader=torch minutes=60" in head and result["conclusion"] in head
     assert result["provenance"]["date"] in head and "for batches of 64" in head
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "result.json").read_text()) == result
-    assert result["told"] in told and "Control, the default against itself" in told and "Settings that were tried" in told
+    assert result["conclusion"] in told and "Control, the default against itself" in told and "Settings that were tried" in told
     ratio = result["comparison"]["arms"]["tuned"]["ratio"]["images_per_s"]
     assert ratio["claim"] == "more" and ratio["low"] < 2 < ratio["high"]
     assert {one["out"] for one in result["tries"]} >= {None, "slower"}

@@ -36,7 +36,7 @@ def test_tune_then_use(image_folder, tmp_path, loader):
     out, err = job.communicate(timeout=250)
     assert job.returncode == 0, err
     result = json.loads(out)
-    assert result["told"] in err and "Settings that were tried" in err
+    assert result["conclusion"] in err and "Settings that were tried" in err
     (folder,) = (tmp_path / "runs").iterdir()
     assert {"result.json", "manifest.parquet", "trials"} <= {file.name for file in folder.iterdir()}
     for one in result["tries"]:
