@@ -11,7 +11,7 @@ from dali_pipes.tools.doctor.run import examine
 
 MODULE = """
 import ctypes, os, time
-from dali_pipes.doctor.finding import ok
+from dali_pipes.tools.doctor.finding import ok
 
 def fine():
     print("a library says hello")
