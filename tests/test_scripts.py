@@ -173,7 +173,7 @@ def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(image_folder, tm
     arms = ["arms=[torch,dali_cpu,dali_native]", "loaders.torch.num_workers=1", "transform=eval", "transform.resize=110"]
     done = benchmark(image_folder, tmp_path, cache, *arms)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    told = "arm dali_native: loader=dali_native knows only the training transform"
+    told = "arm dali_native: DaliNativeConfig supports only the training transform"
     assert done.stderr.splitlines()[-1] == "error: dali_native failed and has no figures; the reason is above"
     assert done.stderr.count(told) == 1
     result = json.loads(done.stdout.splitlines()[-1])

@@ -54,7 +54,7 @@ class Backend(ABC):
         config: its options, with the number of cores set.
         batch_size: images of a full batch.
         device: where the batches arrive.
-        probe: tries, in a process of its own, whether regions of these images are decoded rightly here; returns what is wrong.
+        probe: tries, in a separate process, whether regions of these images are decoded rightly here; returns what is wrong.
 
     Raises:
         ConfigError: what is asked for is more than this backend can do.

@@ -69,7 +69,7 @@ class DaliConfig(LoaderConfig):
             image has the same pixels bit for bit on any number of GPUs, and after a resume.
         decode: "region" decodes the planned window only, "whole" decodes the image and cuts the window out, "auto" takes regions
             unless the installed libraries are known to decode them wrongly, or on the CPU, for a GPU (docs/gpu-path.md); "probe"
-            tries them on this GPU first, in a process of its own; "force_region" takes them whatever is known.
+            tries them on this GPU first, in a separate process; "force_region" takes them whatever is known.
         jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
         hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU only; less spares CPU threads.
         preallocate_width_hint, preallocate_height_hint: pixels, for which the engine's memory is allocated beforehand, GPU only;

@@ -86,8 +86,8 @@ def build_loader(
 
 
 def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.device:
-    available, what = torch.cuda.is_available(), f"{type(config).__name__}(device='gpu')"
-    what = what if hasattr(config, "device") else type(config).__name__
+    available, name = torch.cuda.is_available(), type(config).__name__
+    what = f"{name}(device='gpu')" if hasattr(config, "device") else name
     try:
         target = torch.device(("cuda" if available or config.needs_gpu else "cpu") if device == "auto" else device)
     except RuntimeError:
@@ -230,7 +230,7 @@ class Loader:
         if not self._substitute:
             raise BadSampleError(
                 f"{where}: {len(found)} of {len(rows)} images cannot be loaded:\n{named}\n"
-                "Mend or remove them and scan again (dali-pipes scan verify=full finds all), or go on without them with "
+                "Fix or remove them and scan again (Manifest.scan(root, verify='full') lists all), or go on without them with "
                 "on_bad_sample='substitute'",
                 found,
             ) from error
@@ -279,7 +279,7 @@ class Loader:
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(
                 "pixels are made in another way than before this resume: %s before, now %s (with equal options of the decoder and "
-                "loader.exact=true they stay equal bit for bit)",
+                "exact=True they stay equal bit for bit)",
                 before or "no GPU",
                 mix or "no GPU",
             )

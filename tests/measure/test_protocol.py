@@ -120,7 +120,7 @@ def test_a_cold_trial_says_what_was_in_the_page_cache(trials, manifest):
 
 
 def test_an_arm_that_cannot_be_built_is_named(trials):
-    with pytest.raises(ArmError, match="arm native: loader=dali_native knows only the training transform"):
+    with pytest.raises(ArmError, match="arm native: DaliNativeConfig supports only the training transform"):
         failing = trials()
         failing._work = replace(failing._work, transform=dp.EvalTransform(size=32, resize=36))
         failing.run("native", to_dict(DaliNativeConfig(device="cpu")), "round", 1)

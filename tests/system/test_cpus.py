@@ -78,8 +78,8 @@ def test_no_cgroup_is_no_limit(monkeypatch):
 
 JOINS_AND_BURNS = """
 import os, sys, time
-from dali_pipes.cpus import available_cpus, cpu_quota
-from dali_pipes.telemetry import throttled_seconds
+from dali_pipes.system.cpus import available_cpus, cpu_quota
+from dali_pipes.system.telemetry import throttled_seconds
 before = throttled_seconds()
 try:
     with open(sys.argv[1] + "/cgroup.procs", "w") as processes: processes.write(str(os.getpid()))

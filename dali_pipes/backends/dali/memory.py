@@ -29,7 +29,7 @@ def memory_needs(config: DaliConfig, transform: Transform, batch_size: int, size
 def _decoder_needs(config: DaliConfig) -> Iterator[Need]:
     """What DALI's mixed decoder takes when it is made, before the first image.
 
-    For each of its threads, `num_threads` of a pool of its own (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in
+    For each of its threads, `num_threads` of a separate pool (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in
     2.2.0) and the caller's: one buffer of `device_memory_padding` and two page-locked ones of `host_memory_padding` (nvImageCodec
     0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). What it allocates for the JPEG engines (hw_decoder.cpp:529-568) is left out:
     a GPU may have none, and what nvjpegDecodeBatchedPreAllocate makes of the hints is not public.

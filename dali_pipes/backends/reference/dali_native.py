@@ -31,7 +31,7 @@ class DaliNativeBackend(Backend):
         probe: Callable[[], str] | None = None,
     ):
         if not isinstance(transform, TrainTransform):
-            raise ConfigError("loader=dali_native knows only the training transform; use loader=dali for evaluation")
+            raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
         if transform.augmenter.policies or transform.sizes:
             raise ConfigError("DaliNativeConfig supports neither augment nor sizes; use DaliConfig")
         if not manifest.whole_files:

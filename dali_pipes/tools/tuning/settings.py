@@ -77,7 +77,7 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
 
 
 def choices(config: TuneConfig, cores: int) -> Choices:
-    """The values of each option: those that were asked for, or else those that make sense with so many cores.
+    """The values of each option: those that were asked for, or those that make sense with this number of cores.
 
     Raises:
         ConfigError: this loader has no such option, or none at all.

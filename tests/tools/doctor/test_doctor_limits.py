@@ -181,12 +181,12 @@ def test_page_cache_counts_as_free_and_shared_memory_does_not(tmp_path, monkeypa
     (tmp_path / "memory.limit_in_bytes").write_text("1000\n")
     (tmp_path / "memory.usage_in_bytes").write_text("900\n")
     (tmp_path / "memory.stat").write_text("cache 1\ntotal_cache 500\ntotal_shmem 100\n")
-    monkeypatch.setattr("dali_pipes.loader.memory.cgroup_folders", lambda controller: [tmp_path] if controller else [])
+    monkeypatch.setattr("dali_pipes.system.memory.cgroup_folders", lambda controller: [tmp_path] if controller else [])
     assert memory_left() == 500
 
 
 def test_without_a_limit_the_host_s_memory_counts(monkeypatch):
-    monkeypatch.setattr("dali_pipes.loader.memory.cgroup_folders", lambda controller: [])
+    monkeypatch.setattr("dali_pipes.system.memory.cgroup_folders", lambda controller: [])
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**36, available=2**35))
     assert memory.memory() == Finding("ok", "32.0 GiB left, of 64.0 GiB on this machine")
 
