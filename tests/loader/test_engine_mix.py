@@ -35,7 +35,7 @@ def warnings_of(manifest, caplog, state, mix):
 def test_another_mix_warns_and_says_which(manifest, caplog, before, after):
     state = loader(manifest, before).state_dict()
     (told,) = warnings_of(manifest, caplog, state, after)
-    assert f"{before or 'no GPU'} before, now {after or 'no GPU'}" in told and "loader.exact=true" in told
+    assert f"{before or 'no GPU'} before, now {after or 'no GPU'}" in told and "exact=True" in told
 
 
 @pytest.mark.parametrize("mix", [None, ENGINE, EXACT])
