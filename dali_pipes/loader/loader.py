@@ -195,7 +195,7 @@ class Loader:
                 return next(self._stream)
             except Exception as error:
                 self._stream = None
-                self._blame(error)
+                self._record_bad_samples(error)
 
     def _fit_backend(self) -> None:
         """Another backend if this epoch's images are of another size than those before."""
@@ -212,7 +212,7 @@ class Loader:
                 return
             yield _without(rows, bad) if self._substitute and len(bad) else rows
 
-    def _blame(self, error: Exception) -> None:
+    def _record_bad_samples(self, error: Exception) -> None:
         """Records the bad samples behind a failed batch, or raises if that is the policy or there are none."""
         rows = next(self._rows())
         where = f"epoch {rows.epoch}, step {rows.step}"

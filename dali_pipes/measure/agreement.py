@@ -116,4 +116,4 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    serve(lambda leader: leader.send(agreement(leader.job)))
+    serve(lambda controller: controller.send(agreement(controller.job)))

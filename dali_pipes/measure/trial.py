@@ -27,34 +27,34 @@ GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
 
 
-def run_trial(leader: Controller) -> None:
+def run_trial(controller: Controller) -> None:
     """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with its figures, times in seconds."""
-    work = Workload.from_dict(leader.job["work"])
+    work = Workload.from_dict(controller.job["work"])
     start = time.monotonic()
-    config = from_dict(leader.job["loader"])
+    config = from_dict(controller.job["loader"])
     with work.loader(config) as loader:
         if work.workload == "cold":
-            leader.send({})
-            if leader.go():
-                leader.send({"gpu": gpu_uuid()})
-            if leader.go():
-                leader.send(window(loader, iter(loader), Touch(), leader.stop, float("inf"), len(loader)))
+            controller.send({})
+            if controller.go():
+                controller.send({"gpu": gpu_uuid()})
+            if controller.go():
+                controller.send(window(loader, iter(loader), Touch(), controller.stop, float("inf"), len(loader)))
             return
         batches = endless(loader)
         sample = next(batches)
         consume = TrainStep(sample, work.model) if work.model else Touch()
         consume(sample)
         consume.finish()
-        leader.send({"first_batch_s": time.monotonic() - start})
+        controller.send({"first_batch_s": time.monotonic() - start})
         group_batches = whole_bursts(GROUP_BATCHES[work.workload], config)
-        least = leader.job["min_seconds"], leader.job["min_batches"], whole_bursts(1, config)
-        wanted = leader.go()
+        least = controller.job["min_seconds"], controller.job["min_batches"], whole_bursts(1, config)
+        wanted = controller.go()
         while wanted:
-            warm_up = _warm_up(batches, consume, leader.job["max_warmup_seconds"], group_batches)
-            leader.send({"warm_up": warm_up, "gpu": gpu_uuid()})
-            if _work_until_go(leader, batches, consume):
-                leader.send(window(loader, batches, consume, leader.stop, *least))
-            wanted = _work_until_go(leader, batches, consume)
+            warm_up = _warm_up(batches, consume, controller.job["max_warmup_seconds"], group_batches)
+            controller.send({"warm_up": warm_up, "gpu": gpu_uuid()})
+            if _work_until_go(controller, batches, consume):
+                controller.send(window(loader, batches, consume, controller.stop, *least))
+            wanted = _work_until_go(controller, batches, consume)
 
 
 def endless(loader: Loader) -> Iterator[Batch]:
@@ -67,11 +67,11 @@ def whole_bursts(batches: int, config: LoaderConfig) -> int:
     return -(-batches // burst) * burst
 
 
-def _work_until_go(leader: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
+def _work_until_go(controller: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
     """False once the trial is to end."""
-    while not leader.has_spoken:
+    while not controller.has_spoken:
         consume(next(batches))
-    return leader.go()
+    return controller.go()
 
 
 def _warm_up(batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int) -> dict[str, Any]:

@@ -168,14 +168,14 @@ def serve(run: Callable[[Controller], None]) -> None:
     with open(os.dup(0), "rb", buffering=0) as orders, open(os.dup(1), "w") as answers, open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # forked workers close their stdin, and would wait for the thread that reads it
         os.dup2(2, 1)  # keeps output of libraries from between the answers
-        leader = Controller(orders, answers)
+        controller = Controller(orders, answers)
         try:
-            run(leader)
+            run(controller)
         except BadSampleError as error:
             _, path, why = error.bad_samples[0]
-            leader.send({"error": f"{path}: {why}; fix or remove it (dali-pipes scan verify=full lists all such files)"})
+            controller.send({"error": f"{path}: {why}; fix or remove it (dali-pipes scan verify=full lists all such files)"})
         except DaliPipesError as error:
-            leader.send({"error": str(error)})
+            controller.send({"error": str(error)})
 
 
 @contextlib.contextmanager

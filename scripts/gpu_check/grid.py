@@ -134,18 +134,18 @@ def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
                 raise
 
 
-def _child(leader: Controller) -> None:
-    end = time.monotonic() + leader.job["seconds"] - WINDOW - WARM_UP
-    work, found = Workload.from_dict(leader.job["work"]), leader.job["found"]
+def _child(controller: Controller) -> None:
+    end = time.monotonic() + controller.job["seconds"] - WINDOW - WARM_UP
+    work, found = Workload.from_dict(controller.job["work"]), controller.job["found"]
     gpu = _gpu()
-    for cell in itertools.chain(leader.job["cells"], _around_the_best(found, leader.job["regions"])):
-        if time.monotonic() > end or leader.stop.is_set():
+    for cell in itertools.chain(controller.job["cells"], _around_the_best(found, controller.job["regions"])):
+        if time.monotonic() > end or controller.stop.is_set():
             break
         if not any(_setting(cell) == _setting(row) for row in found):
-            leader.send({"next": cell})
-            found.append(cell | _figures(work_of(cell, work), from_dict(cell["loader"]), gpu, leader))
-            leader.send({"cell": found[-1]})
-    leader.send({"next": None})
+            controller.send({"next": cell})
+            found.append(cell | _figures(work_of(cell, work), from_dict(cell["loader"]), gpu, controller))
+            controller.send({"cell": found[-1]})
+    controller.send({"next": None})
 
 
 def _setting(cell: Cell) -> tuple[Any, ...]:
@@ -193,7 +193,7 @@ def _changed(cell: Cell | None, changes: list[Change]) -> Iterator[Cell]:
             yield {"loader": cell["loader"] | change, "batch_size": cell["batch_size"]}
 
 
-def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, leader: Controller) -> Cell:
+def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, controller: Controller) -> Cell:
     try:
         with work.loader(config) as loader:
             batches, touch, burst = endless(loader), Touch(), whole_bursts(1, config)
@@ -206,7 +206,7 @@ def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, leader: Cont
             touch.finish()
             if gpu:
                 gpu.sample()
-            measured = window(loader, batches, touch, leader.stop, WINDOW, 4, burst)
+            measured = window(loader, batches, touch, controller.stop, WINDOW, 4, burst)
             used = gpu.sample() if gpu else {}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}

@@ -47,9 +47,9 @@ def thread_seconds() -> dict[str, float]:
     return found
 
 
-def _child(leader: Controller) -> None:
-    work = Workload.from_dict(leader.job["work"])
-    with work.loader(from_dict(leader.job["loader"])) as loader:
+def _child(controller: Controller) -> None:
+    work = Workload.from_dict(controller.job["work"])
+    with work.loader(from_dict(controller.job["loader"])) as loader:
         batches, touch = endless(loader), Touch()
 
         def run(seconds: float) -> int:
@@ -67,7 +67,9 @@ def _child(leader: Controller) -> None:
         found = {"images_per_s": images / (time.monotonic() - start)}
         spent = {name: (seconds - before.get(name, 0)) / images * 1e3 for name, seconds in thread_seconds().items()}
         used = dict(sorted(((name, each) for name, each in spent.items() if each > 0), key=lambda one: -one[1]))
-        leader.send(found | {"cpu_s_per_1000_images": {"all": sum(used.values())} | used, "gpu_ms_per_1000_images": _kernels(run)})
+        controller.send(
+            found | {"cpu_s_per_1000_images": {"all": sum(used.values())} | used, "gpu_ms_per_1000_images": _kernels(run)}
+        )
 
 
 def _kernels(run: Any) -> dict[str, float]:

@@ -13,7 +13,7 @@ from dali_pipes.measure.workload import Workload, to_dict
 
 
 class InProcess:
-    """A leader that says go at once, as often as there are answers to be had but the last."""
+    """A controller that says go at once, as often as there are answers to be had but the last."""
 
     has_spoken = True
 
@@ -31,9 +31,9 @@ class InProcess:
 
 def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
     timing = {"min_seconds": min_seconds, "min_batches": min_batches, "max_warmup_seconds": max_warmup_seconds}
-    leader = InProcess({"work": work.to_dict(), "loader": to_dict(config), **timing})
-    run_trial(leader)
-    first, ready, window = leader.answers
+    controller = InProcess({"work": work.to_dict(), "loader": to_dict(config), **timing})
+    run_trial(controller)
+    first, ready, window = controller.answers
     return first | ready | window
 
 
@@ -46,10 +46,10 @@ def test_the_window_is_as_long_as_asked_for(work):
 
 def test_told_to_go_once_more_it_is_the_next_trial(work):
     timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
-    leader = InProcess({"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, trials=3)
-    run_trial(leader)
-    assert ["warm_up" in answer for answer in leader.answers[1:]] == [True, False] * 3
-    windows = leader.answers[2::2]
+    controller = InProcess({"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, trials=3)
+    run_trial(controller)
+    assert ["warm_up" in answer for answer in controller.answers[1:]] == [True, False] * 3
+    windows = controller.answers[2::2]
     assert [window["images"] for window in windows] == [24] * 3
     assert windows[0]["end"] < windows[1]["start"] and windows[1]["end"] < windows[2]["start"]
 
@@ -122,10 +122,10 @@ def test_a_cold_trial_is_one_epoch_from_its_first_fetch(work):
 
 
 def test_a_cold_trial_that_nobody_waits_for_ends_at_once(work, monkeypatch):
-    leader = InProcess({"work": replace(work, workload="cold").to_dict(), "loader": to_dict(dp.SyntheticConfig())})
-    slow(monkeypatch, lambda: leader.stop.set() or 0)
-    run_trial(leader)
-    assert leader.answers[2]["images"] == 8
+    controller = InProcess({"work": replace(work, workload="cold").to_dict(), "loader": to_dict(dp.SyntheticConfig())})
+    slow(monkeypatch, lambda: controller.stop.set() or 0)
+    run_trial(controller)
+    assert controller.answers[2]["images"] == 8
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,20 @@ from dali_pipes.errors import DaliPipesError
 from dali_pipes.measure.worker_process import serve
 
 
-def run(leader):
-    match leader.job["do"]:
+def run(controller):
+    match controller.job["do"]:
         case "environment":
             print("a library's chatter")
-            leader.send({"cpus": sorted(os.sched_getaffinity(0)), "threads": os.environ["OMP_NUM_THREADS"]})
+            controller.send({"cpus": sorted(os.sched_getaffinity(0)), "threads": os.environ["OMP_NUM_THREADS"]})
         case "wait":
-            leader.send({"ready": True})
-            leader.send({"gone": leader.go()})
-            leader.stop.wait()
+            controller.send({"ready": True})
+            controller.send({"gone": controller.go()})
+            controller.stop.wait()
         case "fork":
             worker = multiprocessing.get_context("fork").Process(target=int)
             worker.start()
             worker.join()
-            leader.send({"exitcode": worker.exitcode})
+            controller.send({"exitcode": worker.exitcode})
         case "raise":
             raise DaliPipesError("the file is broken")
         case "crash":

@@ -39,14 +39,14 @@ def corun_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
                 other.answer()
 
 
-def _train(leader: Controller) -> None:
-    manifest = Manifest.load(leader.job["manifest"])
-    program = ConfiguredProgram(pickle.loads(base64.b64decode(leader.job["config"])), manifest, [])
+def _train(controller: Controller) -> None:
+    manifest = Manifest.load(controller.job["manifest"])
+    program = ConfiguredProgram(pickle.loads(base64.b64decode(controller.job["config"])), manifest, [])
     step = program.step()
     with program.feed() as feed:
         step(next(feed.batches))
-        leader.send({})
-        while not leader.stop.is_set():
+        controller.send({})
+        while not controller.stop.is_set():
             step(next(feed.batches))
 
 
