@@ -16,7 +16,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.decode_probe import IMAGES, Probed, probe
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
-from dali_pipes.tools.doctor.made_images import make_images
+from dali_pipes.tools.doctor.images import make_images
 
 LEAST = 5.0  # minimum seconds for one set
 LONGEST = 40.0

@@ -13,7 +13,7 @@ import dali_pipes as dp
 from dali_pipes.loader.decode_probe import IMAGES, Probed
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
-from dali_pipes.tools.doctor.made_images import KINDS, SIZES
+from dali_pipes.tools.doctor.images import KINDS, SIZES
 
 MADE = len(KINDS) * len(SIZES) + 1
 FINE = {"images": 60, "mean": 0.1, "far": {}, "refused": [], "accepted": [], "cpu_ms": 0.4, "cpu_ms_on_cpu": 2.0}

@@ -9,7 +9,7 @@ import torch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.child import ChildError, explain, in_child
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.tools.doctor import cpu, limits, loading, memory, software, storage
+from dali_pipes.tools.doctor import loading, machine, software, storage
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.finding import FAILED, WARNING, Finding
 from dali_pipes.tools.doctor.software import SETUP
@@ -68,12 +68,12 @@ def _software() -> list[Check]:
 def _cpu_and_memory(config: DoctorConfig) -> list[Check]:
     group, workers = "CPU and memory", available_cpus() if config.num_workers is None else config.num_workers
     return [
-        Check(group=group, name="cores", look=cpu.cores),
-        Check(group=group, name="CPU quota", look=cpu.quota),
-        Check(group=group, name="memory", look=memory.memory),
-        Check(group=group, name="/dev/shm", look=partial(limits.shared_memory, workers, config.batch_size)),
-        Check(group=group, name="locked memory", look=limits.locked_memory),
-        Check(group=group, name="open files", look=partial(limits.open_files, workers)),
+        Check(group=group, name="cores", look=machine.cores),
+        Check(group=group, name="CPU quota", look=machine.quota),
+        Check(group=group, name="memory", look=machine.memory),
+        Check(group=group, name="/dev/shm", look=partial(machine.shared_memory, workers, config.batch_size)),
+        Check(group=group, name="locked memory", look=machine.locked_memory),
+        Check(group=group, name="open files", look=partial(machine.open_files, workers)),
     ]
 
 

@@ -12,7 +12,7 @@ from nvidia.dali.data_node import DataNode
 from dali_pipes.system.nvml import Gpu
 from dali_pipes.tools.doctor.finding import Finding, ok, warning
 from dali_pipes.tools.doctor.gpu import uuid
-from dali_pipes.tools.doctor.pixels import difference, judge, make_jpeg
+from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 
 BATCH = 64
 SECONDS = 1.2  # of decoding, to see whether the JPEG engines are used

@@ -13,7 +13,7 @@ from dali_pipes.loader.decode_probe import Probed, probe, try_regions
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.finding import Finding, failed, ok, warning
-from dali_pipes.tools.doctor.made_images import make_images
+from dali_pipes.tools.doctor.images import make_images
 
 
 def made_images(loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:

@@ -8,7 +8,7 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.tools.doctor.finding import Finding, failed, ok
-from dali_pipes.tools.doctor.pixels import difference, judge, make_jpeg
+from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 from dali_pipes.tools.doctor.software import SETUP
 
 

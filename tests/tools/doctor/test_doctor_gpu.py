@@ -10,9 +10,9 @@ import torch
 import dali_pipes as dp
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.system.nvml import FIGURES, NoGpu, driver
-from dali_pipes.tools.doctor import decode, gpu, kernels, nvimagecodec, pixels
+from dali_pipes.tools.doctor import decode, gpu, images, kernels, nvimagecodec
 from dali_pipes.tools.doctor.finding import Finding
-from dali_pipes.tools.doctor.pixels import difference, judge, make_jpeg
+from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 
 
 def raises(code):
@@ -191,7 +191,7 @@ def test_pixels_are_compared():
     assert difference(expected, expected) == 0 and difference(255 - expected, expected) > 20
     assert difference(expected[1:], expected) == float("inf")
     assert [judge("x", mean).status for mean in (0.9, 1.8, 16, float("inf"))] == ["ok", "warning", "failed", "failed"]
-    assert difference(expected[..., ::-1], expected) > 2 * pixels.FAR < difference(np.roll(expected, 1, 0), expected)
+    assert difference(expected[..., ::-1], expected) > 2 * images.FAR < difference(np.roll(expected, 1, 0), expected)
     assert make_jpeg()[0] == make_jpeg()[0]
 
 

@@ -12,16 +12,14 @@ import pytest
 
 from dali_pipes.system.cpus import cgroup_folders
 from dali_pipes.system.memory import memory_left
-from dali_pipes.tools.doctor import cpu, limits, memory
-from dali_pipes.tools.doctor.cpu import cores, quota
-from dali_pipes.tools.doctor.finding import Finding
-from dali_pipes.tools.doctor.limits import locked_memory, open_files, shared_memory
-from dali_pipes.tools.doctor.units import size
+from dali_pipes.tools.doctor import machine
+from dali_pipes.tools.doctor.finding import Finding, size
+from dali_pipes.tools.doctor.machine import cores, locked_memory, open_files, quota, shared_memory
 
 
 def in_a_process_with(limits_code, call):
     """The finding of a check after this code has been run, in a process of its own."""
-    code = f"import dataclasses, json, os, resource\nfrom dali_pipes.tools.doctor import cpu, limits, memory\n{limits_code}\n"
+    code = f"import dataclasses, json, os, resource\nfrom dali_pipes.tools.doctor import machine\n{limits_code}\n"
     code += f"print(json.dumps(dataclasses.asdict({call})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -29,34 +27,34 @@ def in_a_process_with(limits_code, call):
 
 
 def test_a_low_limit_of_open_files():
-    finding = in_a_process_with("resource.setrlimit(resource.RLIMIT_NOFILE, (300, 400))", "limits.open_files(16)")
+    finding = in_a_process_with("resource.setrlimit(resource.RLIMIT_NOFILE, (300, 400))", "machine.open_files(16)")
     assert finding.status == "warning" and "300; about 576 are needed with 16 workers" in finding.found
     assert finding.remedy == "ulimit -n 65536; the hard limit is 400, which root can raise"
 
 
 def test_open_files_that_suffice(monkeypatch):
-    unlimited = limits.resource.RLIM_INFINITY
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (4096, unlimited))
+    unlimited = machine.resource.RLIM_INFINITY
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (4096, unlimited))
     assert open_files(16) == Finding("ok", "4,096")
     assert open_files(1000).remedy == "ulimit -n 65536"
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (unlimited, unlimited))
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (unlimited, unlimited))
     assert open_files(10**6) == Finding("ok", "no limit")
 
 
 def test_locked_memory_matters_where_there_is_infiniband(tmp_path):
     lowered = "resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))"
     (tmp_path / "mlx5_0").mkdir()
-    adapter = f"from pathlib import Path; limits.INFINIBAND = Path({str(tmp_path)!r})"
-    finding = in_a_process_with(f"{lowered}\n{adapter}", "limits.locked_memory()")
+    adapter = f"from pathlib import Path; machine.INFINIBAND = Path({str(tmp_path)!r})"
+    finding = in_a_process_with(f"{lowered}\n{adapter}", "machine.locked_memory()")
     assert finding.status == "warning" and "64.0 KiB, and there is InfiniBand (mlx5_0)" in finding.found
     assert "ulimit -l unlimited" in finding.remedy
-    none = "from pathlib import Path; limits.INFINIBAND = Path('/none')"
-    finding = in_a_process_with(f"{lowered}\n{none}", "limits.locked_memory()")
+    none = "from pathlib import Path; machine.INFINIBAND = Path('/none')"
+    finding = in_a_process_with(f"{lowered}\n{none}", "machine.locked_memory()")
     assert finding.status == "ok" and "64.0 KiB" in finding.found
 
 
 def test_no_limit_of_locked_memory(monkeypatch):
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (limits.resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (machine.resource.RLIM_INFINITY,) * 2)
     assert locked_memory() == Finding("ok", "no limit")
 
 
@@ -66,7 +64,7 @@ def tiny_shm(tmp_path, monkeypatch):
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(tmp_path)], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    monkeypatch.setattr(limits, "SHM", tmp_path)
+    monkeypatch.setattr(machine, "SHM", tmp_path)
     yield tmp_path
     subprocess.run(["umount", str(tmp_path)], check=True)
 
@@ -88,7 +86,7 @@ def test_shm_as_the_file_system_tells_it(monkeypatch):
 
 def test_one_core_of_several(monkeypatch):
     mine = os.sched_getaffinity(0)
-    monkeypatch.setattr(cpu.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 16)
     try:
         os.sched_setaffinity(0, {min(mine)})
         finding = cores()
@@ -98,8 +96,8 @@ def test_one_core_of_several(monkeypatch):
 
 
 def test_all_cores(monkeypatch):
-    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: set(range(4)))
-    monkeypatch.setattr(cpu.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 4)
     assert cores() == Finding("ok", "all 4 of the machine's cores")
 
 
@@ -112,9 +110,9 @@ def test_all_cores(monkeypatch):
     ],
 )
 def test_the_quota(monkeypatch, allowed, status, found):
-    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: set(range(4)))
-    monkeypatch.setattr(cpu, "cpu_quota", lambda: allowed)
-    monkeypatch.setattr(cpu, "throttled_seconds", lambda: 1.5)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(machine, "cpu_quota", lambda: allowed)
+    monkeypatch.setattr(machine, "throttled_seconds", lambda: 1.5)
     finding = quota()
     assert (finding.status, finding.found) == (status, found)
     assert ("OMP_NUM_THREADS=2" in finding.remedy) == (status == "warning")
@@ -164,14 +162,14 @@ def new_group(request):
 
 def test_a_real_quota(new_group):
     join = new_group("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}, {"cpu.max": "50000 100000"})
-    finding = in_a_process_with(join, "cpu.quota()")
+    finding = in_a_process_with(join, "machine.quota()")
     assert finding.status == "warning" and finding.found.startswith("0.5 of the ") and "OMP_NUM_THREADS=1" in finding.remedy
 
 
 def test_a_real_limit_of_memory(new_group):
     limit = str(400 * 2**20)
     join = new_group("memory", {"memory.limit_in_bytes": limit}, {"memory.max": limit})
-    finding = in_a_process_with(join, "memory.memory()")
+    finding = in_a_process_with(join, "machine.memory()")
     assert finding.status == "warning" and "less than 4.0 GiB" in finding.remedy
     left, unit = finding.found.split()[:2]
     assert unit == "MiB" and 350 < float(left) <= 400
@@ -188,7 +186,7 @@ def test_page_cache_counts_as_free_and_shared_memory_does_not(tmp_path, monkeypa
 def test_without_a_limit_the_host_s_memory_counts(monkeypatch):
     monkeypatch.setattr("dali_pipes.system.memory.cgroup_folders", lambda controller: [])
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**36, available=2**35))
-    assert memory.memory() == Finding("ok", "32.0 GiB left, of 64.0 GiB on this machine")
+    assert machine.memory() == Finding("ok", "32.0 GiB left, of 64.0 GiB on this machine")
 
 
 @pytest.mark.parametrize(
