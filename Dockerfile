@@ -38,6 +38,7 @@ RUN --mount=type=secret,id=index --mount=type=secret,id=ca,target=/etc/ssl/certs
     if [ -f /run/secrets/index ]; then source /run/secrets/index; fi; \
     /kit/uv pip install --python /venv --no-deps --build-constraints /kit/build.txt --target /opt/dali_pipes .
 COPY scripts/*.py /opt/dali_pipes/scripts/
+COPY scripts/gpu_check /opt/dali_pipes/scripts/gpu_check
 COPY scripts/container/run scripts/container/healthy /opt/dali_pipes/scripts/container/
 RUN rm -r /opt/dali_pipes/.lock /opt/dali_pipes/bin; \
     python3 -m compileall -q /opt/dali_pipes; \

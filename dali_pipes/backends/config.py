@@ -49,7 +49,7 @@ class LoaderConfig:
     @property
     def concurrency(self) -> Concurrency:
         """How many make batches; of a config whose number of cores is set."""
-        return Concurrency()
+        return Concurrency(getattr(self, self.cores_option or "", None) or 1)
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
         """The options that change the speed and not the pixels, with the values worth a try on so many cores."""

@@ -111,9 +111,13 @@ def backends() -> dict[str, BackendEntry]:
     """
     found = {entry.name: entry for entry in _OURS}
     for point in entry_points(group=GROUP):
-        entry = point.load()
+        where = f"{point.value}, an entry point of {GROUP}"
+        try:
+            entry = point.load()
+        except ImportError as error:
+            raise ConfigError(f"{where}, cannot be imported ({error}); fix or uninstall its package") from None
         if not isinstance(entry, BackendEntry) or entry.name in found:
-            raise ConfigError(f"{point.value}, an entry point of {GROUP}, must be a BackendEntry with a name of its own")
+            raise ConfigError(f"{where}, must be a BackendEntry with a name that no other backend has")
         found[entry.name] = entry
     return found
 
@@ -123,9 +127,9 @@ def entry_of(config: LoaderConfig) -> BackendEntry:
     Raises:
         ConfigError: these are not the options of a backend.
     """
-    for entry in backends().values():
-        if type(config) is entry.config:
-            return entry
+    ours = {entry.config: entry for entry in _OURS}
+    if found := ours.get(type(config)) or {entry.config: entry for entry in backends().values()}.get(type(config)):
+        return found
     known = ", ".join(entry.config.__name__ for entry in backends().values())
     raise ConfigError(f"{type(config).__name__} is no loader config; use one of {known}")
 

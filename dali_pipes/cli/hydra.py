@@ -49,11 +49,11 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
 
     try:
         users, sys.argv[1:] = users_folder(sys.argv[1:])
+        register(users)
     except ConfigError as error:
         stop_once(str(error))
     if users:
         Plugins.instance().register(OursAfterTheUsers)
-    register(users)
     OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only

@@ -6,7 +6,7 @@ from typing import Any
 from dali_pipes.loader.loader import Loader
 from dali_pipes.training.meter import MEANS, SUMS, rates
 
-SCHEMA = 1
+SCHEMA = 2
 INPUT_BOUND = 0.1  # of the time; less is lost in the noise of a run
 
 

@@ -149,7 +149,7 @@ def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, mo
                     raise ZeroDivisionError("in the plan")
                 yield rows
 
-        monkeypatch.setattr(type(loader.plan), "walk", failing)
+        monkeypatch.setattr(type(loader.plan), "iter_from", failing)
         batches = iter(loader)
         assert [next(batches).ids.tolist() for _ in range(2)] == [loader.plan.rows(0, step).ids.tolist() for step in (0, 1)]
         with pytest.raises(ZeroDivisionError, match="in the plan"):

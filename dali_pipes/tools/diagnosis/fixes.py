@@ -58,7 +58,7 @@ def _less_cpu(program: Changeable) -> Iterator[Fix]:
         yield _loader(program, "loader=dali", "decodes on the GPU", DaliConfig(device="gpu"), OTHER_PIXELS)
     if entry_of(loader).name != "dali":
         yield _loader(program, "loader=dali_cpu", "less CPU time for each image", DaliConfig(device="cpu"), OTHER_PIXELS)
-    if getattr(loader, "decoder", "") == "pil":
+    if entry_of(loader).name == "torch" and getattr(loader, "decoder", "") == "pil":
         faster = replace(loader, decoder="torchvision")
         yield _loader(program, "loader.decoder=torchvision", "a faster JPEG decoder", faster, OTHER_PIXELS)
 
@@ -105,7 +105,7 @@ def _contention(program: Changeable) -> Iterator[Fix]:
 def _transfer(program: Changeable) -> Iterator[Fix]:
     loader = program.config.loader
     yield _loader(program, "loader=dali", "only JPEGs go to the GPU", DaliConfig(device="auto"), OTHER_PIXELS)
-    if hasattr(loader, "pin_memory"):
+    if hasattr(loader, "pin_memory") and hasattr(loader, "normalize_on"):
         sparing = replace(loader, pin_memory=True, normalize_on="device")
         yield _loader(program, "loader.pin_memory=true loader.normalize_on=device", "fewer bytes, faster", sparing)
 

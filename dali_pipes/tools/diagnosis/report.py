@@ -114,7 +114,7 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
     """For JSON. docs/diagnose.md describes it."""
     verdict = diagnosis.verdict
     return {
-        "schema": 1,
+        "schema": 2,
         "verdict": verdict.name,
         "confidence": verdict.confidence,
         "rounds_say": verdict.rounds,

@@ -19,7 +19,7 @@ from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.preparation.config import PrepareConfig
 
 BEFORE, AFTER = "before", "after"
-SCHEMA = 1
+SCHEMA = 2
 
 _TIMING = ("workload", "cpus", "batch_size", "seed", "pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images")
 

@@ -21,7 +21,7 @@ from dali_pipes.tools.tuning.settings import Setting, choices, settings
 from dali_pipes.tools.tuning.tuned_file import command, tuned_file, write
 from dali_pipes.tools.tuning.verdict import verdict, winner_of
 
-SCHEMA = 1
+SCHEMA = 2
 
 console = Console(stderr=True)
 

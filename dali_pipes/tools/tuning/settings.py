@@ -117,4 +117,4 @@ def _differs_in_one(setting: Setting, default: Setting) -> bool:
 def _same_as_another(setting: Setting, default: Setting) -> bool:
     """Without workers nothing is prefetched."""
     options = dict(setting.options)
-    return options.get("num_workers") == 0 and options["prefetch_factor"] != dict(default.options)["prefetch_factor"]
+    return options.get("num_workers") == 0 and options.get("prefetch_factor") != dict(default.options).get("prefetch_factor")

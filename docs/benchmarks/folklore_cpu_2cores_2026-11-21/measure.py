@@ -19,7 +19,7 @@ from PIL import Image
 from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
-from dali_pipes.data.images import read_all, repeated
+from dali_pipes.data.images import repeat_epoch, warm_page_cache
 from dali_pipes.measure.protocol import rounds
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.page_cache import evict
@@ -35,7 +35,9 @@ def loader(manifest, config, batch_size=64):
     """Images/s of a loader alone, after what it had prefetched is used up."""
 
     def rate():
-        with dp.build_loader(repeated(manifest), config, transform=TRANSFORM, batch_size=batch_size, last_batch="pad") as batches:
+        with dp.build_loader(
+            repeat_epoch(manifest), config, transform=TRANSFORM, batch_size=batch_size, last_batch="pad"
+        ) as batches:
             endless = itertools.chain.from_iterable(itertools.repeat(batches))
             for _ in range(8):
                 next(endless)
@@ -160,7 +162,7 @@ def claims(manifest, stack):
     yield "images made smaller beforehand, DataLoader", workers[2], loader(small, dp.TorchConfig(num_workers=2))
     yield "images made smaller beforehand, DALI", dali, loader(small, dp.DaliConfig(device="cpu"))
     yield "page cache → /dev/shm", dali, loader(in_memory, dp.DaliConfig(device="cpu"))
-    yield "cold files → page cache, one epoch", cold(manifest), lambda: (read_all(manifest), epoch_once(manifest))[1]
+    yield "cold files → page cache, one epoch", cold(manifest), lambda: (warm_page_cache(manifest), epoch_once(manifest))[1]
     yield "loader batches 16 → 64", loader(manifest, dp.TorchConfig(num_workers=2), 16), workers[2]
     yield "training batches 2 → 32", step(2), step(32)
     yield "training batches 32 → 128", step(32), step(128)
@@ -178,7 +180,7 @@ def epoch_once(manifest):
 
 def main(images, out):
     manifest = dp.Manifest.scan(images, progress=False)
-    read_all(manifest)
+    warm_page_cache(manifest)
     found = {}
     with ExitStack() as stack:
         listed = list(claims(manifest, stack))
