@@ -110,7 +110,7 @@ def test_a_bad_file_is_named_with_what_can_be_done(work, manifest, image_folder,
             "dali", to_dict(dp.DaliConfig(device="cpu")), "round", 1
         )
     assert str(error.value).startswith(f"arm dali: {bad.path(3)}: ")
-    assert "scan.py verify=full" in str(error.value) and "on_bad_sample" not in str(error.value)
+    assert "dali-pipes scan verify=full" in str(error.value) and "on_bad_sample" not in str(error.value)
 
 
 def test_a_cold_trial_says_what_was_in_the_page_cache(trials, manifest):

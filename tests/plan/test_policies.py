@@ -189,7 +189,7 @@ def test_draws_depend_on_seed_epoch_and_sample_only():
         ([{"name": "RandAugment", "magnitude": 4.5}], "magnitude is 4.5; it takes whole numbers"),
         ([{"name": "TrivialAugmentWide", "num_magnitude_bins": 31.0}], "num_magnitude_bins is 31.0; it takes whole numbers"),
         ([{"name": "GaussianBlur", "kernel_size": 9.0}], "kernel_size is 9.0; it takes whole numbers"),
-        ([{"name": "GaussianBlur", "kernel_size": 449}], r"over an image of 224; kernel_size can be 447 at most"),
+        ([{"name": "GaussianBlur", "kernel_size": 449}], r"too large for images of 224; kernel_size can be 447 at most"),
         ([{"name": "ColorJitter", "brightness": [0.6, 1.4]}], r"brightness is \[0.6, 1.4\]; it takes numbers"),
         ([{"name": "ColorJitter", "brightness": float("nan")}], "brightness is nan; it takes numbers"),
         ([{"name": ["RandAugment"]}], "is none of"),
