@@ -1,6 +1,8 @@
 """Images to test on, and what becomes of tests that need a GPU."""
 
+import contextlib
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("MKL_CBWR", "AUTO")  # before MKL's first use: what launch() does comes too late in a process of tests
@@ -15,6 +17,11 @@ from dali_pipes.data.demo import PATTERNS, draw_image
 
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")  # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
 LEFT_OUT = pytest.StashKey[int]()
+
+with contextlib.suppress(ImportError):  # TensorFlow's log handler closes its stream, pytest's, when a job configures logging
+    import absl.logging
+
+    absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 def pytest_collection_modifyitems(config, items):
