@@ -10,6 +10,7 @@ os.environ.setdefault("MKL_CBWR", "AUTO")  # before MKL's first use: what launch
 import numpy as np
 import pytest
 import torch
+from command import command  # noqa: F401  a fixture
 from PIL import Image
 
 import dali_pipes as dp

@@ -1,11 +1,11 @@
-"""The scripts as a user runs them: what comes out, and one clear line for what cannot work."""
+"""The jobs as a user runs them: what comes out, and one clear line for what cannot work."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -14,13 +14,7 @@ import torch
 
 from dali_pipes import Manifest
 
-REPO = Path(__file__).parents[1]
-
-
-def script(name, *arguments, cwd=None):
-    environment = {**os.environ, "COLUMNS": "100"}
-    command = [sys.executable, str(REPO / "scripts" / f"{name}.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+REPO = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -61,14 +55,14 @@ NAMES = [name for name, *_ in mistakes("", "", "")]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mistake_ends_in_one_clear_line(image_folder, tmp_path, cache, name):
+def test_a_mistake_ends_in_one_clear_line(command, image_folder, tmp_path, cache, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare/a").mkdir(parents=True)
     _, job, arguments, told = next(
         each for each in mistakes(image_folder, tmp_path / "empty", tmp_path / "bare") if each[0] == name
     )
     defaults = ["experiment=quick", f"out={tmp_path / 'out'}"] if job != "scan" else []
-    done = script(job, *defaults, *arguments, cache, cwd=tmp_path)
+    done = command(job, *defaults, *arguments, cache)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -76,33 +70,32 @@ def test_a_mistake_ends_in_one_clear_line(image_folder, tmp_path, cache, name):
     assert done.stdout == ""
 
 
-def test_scan(image_folder, tmp_path, cache):
-    done = script("scan", f"data.train={image_folder}", cache, f"out={tmp_path / 'm.parquet'}", cwd=tmp_path)
+def test_scan(command, image_folder, tmp_path, cache):
+    done = command("scan", f"data.train={image_folder}", cache, f"out={tmp_path / 'm.parquet'}")
     assert done.returncode == 0, done.stderr
     assert "37" in done.stdout and "JPEG 37" in done.stdout
     assert len(Manifest.load(tmp_path / "m.parquet")) == 37
     assert not (tmp_path / "outputs").exists()
 
 
-def test_scan_lists_what_is_wrong(tmp_path, cache):
+def test_scan_lists_what_is_wrong(command, tmp_path, cache):
     (tmp_path / "set/a").mkdir(parents=True)
     (tmp_path / "set/a/[red]broken.jpg").write_bytes(b"")
-    done = script("scan", f"data.train={tmp_path / 'set'}", cache, cwd=tmp_path)
+    done = command("scan", f"data.train={tmp_path / 'set'}", cache)
     assert done.returncode == 0, done.stderr
     assert "a/[red]broken.jpg: empty file" in done.stdout
 
 
-def test_preview_shows_the_same_order_for_every_loader(image_folder, tmp_path, cache):
+def test_preview_shows_the_same_order_for_every_loader(command, image_folder, tmp_path, cache):
     orders = set()
     for loader in ("dali_cpu", "torch"):
-        done = script(
+        done = command(
             "preview",
             f"loader={loader}",
             f"data.train={image_folder}",
             cache,
             "experiment=quick",
             f"out={tmp_path / loader}",
-            cwd=tmp_path,
         )
         assert done.returncode == 0, done.stderr
         assert "37 of 37 images in 3 batches" in done.stdout
@@ -111,13 +104,14 @@ def test_preview_shows_the_same_order_for_every_loader(image_folder, tmp_path, c
     assert len(orders) == 1
 
 
-def benchmark(image_folder, tmp_path, cache, *arguments):
+@pytest.fixture
+def benchmark(command, image_folder, tmp_path, cache):
     quick = ["experiment=quick", "pairs=1", "min_seconds=0.5", "max_warmup_seconds=2", f"out={tmp_path / 'runs'}"]
-    return script("benchmark", f"data.train={image_folder}", cache, *quick, *arguments, cwd=tmp_path)
+    return partial(command, "benchmark", f"data.train={image_folder}", cache, *quick)
 
 
-def test_benchmark(image_folder, tmp_path, cache):
-    done = benchmark(image_folder, tmp_path, cache, "arms=[torch,dali_cpu]", "loaders.torch.num_workers=2")
+def test_benchmark(command, benchmark, tmp_path):
+    done = benchmark("arms=[torch,dali_cpu]", "loaders.torch.num_workers=2")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert list(result["arms"]) == ["torch", "dali_cpu"] and result["baseline"] == "torch"
@@ -136,7 +130,7 @@ def test_benchmark(image_folder, tmp_path, cache):
     assert str(folder / "report.html") in done.stderr
     assert_every_key_is_documented(result)
     for runs in ([folder], [folder, folder / "result.json"]):
-        compared = script("compare", *map(str, runs))
+        compared = command("compare", *map(str, runs))
         assert compared.returncode == 0 and compared.stdout.count("dali_cpu") == len(runs)
 
 
@@ -168,10 +162,10 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(image_folder, tmp_
     assert not alive
 
 
-def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(image_folder, tmp_path, cache):
+def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(benchmark):
     """DALI's own reader knows no evaluation transform."""
     arms = ["arms=[torch,dali_cpu,dali_native]", "loaders.torch.num_workers=1", "transform=eval", "transform.resize=110"]
-    done = benchmark(image_folder, tmp_path, cache, *arms)
+    done = benchmark(*arms)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     told = "arm dali_native: DaliNativeConfig supports only the training transform"
     assert done.stderr.splitlines()[-1] == "error: dali_native failed and has no figures; the reason is above"
@@ -181,8 +175,8 @@ def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(image_folder, tm
     assert result["arms"]["dali_cpu"]["images_per_s"] > 0
 
 
-def test_a_sweep_collects_into_one_table(image_folder, tmp_path, cache):
-    done = benchmark(image_folder, tmp_path, cache, "arms=[loader]", "-m", "loader=dali_cpu", "loader.num_threads=1,2")
+def test_a_sweep_collects_into_one_table(benchmark, tmp_path):
+    done = benchmark("arms=[loader]", "-m", "loader=dali_cpu", "loader.num_threads=1,2")
     assert done.returncode == 0, done.stderr
     (sweep,) = (tmp_path / "runs").iterdir()
     assert len(list(sweep.glob("*/result.json"))) == 2
@@ -192,7 +186,7 @@ def test_a_sweep_collects_into_one_table(image_folder, tmp_path, cache):
 
 
 @pytest.mark.parametrize("run", ["/no/such/run", str(REPO / "pyproject.toml")])
-def test_compare_refuses_what_is_no_result(run):
-    done = script("compare", run)
+def test_compare_refuses_what_is_no_result(command, run):
+    done = command("compare", run)
     assert done.returncode == 2 and done.stderr.startswith(f"error: {run}: no result of a benchmark")
     assert done.stderr.count("\n") == 1

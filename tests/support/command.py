@@ -1,0 +1,33 @@
+"""The command dali-pipes within the process of a test: a second less than a process for each."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from dali_pipes.cli import jobs
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """`command("scan", "data.train=…")` runs a job out of an empty folder and returns what subprocess.run would."""
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run(*words, cwd=None):
+        monkeypatch.chdir(cwd or tmp_path)
+        monkeypatch.setattr(sys, "argv", ["dali-pipes", *map(str, words)])
+        capsys.readouterr()
+        try:
+            jobs.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code or 0
+        return subprocess.CompletedProcess(words, status, *capsys.readouterr())
+
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)
