@@ -1,6 +1,7 @@
 # Sourced by the other scripts: makes .venv with the hash-locked packages of requirements/$1.txt, if it is not there yet.
 #   bash scripts/setup.sh train             # CUDA 12, into .venv; base without a name
 #   bash scripts/setup.sh train-cu13        # CUDA 13, into .venv-cu13: a lock NAME-VARIANT goes into .venv-VARIANT
+#   bash scripts/setup.sh train-python3.13  # the lock of train on this Python, into .venv-python3.13
 # Needs Python 3.11 or newer and nothing else. PYTHON names the interpreter to use.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,7 +27,7 @@ environment() {
 }
 
 setup() {
-  local lock=requirements/$1.txt venv stamp python
+  local lock=requirements/${1%-python3.*}.txt venv stamp python
   if [ ! -f "$lock" ]; then
     echo "error: there is no $lock; take the name of a lock in requirements/: base, train, train-cu13, …" >&2
     exit 2
@@ -36,6 +37,7 @@ setup() {
   if [ -f "$stamp" ] && cmp -s <(cat "$lock" pyproject.toml) "$stamp"; then
     return
   fi
+  case $1 in *-python3.*) PYTHON=${1#*-} ;; esac
   python=$(find_python) || exit 2
   echo "Setting up $venv with $("$python" --version) (about 9 GB, most of it CUDA libraries; once)" >&2
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"

@@ -1,35 +1,62 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change goes in: lint, format, types, tests. Further arguments go to pytest.
-#   bash scripts/test.sh -k plan
-#   bash scripts/test.sh cu13       # instead: the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
-#   bash scripts/test.sh dali24     # likewise: DALI 2.4 with nvImageCodec 0.9
-# Tests that measure what the machine does run alone at the end, if no arguments are given: pytest -n 0 -m alone
+# What must hold before a change goes in. Sets up .venv first, if it is not there.
+#   bash scripts/test.sh                # lint, types, and the tests of everything users rely on: minutes
+#   bash scripts/test.sh -k plan        # only pytest, with these arguments
+#   bash scripts/test.sh all            # with what is slow by nature: whole programs, SLURM, the container image, planted causes
+#   bash scripts/test.sh release        # by hand, before a release: all, the dry run of gpu_check, and each of the following
+#   bash scripts/test.sh cu13           # the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
+#   bash scripts/test.sh dali24         # likewise: DALI 2.4 with nvImageCodec 0.9
+#   bash scripts/test.sh python3.13     # likewise: another Python, in .venv-python3.13
 # Without a GPU the GPU tests are left out; with FAIL_WITHOUT_CUDA=1 they fail instead.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-# What other versions of DALI, nvImageCodec, PyTorch and CuPy could break.
+# What other versions of Python, DALI, nvImageCodec, PyTorch and CuPy could break.
 CONTRACTS=(
   tests/backends/test_contract.py tests/backends/test_dali.py tests/backends/test_dali_graph.py tests/loader/test_mixing_kernels.py
   tests/backends/test_decoding.py tests/backends/test_dali_kernels.py tests/backends/test_nvimagecodec_regions.py
   tests/loader/test_decode_probe.py tests/system/test_provenance.py tests/tools/doctor/test_doctor_software.py -k "not tfdata"
 )
+VARIANTS=(cu13 dali24 python3.12 python3.13)
+
+# Runs a command, and says at the end of its output how long it took.
+step() {
+  local start=$SECONDS status=0
+  "$@" || status=$?
+  echo "$((SECONDS - start)) s: $*" | cut -c 1-120
+  return $status
+}
 
 use() {
-  setup "$1"
+  setup "$@"
   PATH=$PWD/$(environment "$1")/bin:$PATH
 }
 
-case ${1:-} in
-  cu13 | dali24)
-    use "dev-$1"
-    pytest "${CONTRACTS[@]}" "${@:2}"
-    exit
-    ;;
-esac
+contracts() (
+  use "dev-$1"
+  step pytest "${CONTRACTS[@]}"
+)
 
-use dev
-ruff check .
-ruff format --check .
-mypy
-pytest "$@"
-if [ $# = 0 ]; then pytest -n 0 -m alone; fi
+lint() {
+  step ruff check .
+  step ruff format --check .
+  step mypy
+}
+
+all() {
+  lint
+  step pytest -m "not alone and not release"
+  step pytest -n 0 -m "alone and not release"  # they measure what the machine does
+}
+
+release() {
+  all
+  step pytest -m release
+  for variant in "${VARIANTS[@]}"; do contracts "$variant"; done
+}
+
+case ${1:-} in
+  cu13 | dali24 | python3.*) contracts "$1" ;;
+  all | release) use dev && "$1" ;;
+  "") use dev && lint && step pytest ;;
+  *) use dev && pytest "$@" ;;
+esac

@@ -144,6 +144,7 @@ def assert_every_key_is_documented(result):
     assert sorted(key for key in keys if f"`{key}`" not in told) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(image_folder, tmp_path, cache, number):
     options = ["arms=[torch,dali_cpu]", "loaders.torch.num_workers=1", "restart=false", "agreement_images=0", "pairs=1000"]
@@ -162,6 +163,7 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(image_folder, tmp_
     assert not alive
 
 
+@pytest.mark.slow
 def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(benchmark):
     """DALI's own reader knows no evaluation transform."""
     arms = ["arms=[torch,dali_cpu,dali_native]", "loaders.torch.num_workers=1", "transform=eval", "transform.resize=110"]
@@ -175,6 +177,7 @@ def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(benchmark):
     assert result["arms"]["dali_cpu"]["images_per_s"] > 0
 
 
+@pytest.mark.slow
 def test_a_sweep_collects_into_one_table(benchmark, tmp_path):
     done = benchmark("arms=[loader]", "-m", "loader=dali_cpu", "loader.num_threads=1,2")
     assert done.returncode == 0, done.stderr

@@ -64,6 +64,7 @@ def test_every_option_is_explained(explained, job, given):
     assert [(section, name) for section, name in options("", with_defaults) if name not in named.get(section, ())] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [["scripts/train.py"], ["-m", "dali_pipes.cli", "train"]])
 def test_what_a_user_sees(program):
     command = [sys.executable, *program, "--help", "loader=torch"]

@@ -24,6 +24,7 @@ def site(tmp_path):
     return tmp_path / "site"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # six programs, each of which imports PyTorch
 def test_a_wheel_needs_no_checkout(site, image_folder, tmp_path):
     here = tmp_path / "here"

@@ -1,4 +1,4 @@
-"""The check as a whole, with parts that are made up; tests/test_scripts.py tries a real one."""
+"""The check as a whole, with parts that are made up; tests/gpu_check/test_gpu_check_script.py tries a real one."""
 
 import json
 import shutil

@@ -18,6 +18,7 @@ def run(*arguments, python=sys.executable, cwd=None):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_dry_run(image_folder, tmp_path):
     """Two jobs at once, the profile, the copies and the tests."""
@@ -38,6 +39,7 @@ def test_a_dry_run(image_folder, tmp_path):
         assert list(found["suite"]["counts"]) == ["skipped"] and not found["suite"]["failed"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so(image_folder, tmp_path):
     done = run(tmp_path / "out", f"data.train={image_folder}", f"data.cache_dir={tmp_path}")
@@ -45,6 +47,7 @@ def test_without_a_gpu_it_says_so(image_folder, tmp_path):
     assert done.stderr.startswith("error: PyTorch sees no GPU here; dry_run=true") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_earlier_check_is_not_overwritten(image_folder, tmp_path):
     (tmp_path / "gpu_check.json").write_text("{}")
     done = run(tmp_path, f"data.train={image_folder}", "dry_run=true")
@@ -52,6 +55,7 @@ def test_an_earlier_check_is_not_overwritten(image_folder, tmp_path):
     assert (tmp_path / "gpu_check.json").read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_what_it_needs_is_named(tmp_path):
     done = run()
     assert done.returncode == 2 and done.stderr.startswith("usage: bash scripts/gpu_check.sh OUT data.train=IMAGES")

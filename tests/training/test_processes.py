@@ -19,6 +19,7 @@ import dali_pipes as dp
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.recipe import build_network
 
+pytestmark = pytest.mark.slow
 REPO = Path(__file__).parents[2]
 SCRIPT = str(REPO / "scripts/train.py")
 SMALL = ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "epochs=2", "warmup_epochs=0", "batch_size=8"]

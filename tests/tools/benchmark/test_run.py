@@ -1,4 +1,4 @@
-"""The benchmark as a whole, on trials that are made up; tests/test_scripts.py runs a real one."""
+"""The benchmark as a whole, on trials that are made up; tests/cli/test_command.py runs a real one."""
 
 import json
 from types import SimpleNamespace

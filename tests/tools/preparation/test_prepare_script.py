@@ -1,10 +1,9 @@
-"""scripts/prepare.py as a user runs it, its options, and its measurement."""
+"""The job prepare as a user runs it, its options, and its measurement."""
 
 import json
 
 import pytest
 from prepared import config
-from test_scripts import script
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
@@ -37,19 +36,19 @@ def test_options_that_cannot_work_are_told(options, told):
         PrepareConfig(**{"data": DataConfig(train="/images"), "out": "/out"} | options)
 
 
-def test_a_mistake_ends_in_one_clear_line(tmp_path):
-    done = script("prepare", "source=cifar10", "archive=none.tar.gz", f"out={tmp_path / 'out'}", cwd=tmp_path)
+def test_a_mistake_ends_in_one_clear_line(command, tmp_path):
+    done = command("prepare", "source=cifar10", "archive=none.tar.gz", f"out={tmp_path / 'out'}")
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == "error: none.tar.gz: no such file; give the archive as it was downloaded\n"
     assert not (tmp_path / "out").exists()
 
 
-def test_from_the_command_line_with_a_measurement(image_folder, tmp_path):
+def test_from_the_command_line_with_a_measurement(command, image_folder, tmp_path):
     timing = ["pairs=1", "min_seconds=0.3", "min_batches=2", "max_warmup_seconds=1", "batch_size=16"]
     sizes = ["transform.size=64", "eval_transform.size=64", "eval_transform.resize=64", "agreement_images=10"]
     folders = [f"data.train={image_folder}", f"out={tmp_path / 'out'}", f"data.cache_dir={tmp_path / 'cache'}"]
     asked = ["resize=64", "quality=80", "measure=true", "loader=dali_cpu", "loader.num_threads=1", f"report={tmp_path / 'runs'}"]
-    done = script("prepare", *folders, *asked, *timing, *sizes, cwd=tmp_path)
+    done = command("prepare", *folders, *asked, *timing, *sizes)
     assert done.returncode == 0, done.stderr
     assert "pixels, evaluation" in done.stdout and "over 10 images" in done.stdout
     assert "after against before: " in done.stdout and "1 pair: no interval, and nothing is claimed" in done.stdout
