@@ -117,6 +117,7 @@ def test_one_setting_at_a_time_around_the_best(made_up_gpu):
     assert [each["batch_size"] for each in found[-6:]] == [256, 256, 64, 128, 512, 1024]
 
 
+@pytest.mark.slow
 def test_a_setting_that_fails_costs_no_other(work, tmp_path, monkeypatch):
     """The second is refused and ends the process; the third fails in it. What follows from the best is measured all the same."""
     one, two = dp.DaliConfig(device="cpu", num_threads=1), dp.DaliConfig(device="cpu", num_threads=2)
@@ -160,6 +161,7 @@ def test_a_gpu_that_cannot_be_asked_costs_no_cell(monkeypatch):
     assert grid._gpu() == "GPU-1"
 
 
+@pytest.mark.slow
 def test_it_ends_in_time(work, tmp_path):
     assert search(work, 2, 5.0, tmp_path / "grid.jsonl") == []
     assert 1 <= len(search(work, 2, 14.0, tmp_path / "grid.jsonl")) < len(cells(8, 2)) + 11

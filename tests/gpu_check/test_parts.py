@@ -1,8 +1,11 @@
 """What each part asks of the project's scripts: options that these understand."""
 
-import subprocess
+import contextlib
+import io
+import runpy
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from gpu_check.bench import ROOT, Bench, PartError
@@ -30,18 +33,10 @@ class Asked(Bench):
     """Composes the configuration as the script would, and runs nothing."""
 
     def script(self, part, script, options, limit, statuses=(0,)):
-        command = [
-            sys.executable,
-            str(ROOT / "scripts" / script),
-            f"data.train={self.images}",
-            *options,
-            "--cfg",
-            "job",
-            "--resolve",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        words = [script, f"data.train={self.images}", *options, "--cfg", "job", "--resolve"]
+        with patch.object(sys, "argv", words), contextlib.redirect_stdout(io.StringIO()) as shown:
+            runpy.run_path(str(ROOT / "scripts" / script), run_name="__main__")
+        return shown.getvalue()
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -4,6 +4,7 @@ import psutil
 import pytest
 from gpu_check.suite import SuiteError, run
 
+pytestmark = pytest.mark.slow
 TESTS = {
     "test_fine.py": """
 import os, pytest
