@@ -69,13 +69,21 @@ def compare() -> None:
     Refuses what was not the same work.
 
     dali-pipes compare runs/benchmark/2026-11-21_10-00-00 /other/machine/result.json
+    dali-pipes compare runs/benchmark/2026-11-21_10-00-00 --chart ratios.svg
     """
     from dali_pipes.tools.benchmark.compare import compare as print_comparison
+    from dali_pipes.tools.benchmark.compare import draw
 
     parser = argparse.ArgumentParser("dali-pipes compare", None, _words(compare), formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run's folder, or its result.json")
+    parser.add_argument(
+        "--chart", metavar="FILE", type=Path, help="also an SVG of the first run: each arm's speed against the baseline's"
+    )
+    given = parser.parse_args()
     try:
-        print_comparison(parser.parse_args().runs, Console())
+        print_comparison(given.runs, Console())
+        if given.chart:
+            draw(given.runs[0], given.chart)
     except DaliPipesError as error:
         stop(str(error))
 

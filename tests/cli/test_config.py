@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
+import command
 import gpu_check.config
 import pytest
 from gpu_check.config import GpuCheckConfig
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
+from hydra import initialize_config_dir
 from hydra.errors import ConfigCompositionException
-from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
@@ -48,10 +47,7 @@ def hydra():
 
 
 def composed(job, *overrides):
-    """As a script has it, with Hydra's own config, where conf/benchmark.yaml looks up what was chosen."""
-    given = [*NEEDED.get(job, []), *overrides]
-    HydraConfig.instance().set_config(compose(job, given, return_hydra_config=True))
-    return OmegaConf.to_object(compose(job, given))
+    return command.composed(job, [*NEEDED.get(job, []), *overrides])
 
 
 def jobs_of(group):

@@ -138,7 +138,7 @@ def test_the_comparison_under_a_user_id_that_nobody_has(run, runs):
 def test_two_steps_of_training(run, runs):
     done = run("train", *SMALL, "epochs=1", "out=/runs/two")
     summary = json.loads(done.stdout.splitlines()[-1])
-    assert summary["images"] == 32 and summary["val_images"] == 37 and summary["provenance"]["versions"]["dali_pipes"] == "0.1.0"
+    assert summary["images"] == 32 and summary["val_images"] == 37 and summary["provenance"]["versions"]["dali_pipes"] == "0.2.0"
     assert (runs / "two/best.pt").stat().st_uid == 10001
 
 

@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from dali_pipes.cli import jobs
 
@@ -31,3 +34,9 @@ def command(monkeypatch, capsys, tmp_path):
     yield run
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+def composed(job, overrides):
+    """The config that a job gets, where conf/benchmark.yaml looks up in Hydra's own what was chosen. Hydra must be initialized."""
+    HydraConfig.instance().set_config(compose(job, overrides, return_hydra_config=True))
+    return OmegaConf.to_object(compose(job, overrides))

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -15,6 +16,7 @@ from dali_pipes.measure.figures import Trial, trial_figures
 
 Result = dict[str, Any]
 
+PALETTE = Path(__file__).with_name("palette.css").read_text()
 WIDTH = 5.2  # inches; about as wide as a column of the page, so that letters are as large as its own
 INK, LINE = "#ab1001", "#ab1002"
 COLOURS = [f"#ab20{number:02x}" for number in range(10)]
@@ -54,6 +56,13 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
         axes.set_xlabel(f"× the images/s of {result['baseline']}")
 
     return _svg(draw, 0.9 + 0.42 * len(arms))
+
+
+def standalone(chart: str) -> str:
+    """A chart as a file of its own, with the colours that the page gives to those in it."""
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    style = f"<style>{PALETTE}text {{ font-family: system-ui, sans-serif !important; }}</style>"
+    return re.sub(r"<svg([^>]*)>", rf"<svg {names}\1>{style}", chart, count=1)
 
 
 def per_trial(result: Result, trials: Sequence[Trial], figure: str, label: str, arms: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.measure.table import HEADINGS, cells, print_runs
+from dali_pipes.tools.benchmark import charts
+from dali_pipes.tools.benchmark.page import compared
 
 Result = dict[str, Any]
 
@@ -59,6 +61,18 @@ def compare(runs: Sequence[Path], console: Console) -> None:
         for arm in result["arms"]
     ]
     print_runs("the same work; × is against the baseline of the same run", ["run", *HEADINGS], rows, console)
+
+
+def draw(run: Path, file: Path) -> None:
+    """Writes an SVG of each arm's speed against the baseline's, with its interval.
+
+    Raises:
+        CompareError: no arm was measured against the baseline.
+    """
+    result = load_result(run)
+    if not (arms := compared(result)):
+        raise CompareError(f"{run}: no arm was measured against {result['baseline']}; there is nothing to draw")
+    file.write_text(charts.standalone(charts.ratios(result, arms)))
 
 
 def the_work(result: Result) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def write_page(folder: Path) -> None:
     trials = [trial for trial in trials if trial["arm"] in measured]
     (folder / "report.html").write_text(
         Template(TEMPLATE.read_text()).substitute(
+            palette=charts.PALETTE,
             headline=escape(headline(result)),
             facts=_paragraphs([control_line(result), agreement_line(result), *notes(result)]),
             charts=_charts(result, trials, measured),
@@ -66,8 +67,8 @@ def write_page(folder: Path) -> None:
 
 
 def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) -> str:
-    makers = [arm for arm in measured if entry_of(from_dict(result["work"]["loaders"][arm])).makes_images]
-    others = [arm for arm in makers if arm != result["baseline"] and result["arms"][arm]["ratio"]]
+    makers = [arm for arm in measured if _makes_images(result, arm)]
+    others = compared(result)
     figures = []
     if others:
         caption = "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
@@ -87,6 +88,16 @@ def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) ->
         if len(trial["samples"]) > 2:
             figures.append(_figure(charts.timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."))
     return "".join(figures)
+
+
+def compared(result: Result) -> list[str]:
+    """The arms whose speed against the baseline a picture shows: they make images, and were measured."""
+    arms = [arm for arm in result["arms"] if arm != result["baseline"] and result["arms"][arm].get("ratio")]
+    return [arm for arm in arms if _makes_images(result, arm)]
+
+
+def _makes_images(result: Result, arm: str) -> bool:
+    return entry_of(from_dict(result["work"]["loaders"][arm])).makes_images
 
 
 def _median_trial(trials: Sequence[Trial]) -> Trial:

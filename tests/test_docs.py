@@ -1,0 +1,121 @@
+"""README and docs: every link leads somewhere, every command is understood, and the tutorials' Python runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from command import composed
+from hydra import initialize_config_dir
+
+from dali_pipes.cli import jobs
+from dali_pipes.cli.schemas import register
+
+REPO = Path(__file__).parents[1]
+PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])
+NAMES = [str(page.relative_to(REPO)) for page in PAGES]
+BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+COMMAND = re.compile(r"(?:dali-pipes|python scripts/(\w+)\.py|-m dali_pipes\.cli) +(.*)")
+OWN = {"model": {"NAME": "resnet18"}, "loader": {"…": "torch", "tuned_HOST": "torch", "tuned_$(hostname)": "torch"}}
+SMALLER = {
+    "batch_size=256": "batch_size=8",
+    '"batch_size": 64': '"batch_size": 8',
+    "batch_size=64": "batch_size=8",
+    "size=224": "size=32",
+}
+SMALLER |= {f"num_workers={count}": "num_workers=0" for count in (2, 8)}
+SMALLER |= {"RandomResizedCrop(224": "RandomResizedCrop(32", "range(90)": "range(2)"}
+    "RandomResizedCrop(224": "RandomResizedCrop(32",
+    "num_workers=8": "num_workers=0",
+    "num_workers=2": "num_workers=0",
+    "range(90)": "range(2)",
+}
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_leads_to_what_is_there(name):
+    page = REPO / name
+    prose = BLOCK.sub("", page.read_text())
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if link.startswith(("http", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_index():
+    index = (REPO / "docs/README.md").read_text()
+    named = {(REPO / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index)}
+    assert named == {page for page in PAGES if page.is_relative_to(REPO / "docs")} - {REPO / "docs/README.md"}
+
+
+def test_readme_is_read_in_minutes():
+    text = (REPO / "README.md").read_text()
+    assert len(text.splitlines()) <= 150 and "docs/comparison.svg" in text
+
+
+def commands(page):
+    """(job, words) of every command line of a page."""
+    text = page.read_text()
+    lines = [line for language, block in BLOCK.findall(text) if language == "bash" for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    for line in lines:
+        if found := COMMAND.search(line):
+            job, rest = found[1], shlex.split(found[2], comments=True)
+            job, words = (job, rest) if job else (rest[0], rest[1:])
+            if job in jobs.JOBS and job != "compare":
+                yield job, words
+
+
+def given(word):
+    """An option with a value that there is: of a sweep the first one, and something for what stands for a user's own."""
+    name, _, value = word.partition("=")
+    if name in OWN and value in OWN[name]:
+        value = OWN[name][value]
+    return f"{name}={value if value.startswith(('[', '{')) else value.split(',')[0]}"
+
+
+@pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if list(commands(page))])
+def test_every_command_is_understood(name):
+    register(None)
+    for job, words in commands(REPO / name):
+        with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
+            assert composed(job, [given(word) for word in words if word != "-m"])
+
+
+@pytest.fixture
+def python(image_folder, tmp_path, monkeypatch):
+    """Runs the Python of a page, on few and small images."""
+
+    def run(name, **names):
+        monkeypatch.chdir(tmp_path)
+        (code,) = ["\n".join(block for language, block in BLOCK.findall((REPO / name).read_text()) if language == "python")]
+        for old, new in {"/my/images": image_folder, "/imagenet/train": image_folder, **SMALLER}.items():
+            code = code.replace(old, str(new))
+        exec(compile(code, name, "exec"), names)
+        return names
+
+    return run
+
+
+def test_the_python_of_the_readme_runs(python, tmp_path):
+    seen = []
+    python("README.md", torch=torch, train_step=lambda images, labels: seen.append((images, labels)))
+    assert len(seen) == 2 * 4 and seen[0][0].shape == (8, 3, 32, 32) and seen[0][0].dtype == torch.float16
+    assert torch.load(tmp_path / "last.pt")["loader"]["epoch"] == 2
+
+
+def test_the_tutorial_that_leads_from_a_dataloader_runs(python, capsys):
+    names = python("docs/tutorials/from-a-dataloader.md")
+    assert 0 < float(capsys.readouterr().out.split()[-1]) < 1 / 255 / 0.225
+    with names["dp"].build_loader(names["manifest"], names["dp"].TorchConfig(num_workers=0), **names["options"]) as loader:
+        batches = iter(loader)
+        assert not torch.equal(next(batches).ids, names["second"].ids) and torch.equal(next(batches).ids, names["second"].ids)
