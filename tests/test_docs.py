@@ -26,11 +26,6 @@ SMALLER = {
 }
 SMALLER |= {f"num_workers={count}": "num_workers=0" for count in (2, 8)}
 SMALLER |= {"RandomResizedCrop(224": "RandomResizedCrop(32", "range(90)": "range(2)"}
-    "RandomResizedCrop(224": "RandomResizedCrop(32",
-    "num_workers=8": "num_workers=0",
-    "num_workers=2": "num_workers=0",
-    "range(90)": "range(2)",
-}
 
 
 def anchors(page):
