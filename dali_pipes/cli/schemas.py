@@ -6,8 +6,8 @@ from typing import Any
 from dali_pipes.backends.registry import backends
 from dali_pipes.cli.conf import demo_images, tuned_loaders
 from dali_pipes.data.config import DataConfig
-from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
+from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.preparation.config import PrepareConfig

@@ -10,8 +10,7 @@ from PIL import Image
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
-from dali_pipes.measure.arms import Arms, baseline
-from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError, FreshProcess, serve
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import Transform
@@ -20,8 +19,14 @@ SHOWN = 3
 AMPLIFIED = 64
 
 
-def gate(config: BenchmarkConfig, work: Workload, arms: Arms, cpus: Set[int], samples: Path) -> dict[str, Any]:
+def gate(
+    config: LoadersConfig, work: Workload, arms: dict[str, LoaderConfig], reference: str, cpus: Set[int], samples: Path
+) -> dict[str, Any]:
     """Compares all arms that follow the plan, in a separate process.
+
+    Args:
+        reference: the arm that the others are compared with, if it follows the plan.
+        samples: folder for the first images of each arm.
 
     Raises:
         ArmError: they do not deliver the same images, so nothing may be timed.
@@ -31,9 +36,8 @@ def gate(config: BenchmarkConfig, work: Workload, arms: Arms, cpus: Set[int], sa
     planned = {arm: to_dict(loader) for arm, loader in arms.items() if entry_of(loader).follows_plan}
     if len(planned) < 2:
         return {"images": 0, "arms": {}, "note": "fewer than two arms follow the plan: there is nothing to compare"}
-    first = baseline(config, arms)
-    if first in planned:
-        planned = {first: planned[first]} | planned
+    if reference in planned:
+        planned = {reference: planned[reference]} | planned
     job = {"work": work.to_dict(), "loaders": planned, "images": config.agreement_images, "samples": str(samples)}
     found = _compared(job, cpus)
     for arm, difference in found["arms"].items():
@@ -46,7 +50,7 @@ def _compared(job: dict[str, Any], cpus: Set[int]) -> dict[str, Any]:
         return process.answer()
 
 
-def _check(config: BenchmarkConfig, reference: str, arm: str, difference: dict[str, Any]) -> None:
+def _check(config: LoadersConfig, reference: str, arm: str, difference: dict[str, Any]) -> None:
     if not difference["same_ids"]:
         raise ArmError(f"{arm} and {reference} deliver different samples; nothing was timed")
     if not (difference["mean"] <= config.max_mean_difference and difference["p99"] <= config.max_p99_difference):  # nor NaN

@@ -25,10 +25,12 @@ _FROM_GPU = {  # telemetry of a GPU: the figure it becomes
 def trial_figures(trial: Trial) -> Figures:
     """The figures of one trial, over all jobs that ran at once."""
     jobs, samples = trial["jobs"], trial["samples"]
-    images = sum(job["images"] for job in jobs)
+    images, rate = (sum(job[name] for job in jobs) for name in ("images", "images_per_s"))
+    cost = sum(job["cpu_s_per_1000_images"] * job["images"] for job in jobs) / images
     return {
-        "images_per_s": sum(job["images_per_s"] for job in jobs),
-        "cpu_s_per_1000_images": sum(job["cpu_s_per_1000_images"] * job["images"] for job in jobs) / images,
+        "images_per_s": rate,
+        "cpu_s_per_1000_images": cost,
+        "cpus": rate * cost / 1e3,
         "cgroup_cpu_s_per_1000_images": jobs[0]["cgroup_cpu_s_per_1000_images"] if len(jobs) == 1 else None,
         "wait_share": sum(sum(job["waits_s"]) for job in jobs) / sum(job["end"] - job["start"] for job in jobs),
         "first_batch_s": max(job.get("first_batch_s", job["waits_s"][0]) for job in jobs),

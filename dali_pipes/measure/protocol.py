@@ -1,29 +1,57 @@
-"""The order of the trials, and how each of them is run. docs/method.md gives the reasons."""
+"""The A/B kit of all tools: the images, the order of the trials, and how each of them is run. docs/method.md gives the reasons."""
 
 import contextlib
+import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.measure.stats import LEAST_PAIRS
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
-from dali_pipes.measure.workload import Workload
+from dali_pipes.measure.workload import Workload, to_dict, trained_model
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.system.page_cache import evict, resident_share
+from dali_pipes.system.progress import track
+from dali_pipes.system.provenance import provenance
 from dali_pipes.system.telemetry import Sampler
 
 Trial = dict[str, Any]
 Key = tuple[str, str, str]  # phase, arm and job
 Arm = TypeVar("Arm")
 SLOWEST = 5  # images/s of a whole epoch from a disk; a slower arm is treated as hanging, and ended
+
+
+class Turn(NamedTuple):
+    """Which trial of a run it is: its phase ("round", "control", "search" …), the number of its round, and its arm."""
+
+    phase: str
+    number: int
+    arm: str
+
+
+def turns(
+    arms: Sequence[str], baseline: str, pairs: int, seed: int, begin: Callable[[int], bool] = lambda number: True
+) -> Iterator[Turn]:
+    """The trials of all rounds, with a progress bar. From five pairs on the baseline runs once more in each round: the control.
+
+    Args:
+        begin: asked with the number of each round, whether there is time for it; if not, the rounds end.
+    """
+    trials = [("round", arm) for arm in arms] + ([("control", baseline)] if pairs >= LEAST_PAIRS else [])
+    orders = itertools.takewhile(lambda each: begin(each[0]), enumerate(rounds(trials, pairs, seed), 1))
+    plan = (Turn(phase, number, arm) for number, order in orders for phase, arm in order)
+    return track(plan, lambda turn: f"{turn.phase} {turn.number} of {pairs}: {turn.arm}", pairs * len(trials))
 
 
 def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
@@ -52,27 +80,59 @@ class _Arm:
         return self.answers
 
 
+def images_of(config: MeasureConfig) -> Manifest:
+    """At most `config.images` of the training images.
+
+    Raises:
+        ConfigError, ManifestError: no images are given, or none are there; or there is no such model, said before they are read.
+    """
+    trained_model(config)
+    return sample_images(open_images(config.data, "train"), config.images, config.seed)
+
+
 class Trials:
-    """Runs trials of one workload, one after the other, and writes each of them into a file; call `close` at the end.
+    """Runs trials of one workload, one after the other, and keeps each of them as a file; call `close` at the end.
+
+    The images are read into the page cache first, so that it is equal for all arms; a small set is repeated (`repeat_epoch`).
 
     Args:
-        folder: for the files; their names begin with a running number.
+        folder: for the manifest and the trials, whose names begin with a running number.
+        corun, restart: as for the benchmark.
+
+    Attributes:
         cpus: the cores of every arm.
+        work: the workload of every arm.
     """
 
-    def __init__(self, work: Workload, manifest: Manifest, config: BenchmarkConfig, folder: Path):
+    def __init__(self, config: MeasureConfig, manifest: Manifest, folder: Path, corun: int = 1, restart: bool = True):
+        self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
-        self._work, self._manifest, self._config, self._folder = work, manifest, config, folder
-        self._count = 0
+        self._folder, self._count = folder / "trials", 0
         self._asleep: dict[Key, _Arm] = {}
-        folder.mkdir()
+        self._folder.mkdir(parents=True)
+        warm_page_cache(manifest)
+        epoch = manifest if config.workload == "cold" else repeat_epoch(manifest)
+        epoch.save(folder / "manifest.parquet")
+        self._epoch = len(epoch)
+        asked = (config.transform, config.batch_size, config.seed, config.workload, trained_model(config))
+        self.work = Workload(str(folder / "manifest.parquet"), *asked)
+
+    def facts(self) -> dict[str, Any]:
+        """`work`, `protocol` and `provenance` of a result, as docs/result.md has them."""
+        names = ("seed", "pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images", "agreement_images")
+        protocol = {name: getattr(self._config, name) for name in names}
+        return {
+            "work": self.work.to_dict() | {"manifest": "manifest.parquet", "epoch": self._epoch, "corun": self._corun},
+            "protocol": protocol | {"restart": self._restart, "cpus": len(self.cpus)},
+            "provenance": provenance(self._manifest.describe(), self._config.overrides),
+        }
 
     def close(self) -> None:
         """Ends the suspended processes."""
         while self._asleep:
             self._asleep.popitem()[1].stack.close()
 
-    def start(self, arms: dict[str, dict[str, Any]], control: str | None) -> dict[str, str]:
+    def start(self, arms: dict[str, LoaderConfig], control: str | None) -> dict[str, str]:
         """Starts the processes of all arms at once, and suspends them until their first trials; for restart=false.
 
         Args:
@@ -92,12 +152,12 @@ class Trials:
                 one.stack.close()
         return failed
 
-    def _job(self, loader: dict[str, Any], batch_size: int | None = None) -> dict[str, Any]:
-        work = self._work if batch_size is None else replace(self._work, batch_size=batch_size)
+    def _job(self, loader: LoaderConfig, batch_size: int | None = None) -> dict[str, Any]:
+        work = self.work if batch_size is None else replace(self.work, batch_size=batch_size)
         names = ("min_seconds", "min_batches", "max_warmup_seconds")
-        return {"work": work.to_dict(), "loader": loader, **{name: getattr(self._config, name) for name in names}}
+        return {"work": work.to_dict(), "loader": to_dict(loader), **{name: getattr(self._config, name) for name in names}}
 
-    def run(self, arm: str, loader: dict[str, Any], phase: str, number: int, batch_size: int | None = None) -> Trial:
+    def run(self, turn: Turn, loader: LoaderConfig, batch_size: int | None = None) -> Trial:
         """One trial, in as many processes at once as `corun` says.
 
         Args:
@@ -110,15 +170,15 @@ class Trials:
         Raises:
             ArmError: a process failed.
         """
-        config, job = self._config, self._job(loader, batch_size)
-        trial: Trial = {"arm": arm, "phase": phase, "round": number}
-        with self._processes((phase, arm, json.dumps(job)), job) as (processes, begun):
-            with Sampler([process.pid for process in processes], min(1.0, config.min_seconds / 4)) as sampler:
+        job = self._job(loader, batch_size)
+        trial: Trial = {"arm": turn.arm, "phase": turn.phase, "round": turn.number}
+        with self._processes((turn.phase, turn.arm, json.dumps(job)), job) as (processes, begun):
+            with Sampler([process.pid for process in processes], min(1.0, self._config.min_seconds / 4)) as sampler:
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
                 sampler.gpus, trial["gpu_missing"] = _gpus(each["gpu"] for each in ready)
-                if self._work.workload == "cold":
+                if self.work.workload == "cold":
                     trial["resident"] = self._make_cold()
                 if sampler.gpus:
                     sampler.sample()
@@ -128,7 +188,7 @@ class Trials:
             trial["jobs"] = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
             trial |= {"samples": sampler.samples, "sampler_cost": sampler.cost}
             trial["gpu_missing"] |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
-        if not config.restart:
+        if not self._restart:
             trial["gpu_missing"]["memory_mib"] = "with restart=false other arms use the GPU's memory too"
             for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
                 each["memory_mib"] = None
@@ -143,12 +203,12 @@ class Trials:
             for process in one.processes:
                 process.wake()
             yield one.processes, one.first_answers()
-            if not self._config.restart:
+            if not self._restart:
                 self._suspend(key, one)
 
     def _begin(self, arm: str, job: dict[str, Any]) -> "_Arm":
         stack = contextlib.ExitStack()
-        return _Arm(stack, [stack.enter_context(self._process(arm, job, index)) for index in range(self._config.corun)])
+        return _Arm(stack, [stack.enter_context(self._process(arm, job, index)) for index in range(self._corun)])
 
     def _suspend(self, key: Key, one: "_Arm") -> None:
         one.first_answers()
@@ -158,9 +218,9 @@ class Trials:
 
     def _process(self, arm: str, job: dict[str, Any], index: int) -> FreshProcess:
         patience = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
-        if self._config.workload == "cold":
+        if self.work.workload == "cold":
             patience += len(self._manifest) / SLOWEST
-        gpu = gpu_of(index, self._config.corun)
+        gpu = gpu_of(index, self._corun)
         return FreshProcess("dali_pipes.measure.trial", job, f"arm {arm}", self.cpus, gpu, patience)
 
     def _make_cold(self) -> float | None:

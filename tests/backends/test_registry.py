@@ -17,7 +17,7 @@ from dali_pipes.backends.base import Backend
 from dali_pipes.backends.registry import backends, entry_of
 from dali_pipes.cli.schemas import register
 from dali_pipes.data.config import DataConfig
-from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.run import benchmark
 
 TOY = Path(__file__).parents[1] / "support/toy_backend.py"

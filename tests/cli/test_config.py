@@ -12,7 +12,7 @@ from hydra.errors import ConfigCompositionException
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.cli.schemas import register
-from dali_pipes.measure.config import BenchmarkConfig
+from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.preparation.config import PrepareConfig

@@ -1,17 +1,17 @@
 """Options of scripts/prepare.py."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, check_choice, check_min, check_range
+from dali_pipes.measure.config import MeasureConfig
 
 QUALITY = 90
 
 
 @dataclass(kw_only=True, slots=True)
-class PrepareConfig:
+class PrepareConfig(MeasureConfig):
     """scripts/prepare.py. docs/prepare.md explains what is done to an image.
 
     Attributes:
@@ -24,18 +24,11 @@ class PrepareConfig:
         quality: of the JPEGs, 1 to 100; None: 90 if `resize` is given, else nothing is encoded and the bytes are unchanged.
         exif: "keep" leaves the pixels as stored and keeps the orientation as a tag; "apply" turns them upright.
         shard_mib: maximum size of a shard, unless a single image is larger.
-        transform, eval_transform: transforms for the comparison of the images before and after.
-        agreement_images: how many of each split are compared; 0: none.
+        eval_transform: besides `transform`, for the comparison of `agreement_images` of each split before and after.
         measure: also measure the loader's gain, before against after, in rounds; otherwise only sizes and pixels are reported.
-        loader: the loader that is measured.
-        workload: "loader" reads from the page cache, "cold" from the disk.
-        batch_size, seed, pairs, min_seconds, min_batches, max_warmup_seconds, images, cpus: of the measurement, as for the
-            benchmark; `seed` also chooses the images that are compared.
         report: folder for the measurement; a subfolder is made for each.
-        overrides: what was given on the command line.
     """
 
-    data: DataConfig = field(default_factory=DataConfig)
     source: str = "images"
     archive: str | None = None
     sha256: str | None = None
@@ -45,32 +38,17 @@ class PrepareConfig:
     quality: int | None = None
     exif: str = "keep"
     shard_mib: int = 256
-    transform: Any = None
     eval_transform: Any = None
-    agreement_images: int = 128
     measure: bool = False
-    loader: Any = None
-    workload: str = "loader"
-    batch_size: int = 64
-    seed: int = 0
-    pairs: int = 6
-    min_seconds: float = 4.0
-    min_batches: int = 8
-    max_warmup_seconds: float = 20.0
-    images: int = 20_000
-    cpus: int | None = None
     report: str = "runs/prepare"
-    overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        MeasureConfig.__post_init__(self)
         check_choice("source", self.source, ("images", "cifar10", "cifar100"))
         check_choice("to", self.to, ("folder", "shards"))
         check_choice("exif", self.exif, ("keep", "apply"))
-        check_choice("workload", self.workload, ("loader", "cold"))
-        for option in ("resize", "shard_mib", "batch_size", "pairs", "min_batches", "images"):
-            check_min(option, getattr(self, option), 1)
-        for option in ("agreement_images", "seed"):
-            check_min(option, getattr(self, option), 0)
+        check_min("resize", self.resize, 1)
+        check_min("shard_mib", self.shard_mib, 1)
         if self.quality is not None:
             check_range("quality", self.quality, 1, 100)
         if self.out is None:

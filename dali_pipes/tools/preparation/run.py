@@ -10,13 +10,14 @@ from rich.status import Status
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, PreparationError
+from dali_pipes.measure.workload import trained_model
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.preparation.cifar import check_archive, read_archive, write_pngs
 from dali_pipes.tools.preparation.config import QUALITY, PrepareConfig
 from dali_pipes.tools.preparation.difference import folder_difference, shards_difference
 from dali_pipes.tools.preparation.encode import Encoding
 from dali_pipes.tools.preparation.folder import check_order, to_folder
-from dali_pipes.tools.preparation.measure import measure, measurement
+from dali_pipes.tools.preparation.measure import measure
 from dali_pipes.tools.preparation.outcome import Outcome
 from dali_pipes.tools.preparation.record import Record, recorded
 from dali_pipes.tools.preparation.report import print_measured, print_outcome
@@ -55,7 +56,7 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
 
 def _images(config: PrepareConfig, out: Path) -> None:
     if config.measure:
-        measurement(config)  # reports options that cannot work before the work begins
+        trained_model(config)  # refuses an unknown one before the work begins
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
     sources = {split: open_images(data, split) for split in splits}

@@ -1,10 +1,9 @@
 """Limits on a setting's resources, and how running out of memory is distinguished from other failures."""
 
 import re
-from collections.abc import Sequence
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Figures, Trial, arm_figures
+from dali_pipes.measure.figures import Figures
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
 
@@ -31,15 +30,6 @@ def ran_out_of_memory(error: ArmError) -> bool:
     return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.wrote}"))
 
 
-def used(trials: Sequence[Trial]) -> Figures:
-    """The figures of these trials of one setting, as docs/result.md has them, and cpus: the cores used on average."""
-    return _with_cpus(arm_figures(trials))
-
-
-def _with_cpus(figures: Figures) -> Figures:
-    return figures | {"cpus": figures["cpu_s_per_1000_images"] * figures["images_per_s"] / 1e3}
-
-
 def limits(config: TuneConfig) -> dict[str, float | None]:
     return {limit: getattr(config, limit) for limit in _LIMITS}
 
@@ -51,7 +41,7 @@ def over_limit(config: TuneConfig, figures: Figures) -> str | None:
         ConfigError: a limit is given for a figure that cannot be measured here.
     """
     for limit, (figure, unit, form) in _LIMITS.items():
-        most, value = getattr(config, limit), _with_cpus(figures)[figure]
+        most, value = getattr(config, limit), figures[figure]
         if most is not None and value is None:
             raise ConfigError(f"{limit}={most:g} cannot be kept: {unit} cannot be measured here")
         if most is not None and value > most:

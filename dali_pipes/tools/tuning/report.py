@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
+from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.table import print_runs
 from dali_pipes.measure.wording import interval
-from dali_pipes.tools.tuning.limits import used
 from dali_pipes.tools.tuning.race import Race
 from dali_pipes.tools.tuning.settings import Setting
 
@@ -37,7 +37,7 @@ def tries(race: Race) -> list[dict[str, Any]]:
 
 
 def _one(race: Race, setting: Setting) -> dict[str, Any]:
-    figures = used(race.trials[setting]) if race.trials[setting] else {}
+    figures = arm_figures(race.trials[setting]) if race.trials[setting] else {}
     ratio = None if setting == race.default else race.against_default(setting)
     return {
         **dict(setting.options),

@@ -2,16 +2,19 @@
 
 import json
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from dali_pipes.measure.arms import on_cpu_for_want_of_gpu
+from dali_pipes.measure.agreement import gate
+from dali_pipes.measure.figures import Trial
+from dali_pipes.measure.protocol import Trials, Turn, images_of
 from dali_pipes.measure.wording import control_line
+from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.tools.tuning.bench import Bench
-from dali_pipes.tools.tuning.compare import compare
+from dali_pipes.system.files import new_folder
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.limits import limits
 from dali_pipes.tools.tuning.race import Race
@@ -19,7 +22,7 @@ from dali_pipes.tools.tuning.report import print_tries, tries
 from dali_pipes.tools.tuning.search import search
 from dali_pipes.tools.tuning.settings import Setting, choices, settings
 from dali_pipes.tools.tuning.tuned_file import command, tuned_file, write
-from dali_pipes.tools.tuning.verdict import verdict, winner_of
+from dali_pipes.tools.tuning.verdict import compare, verdict, winner_of
 
 SCHEMA = 2
 
@@ -36,16 +39,26 @@ def tune(config: TuneConfig) -> None:
     cores = config.cpus or available_cpus()
     default, others = settings(config, cores)
     file = tuned_file(config.into, config.host)
-    bench = Bench(config)
-    if on_cpu_for_want_of_gpu({"default": config.loader}):
+    manifest = images_of(config)
+    folder = new_folder(Path(config.out))
+    trials = Trials(config, manifest, folder)
+    if lacks_gpu(config.loader):
         _say("No GPU here: DALI on its CPU backend.")
+
+    def run(turn: Turn, setting: Setting) -> Trial:
+        return trials.run(turn, setting.applied_to(config.loader), setting.batch_size)
+
     race = Race(default, others, config.seed)
     try:
-        search(config, bench.run, race, _say)
+        search(config, run, race, _say)
     finally:
         print_tries(tries(race), console)
-    winner = winner_of(race)
-    compared = _compared(config, bench, race, winner)
+    winner, compared = winner_of(race), None
+    if winner != default and race.default_runs:
+        loaders = {"default": default.applied_to(config.loader), "tuned": winner.applied_to(config.loader)}
+        work = replace(trials.work, batch_size=winner.batch_size)
+        agreement = gate(config, work, loaders, "default", trials.cpus, folder / "samples")
+        compared = compare(run, default, winner, config.pairs, config.seed) | {"agreement": agreement}
     kept, sentence = verdict(config, race, winner, compared)
     result = {
         "schema": SCHEMA,
@@ -58,23 +71,16 @@ def tune(config: TuneConfig) -> None:
         "comparison": compared,
         "values": choices(config, cores) | {"batch_size": sorted({config.batch_size, *config.batch_sizes})},
         "limits": limits(config),
-        **bench.facts(),
+        **trials.facts(),
     }
-    (bench.folder / "result.json").write_text(json.dumps(result, indent=1))
+    result["work"]["loader"], result["protocol"]["minutes"] = to_dict(config.loader), config.minutes
+    (folder / "result.json").write_text(json.dumps(result, indent=1))
     _write(config, file, kept, default, result)
     if compared and not compared["failed"]:
         _say(control_line({"control": compared["control"], "baseline": "the default"}))
     _say(f"{sentence}.")
     _say(f"Use it with loader={file.stem}: {file}")
     print(json.dumps(result))
-
-
-def _compared(config: TuneConfig, bench: Bench, race: Race, winner: Setting) -> dict[str, Any] | None:
-    """The A/B of the winner, and how far its pixels differ; None if it is the default, or if that does not run."""
-    if winner == race.default or not race.default_runs:
-        return None
-    agreement = bench.agreement(race.default, winner)
-    return compare(bench.run, race.default, winner, config.pairs, config.seed) | {"agreement": agreement}
 
 
 def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, result: dict[str, Any]) -> None:

@@ -3,28 +3,21 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Trial
+from dali_pipes.measure.figures import Trial, arm_figures
+from dali_pipes.measure.protocol import Turn
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.system.progress import track
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.limits import limits, over_limit, ran_out_of_memory, used
+from dali_pipes.tools.tuning.limits import limits, over_limit, ran_out_of_memory
 from dali_pipes.tools.tuning.race import Race, trials_of
 from dali_pipes.tools.tuning.settings import Setting
 
-
-class Run(Protocol):
-    """Measures one trial of a setting, under the name `arm`.
-
-    Raises:
-        ArmError: its process failed.
-    """
-
-    def __call__(self, setting: Setting, arm: str, phase: str, number: int) -> Trial: ...
+Run = Callable[[Turn, Setting], Trial]  # one trial of a setting; raises ArmError if its process failed
 
 
 def search(
@@ -78,7 +71,7 @@ def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool
 
 def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number: int) -> None:
     try:
-        race.add(setting, run(setting, str(setting).replace(" ", ","), "search", number))
+        race.add(setting, run(Turn("search", number, str(setting).replace(" ", ",")), setting))
     except ArmError as error:
         if ran_out_of_memory(error):
             race.drop_as_large(setting)
@@ -87,5 +80,5 @@ def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number:
         else:
             race.drop(setting, f"failed: {' '.join(str(error).split())}")
         return
-    if why := over_limit(config, used(race.trials[setting])):
+    if why := over_limit(config, arm_figures(race.trials[setting])):
         race.drop(setting, why)

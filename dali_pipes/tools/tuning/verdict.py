@@ -1,13 +1,16 @@
-"""The setting that is kept, and the sentence that says why."""
+"""The winner of the search against the default, the setting that is kept, and the sentence that says why."""
 
 from dataclasses import asdict
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Figures
+from dali_pipes.measure.figures import Figures, Trial, result_figures
+from dali_pipes.measure.protocol import turns
 from dali_pipes.measure.wording import comparison, interval
+from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.limits import over_limit
+from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory
 from dali_pipes.tools.tuning.race import Race
+from dali_pipes.tools.tuning.search import Run
 from dali_pipes.tools.tuning.settings import Setting
 
 
@@ -22,6 +25,26 @@ def winner_of(race: Race) -> Setting:
         smallest = min(race.out, key=lambda each: each.size)
         raise ConfigError(f"no setting that was tried can be kept, not even the smallest, {smallest}: {race.out[smallest]}")
     return best
+
+
+def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) -> Figures:
+    """The A/B of docs/method.md in new trials: the best of many was partly lucky in the trials that selected it.
+
+    Returns:
+        `arms` ("default", "tuned") and `control` as in docs/result.md; and `failed`: that the winner ran out of memory, or None.
+
+    Raises:
+        ArmError: a trial failed for another reason, or one of the default.
+    """
+    arms, done = {"default": default, "tuned": winner}, list[Trial]()
+    for turn in turns(list(arms), "default", pairs, seed):
+        try:
+            done.append(run(turn, arms[turn.arm]))
+        except ArmError as error:
+            if turn.arm == "default" or not ran_out_of_memory(error):
+                raise
+            return {"arms": {}, "control": None, "failed": "ran out of memory"}
+    return result_figures(done, list(arms), "default") | {"failed": None}
 
 
 def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures | None) -> tuple[Setting, str]:

@@ -11,9 +11,9 @@ import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure import agreement
-from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.benchmark import run as module
+from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.run import benchmark
 
 AGREES = {"max": 9.0, "mean": 0.1, "p99": 1.0, "same_ids": True}
@@ -37,8 +37,9 @@ class MadeUp:
         monkeypatch.setattr(agreement, "_compared", lambda job, _: self.compare(job))
         monkeypatch.setattr(module, "write_page", lambda folder: (folder / "report.html").write_text("page"))
 
-    def run(self, arm, loader, phase, number):
-        self.ran.append((phase, number, arm))
+    def run(self, turn, loader):
+        phase, number, arm = turn
+        self.ran.append(turn)
         if self.failing.get(arm) == (phase, number):
             raise ArmError(f"arm {arm}: the file is broken")
         return trial(arm, number, phase, self.rate(arm, loader) * (1 + 0.001 * (len(self.ran) % 3)))
@@ -148,7 +149,7 @@ def test_a_failing_gate_fails_the_run_before_anything_is_timed(made_up, run, fou
 def test_workers_are_swept_and_the_fastest_number_is_kept(made_up, run, monkeypatch):
     monkeypatch.setattr("dali_pipes.measure.protocol.os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     rates = {2: 400.0, 4: 500.0, 6: 700.0, 8: 600.0}
-    made_up.rate = lambda arm, loader: rates.get(loader.get("num_workers"), 1000.0)
+    made_up.rate = lambda arm, loader: rates.get(getattr(loader, "num_workers", None), 1000.0)
     result, told, _ = run(["torch", "dali_cpu"], LOADERS | {"torch": dp.TorchConfig()}, pairs=1)
     tried = [number for phase, number, _ in made_up.ran if phase == "workers"]
     assert sorted(tried[:4]) == [2, 4, 6, 8] and tried[4:] == tried[3::-1]

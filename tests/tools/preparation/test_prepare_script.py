@@ -7,6 +7,7 @@ from prepared import config
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
+from dali_pipes.measure.protocol import Trials
 from dali_pipes.tools.preparation.config import PrepareConfig
 
 
@@ -71,17 +72,13 @@ def test_the_measured_sets_are_the_same_samples(image_folder, tmp_path, monkeypa
 
     asked = []
 
-    class Asked:
-        cpus = frozenset({0})
-
-        def __init__(self, work, manifest, options, folder):
-            self.manifest, self.work = dp.Manifest.load(work.manifest), work
-
-        def run(self, arm, loader, phase, number):
-            asked.append((number, phase, arm, loader["kind"], self.manifest, self.work))
+    class Asked(Trials):
+        def run(self, turn, loader):
+            manifest = dp.Manifest.load(self.work.manifest)
+            asked.append((turn.number, turn.phase, turn.arm, type(loader).__name__, manifest, self.work))
 
     monkeypatch.setattr(module, "Trials", Asked)
-    monkeypatch.setattr(module, "result_figures", lambda *_: {"arms": {"after": {"ratio": None}}, "control": None})
+    monkeypatch.setattr(module, "result_figures", lambda *_: {})
     monkeypatch.setattr("dali_pipes.tools.preparation.run.print_measured", lambda *_: None)
     prepare(config(image_folder, tmp_path / "out", resize=64, measure=True, pairs=5, images=20, report=str(tmp_path / "runs")))
     assert [number for number, *_ in asked] == [number for number in range(1, 6) for _ in range(3)]

@@ -13,7 +13,7 @@ from dali_pipes.tools.tuning.settings import Setting
 
 
 class MadeUp:
-    """Stands in the place of `Bench.run`.
+    """Measures a setting as `search` and `compare` have it done.
 
     Attributes:
         rate, cpu, memory: of a setting: images/s, CPU-s per 1,000 images, MiB.
@@ -27,14 +27,14 @@ class MadeUp:
         self.drift, self.now, self.ran, self.told = 0.0, 0.0, [], []
         self._noise, self._trial_s, self._random = noise, trial_s, np.random.default_rng(0)
 
-    def __call__(self, setting, arm, phase, number):
+    def __call__(self, turn, setting):
         self.now += self._trial_s
-        self.ran.append((phase, number, setting))
+        self.ran.append((turn.phase, turn.number, setting))
         if wrote := self.fails(setting):
-            raise ArmError(f"arm {arm}: its process ended with status 1; the last it wrote:\n  {wrote}", wrote)
+            raise ArmError(f"arm {turn.arm}: its process ended with status 1; the last it wrote:\n  {wrote}", wrote)
         slower = (1 - self.drift) ** len(self.ran)
         rate = self.rate(setting) * slower * np.exp(self._noise * self._random.standard_normal())
-        made = trial(arm, number, phase, rate, self.cpu(setting))
+        made = trial(turn.arm, turn.number, turn.phase, rate, self.cpu(setting))
         made["samples"][-1]["pss_mib"] = self.memory(setting)
         return made
 

@@ -2,8 +2,9 @@ import pytest
 from made_up import gpu, trial
 from tools.tuning.conftest import config
 
+from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory, used
+from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory
 
 OUT_OF_MEMORY = [
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
@@ -39,7 +40,7 @@ def test_other_failures_are_not_taken_for_it(wrote):
 
 
 def test_figures_and_limits():
-    figures = used([trial("x", rate=1000, cpu=1.9, gpus=[[gpu()]] * 4)])
+    figures = arm_figures([trial("x", rate=1000, cpu=1.9, gpus=[[gpu()]] * 4)])
     assert figures["cpus"] == pytest.approx(1.9)
     assert over_limit(config(max_cpus=2, max_memory_mib=800, max_gpu_memory_mib=4000), figures) is None
     assert over_limit(config(max_cpus=1.5), figures) == "1.90 cores, more than max_cpus=1.5"

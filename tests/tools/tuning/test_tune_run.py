@@ -23,9 +23,9 @@ def bench(monkeypatch):
     """In place of real processes and of the clock."""
     bench = MadeUp()
 
-    def run(_, arm, loader, phase, number, batch_size):
-        setting = Setting((("num_workers", loader["num_workers"]), ("prefetch_factor", loader["prefetch_factor"])), batch_size)
-        return bench(setting, arm, phase, number)
+    def run(_, turn, loader, batch_size):
+        setting = Setting((("num_workers", loader.num_workers), ("prefetch_factor", loader.prefetch_factor)), batch_size)
+        return bench(turn, setting)
 
     monkeypatch.setattr(Trials, "run", run)
     monkeypatch.setattr(search_module.time, "monotonic", lambda: bench.now)

@@ -4,8 +4,8 @@ import torch
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
-from dali_pipes.measure.config import BenchmarkConfig
 from dali_pipes.measure.worker_process import ArmError
+from dali_pipes.tools.benchmark.config import BenchmarkConfig
 
 Arms = dict[str, LoaderConfig]
 
@@ -38,10 +38,6 @@ def planning(arms: Arms) -> list[tuple[str, str]]:
         for planned, other in arms.items()
         if entry_of(one).planned_by == entry_of(other).name and _decoding(one) == _decoding(other)
     ]
-
-
-def on_cpu_for_want_of_gpu(arms: Arms) -> list[str]:
-    return [arm for arm, config in arms.items() if getattr(config, "device", "") == "auto" and config.decodes_on == "cpu"]
 
 
 def _decoding(config: LoaderConfig) -> tuple[str, bool]:

@@ -1,0 +1,51 @@
+"""Options of scripts/benchmark.py."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dali_pipes.errors import ConfigError, check_choice, check_min
+from dali_pipes.measure.config import LoadersConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class BenchmarkConfig(LoadersConfig):
+    """scripts/benchmark.py.
+
+    Attributes:
+        loader: one more arm, under the name of the option chosen by `loader=`; in `arms` it is called "loader".
+        loaders: a loader config for each other name.
+        arms: what to compare.
+        baseline: the arm that the others are compared with; None: the first that loads real images.
+        corun: jobs at once on this machine, each on a separate GPU as far as there are enough.
+        minutes: time limit from the start of the program: after the first round, no round begins that would end later. None: all
+            `pairs` are run.
+        restart: every trial is a new process. If false, an arm's processes are suspended between its trials: faster, but
+            differences between process starts are not averaged out.
+        out: folder for the report; a subfolder is made for each run.
+    """
+
+    loaders: dict[str, Any] = field(default_factory=dict)
+    arms: list[str] = field(default_factory=lambda: ["torch", "loader"])
+    baseline: str | None = None
+    corun: int = 1
+    minutes: float | None = None
+    restart: bool = True
+    out: str = "runs/benchmark"
+
+    def __post_init__(self) -> None:
+        LoadersConfig.__post_init__(self)
+        if self.workload == "cold" and self.corun > 1:
+            raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
+        if self.workload == "cold" and not self.restart:
+            raise ConfigError("workload=cold is one epoch for each trial; it needs restart=true")
+        check_min("corun", self.corun, 1)
+        check_min("minutes", self.minutes, 0)
+        if "loader" in self.arms:
+            self.loaders = self.loaders | {self.loader_name: self.loader}
+            self.arms = [self.loader_name if arm == "loader" else arm for arm in self.arms]
+        if not self.arms or len(set(self.arms)) < len(self.arms):
+            raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
+        for arm in self.arms:
+            check_choice("an arm", arm, tuple(self.loaders))
+        if self.baseline is not None:
+            check_choice("baseline", self.baseline, tuple(self.arms))
