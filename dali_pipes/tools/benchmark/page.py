@@ -3,12 +3,12 @@
 import base64
 import io
 import json
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from string import Template
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 from PIL import Image
 
 from dali_pipes.backends.registry import entry_of
@@ -43,51 +43,51 @@ MORE = {  # figures of the second table, with the unit or the form
 }
 
 
+Table = tuple[Sequence[str], list[list[str]]]  # headings and rows
+
+
 def write_page(folder: Path) -> None:
     """Reads result.json, trials/ and samples/ of a run; writes report.html."""
     result: Result = json.loads((folder / "result.json").read_text())
     trials = [json.loads(file.read_text()) for file in sorted((folder / "trials").glob("*_round_*.json"))]
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
     trials = [trial for trial in trials if trial["arm"] in measured]
-    (folder / "report.html").write_text(
-        Template(TEMPLATE.read_text()).substitute(
-            palette=charts.PALETTE,
-            headline=escape(headline(result)),
-            facts=_paragraphs([control_line(result), agreement_line(result), *notes(result)]),
-            charts=_charts(result, trials, measured),
-            samples=_samples(result, folder / "samples"),
-            figures=_table(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
-            more=_more(result, measured),
-            baseline=escape(result["baseline"]),
-            caveats="".join(f"<li>{escape(caveat)}</li>" for caveat in caveats(result)),
-            provenance=escape(json.dumps(result["provenance"], indent=2, ensure_ascii=False)),
-            work=escape(json.dumps(result["work"] | {"protocol": result["protocol"]}, indent=2, ensure_ascii=False)),
-        )
+    pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    page = pages.from_string(TEMPLATE.read_text()).render(
+        result=result,
+        palette=Markup(charts.PALETTE),
+        headline=headline(result),
+        facts=[control_line(result), agreement_line(result), *notes(result)],
+        charts=[(Markup(svg.removeprefix("<svg")), caption) for svg, caption in _charts(result, trials, measured)],
+        figures=(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
+        more=_more(result, measured),
+        samples=list(_samples(result, folder / "samples")),
+        amplified=AMPLIFIED,
+        caveats=caveats(result),
+        provenance=json.dumps(result["provenance"], indent=2, ensure_ascii=False),
+        work=json.dumps(result["work"] | {"protocol": result["protocol"]}, indent=2, ensure_ascii=False),
     )
+    (folder / "report.html").write_text(page)
 
 
-def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) -> str:
+def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each chart as SVG, and its caption."""
     makers = [arm for arm in measured if _makes_images(result, arm)]
-    others = compared(result)
-    figures = []
-    if others:
-        caption = "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
-        figures.append(_figure(charts.ratios(result, others), caption))
+    if others := compared(result):
+        yield charts.ratios(result, others), "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
     if measured:
         rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
         drawn = [arm for arm in measured if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)]
         off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
         caption = "Images per second. A dot is a trial, the line their median." + (f" Off the scale: {off}." if off else "")
-        figures.append(_figure(charts.per_trial(result, trials, "images_per_s", "images/s", drawn), caption))
-        caption = "CPU time of all processes of an arm. A dot is a trial."
+        yield charts.per_trial(result, trials, "images_per_s", "images/s", drawn), caption
         cost = charts.per_trial(result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
-        figures.append(_figure(cost, caption))
-        figures.append(_figure(charts.waits(result, trials, measured), "How long batches are waited for."))
+        yield cost, "CPU time of all processes of an arm. A dot is a trial."
+        yield charts.waits(result, trials, measured), "How long batches are waited for."
     for arm in measured:
         trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
         if len(trial["samples"]) > 2:
-            figures.append(_figure(charts.timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."))
-    return "".join(figures)
+            yield charts.timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."
 
 
 def compared(result: Result) -> list[str]:
@@ -104,38 +104,24 @@ def _median_trial(trials: Sequence[Trial]) -> Trial:
     return sorted(trials, key=lambda trial: trial_figures(trial)["images_per_s"])[len(trials) // 2]
 
 
-def _figure(svg: str, caption: str) -> str:
-    caption = escape(caption)
-    labelled = svg.replace("<svg", f"<svg role=img aria-label='{caption}'", 1)
-    return f"<figure>{labelled}<figcaption>{caption}</figcaption></figure>"
-
-
-def _samples(result: Result, folder: Path) -> str:
-    rows = []
+def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The arms that follow the plan, with their first images and how these differ from the reference, as data URIs."""
     for arm in result["arms"]:
         if same_work(result, arm):
-            images = [_image(folder / f"{arm}_{number}.png", f"{arm}, image {number}") for number in range(SHOWN)]
-            differences = [
-                _image(folder / f"{arm}_{number}_difference.png", f"{arm}, difference {number}")
-                for number in range(SHOWN)
-                if arm != result["agreement"]["reference"]
-            ]
-            rows.append(f"<tr><th>{escape(arm)}<td>{''.join(images)}<td>{''.join(differences) or 'the reference'}")
-    if not rows:
-        return "<p>No two arms follow the plan.</p>"
-    heading = f"<tr><th>arm<th>first images<th>|difference| from {escape(result['agreement']['reference'])} × {AMPLIFIED}"
-    return f"<div class=scroll><table class=samples>{heading}{''.join(rows)}</table></div>"
+            kinds = ("", "_difference") if arm != result["agreement"]["reference"] else ("",)
+            images, *differences = ([_image(folder / f"{arm}_{number}{kind}.png") for number in range(SHOWN)] for kind in kinds)
+            yield arm, images, differences[0] if differences else []
 
 
-def _image(file: Path, alt: str) -> str:
+def _image(file: Path) -> str:
     out = io.BytesIO()
     image = Image.open(file)
     image.thumbnail((160, 160))
     image.save(out, "WEBP", quality=90)
-    return f"<img alt='{escape(alt)}' src='data:image/webp;base64,{base64.b64encode(out.getvalue()).decode()}'>"
+    return f"data:image/webp;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-def _more(result: Result, measured: Sequence[str]) -> str:
+def _more(result: Result, measured: Sequence[str]) -> Table:
     """Only figures that at least one arm has; the others are listed with the reason under "What this does not show"."""
     arms = {arm: result["arms"][arm] for arm in measured}
     shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
@@ -143,14 +129,4 @@ def _more(result: Result, measured: Sequence[str]) -> str:
         [name, *("" if arm[figure] is None else MORE[figure][1].format(arm[figure]) for figure in shown)]
         for name, arm in arms.items()
     ]
-    return _table(["arm", *(MORE[figure][0] for figure in shown)], rows)
-
-
-def _table(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(heading)}" for heading in headings)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}" for cell in row) for row in rows)
-    return f"<div class=scroll><table><tr>{head}{body}</table></div>"
-
-
-def _paragraphs(lines: Iterable[str]) -> str:
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return ["arm", *(MORE[figure][0] for figure in shown)], rows

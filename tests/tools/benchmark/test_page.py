@@ -1,4 +1,5 @@
 import json
+from functools import cache
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,11 +13,16 @@ from dali_pipes.tools.benchmark.page import write_page
 AGREEMENT = {"images": 128, "max": 9.0, "mean": 0.16, "p99": 1.0, "same_ids": True, "reference": "torch", "arms": {"dali": {}}}
 
 
-@pytest.fixture
-def page(tmp_path):
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
     """The page of a run with a GPU, an arm that failed, and words that HTML must not take for its own."""
 
+    @cache
+    def written():
+        return write()
+
     def write(**changes):
+        tmp_path = tmp_path_factory.mktemp("run")
         result = made_result(2000.0) | {"agreement": AGREEMENT, "workers": {}, "not_measured": {"throttled_s": "no cgroup (v2)"}}
         result["work"]["loaders"] = {"torch": {"kind": "TorchConfig"}, "dali": {"kind": "DaliConfig"}}
         result["arms"]["broken"] = {"failed": "arm broken: </h1><script>$x", "skipped": None}
@@ -33,7 +39,7 @@ def page(tmp_path):
         write_page(tmp_path)
         return (tmp_path / "report.html").read_text()
 
-    return write
+    return lambda **changes: write(**changes) if changes else written()
 
 
 class Tags(HTMLParser):
