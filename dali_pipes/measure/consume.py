@@ -6,7 +6,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dali_pipes.backends.base import Batch
-from dali_pipes.training.models import build_model
 from dali_pipes.training.readback import Readback
 
 
@@ -41,6 +40,8 @@ class TrainStep:
     """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without one."""
 
     def __init__(self, batch: Batch, model: str):
+        from dali_pipes.training.models import build_model  # and torchvision: seconds that only this takes
+
         device = batch.images.device
         self._on_gpu = device.type == "cuda"
         torch.manual_seed(0)

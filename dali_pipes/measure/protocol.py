@@ -18,13 +18,14 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.stats import LEAST_PAIRS
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
-from dali_pipes.measure.workload import Workload, to_dict, trained_model
+from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.telemetry import Sampler
+from dali_pipes.training.models import check_model, default_model
 
 Trial = dict[str, Any]
 Key = tuple[str, str, str]  # phase, arm and job
@@ -78,6 +79,16 @@ class _Arm:
     def first_answers(self) -> list[dict[str, Any]]:
         self.answers = self.answers or [process.answer() for process in self.processes]
         return self.answers
+
+
+def trained_model(config: MeasureConfig) -> str | None:
+    """The network of workload=train; None: another workload.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    name = check_model(config.model.name or default_model())
+    return name if config.workload == "train" else None
 
 
 def images_of(config: MeasureConfig) -> Manifest:

@@ -5,6 +5,7 @@ answers with the figures, and keeps working until "stop", so that trials that ru
 A "go" instead of "stop" begins the next trial of the same arm.
 """
 
+import importlib
 import itertools
 import os
 import threading
@@ -30,6 +31,8 @@ GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewis
 def run_trial(controller: Controller) -> None:
     """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with its figures, times in seconds."""
     work = Workload.from_dict(controller.job["work"])
+    if work.model:
+        importlib.import_module("dali_pipes.training.models")  # seconds that are not the loader's
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
     with work.loader(config) as loader:

@@ -7,9 +7,7 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform, Transform
-from dali_pipes.training.models import check_model, default_model
 
 _TRANSFORMS = (EvalTransform, TrainTransform, PaddedCropTransform)
 
@@ -54,16 +52,6 @@ def from_dict(value: dict[str, Any]) -> Any:
     options = dict(value)
     kinds: list[type[Any]] = [*(entry.config for entry in backends().values()), *_TRANSFORMS]
     return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)
-
-
-def trained_model(config: MeasureConfig) -> str | None:
-    """The network of workload=train; None: another workload.
-
-    Raises:
-        ConfigError: there is no such model.
-    """
-    name = check_model(config.model.name or default_model())
-    return name if config.workload == "train" else None
 
 
 def lacks_gpu(config: LoaderConfig) -> bool:

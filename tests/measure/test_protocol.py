@@ -61,6 +61,7 @@ def test_jobs_at_once_measure_at_the_same_time(trials, tmp_path):
     assert [file.name for file in (tmp_path / "run/trials").iterdir()] == ["001_round_3_dali.json"]
 
 
+@pytest.mark.slow
 def test_without_restart_the_processes_of_an_arm_sleep_between_its_trials(trials):
     arms = {"torch": dp.TorchConfig(num_workers=2), "dali": DALI}
     seen: dict[str, set[int]] = {arm: set() for arm in arms}
@@ -86,6 +87,7 @@ def test_without_restart_the_processes_of_an_arm_sleep_between_its_trials(trials
     assert not any(psutil.pid_exists(pid) for pids in seen.values() for pid in pids)
 
 
+@pytest.mark.slow
 def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(trials):
     with contextlib.closing(trials(restart=False)) as each:
         native = DaliNativeConfig(device="cpu")
@@ -110,6 +112,7 @@ def test_a_quota_bounds_every_arm(trials, monkeypatch):
     assert len(trials().cpus) == 1
 
 
+@pytest.mark.slow
 def test_a_bad_file_is_named_with_what_can_be_done(trials, image_folder, tmp_path):
     shutil.copytree(image_folder, tmp_path / "set")
     bad = dp.Manifest.scan(tmp_path / "set", progress=False)
@@ -121,12 +124,14 @@ def test_a_bad_file_is_named_with_what_can_be_done(trials, image_folder, tmp_pat
     assert "dali-pipes scan verify=full" in str(error.value) and "on_bad_sample" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_cold_trial_says_what_was_in_the_page_cache(trials):
     trial = trials(workload="cold").run(Turn("round", 1, "dali"), DALI)
     assert trial["resident"] is None or 0 <= trial["resident"] <= 1
     assert trial["jobs"][0]["images"] == 40
 
 
+@pytest.mark.slow
 def test_an_arm_that_cannot_be_built_is_named(trials):
     with pytest.raises(ArmError, match="arm native: DaliNativeConfig supports only the training transform"):
         trials(transform=dp.EvalTransform(size=32, resize=36)).run(Turn("round", 1, "native"), DaliNativeConfig(device="cpu"))

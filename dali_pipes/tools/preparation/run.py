@@ -10,7 +10,7 @@ from rich.status import Status
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, PreparationError
-from dali_pipes.measure.workload import trained_model
+from dali_pipes.measure.protocol import trained_model
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.preparation.cifar import check_archive, read_archive, write_pngs
 from dali_pipes.tools.preparation.config import QUALITY, PrepareConfig

@@ -21,7 +21,7 @@ from dali_pipes.tools.tuning.race import Race
 from dali_pipes.tools.tuning.report import print_tries, tries
 from dali_pipes.tools.tuning.search import search
 from dali_pipes.tools.tuning.settings import Setting, choices, settings
-from dali_pipes.tools.tuning.tuned_file import command, tuned_file, write
+from dali_pipes.tools.tuning.tuned_file import command_line, tuned_file, write
 from dali_pipes.tools.tuning.verdict import compare, verdict, winner_of
 
 SCHEMA = 2
@@ -88,7 +88,7 @@ def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, resu
     facts = [
         f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
         f"workload={config.workload}, on {result['provenance']['date']} by",
-        command(config.overrides),
+        command_line(config.overrides),
         *textwrap.wrap(f"{result['conclusion']}.", 120),
     ]
     write(file, loader, facts)

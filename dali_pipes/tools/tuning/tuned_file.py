@@ -36,5 +36,5 @@ def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
         aside.write_text(text)
 
 
-def command(overrides: Sequence[str]) -> str:
+def command_line(overrides: Sequence[str]) -> str:
     return f"dali-pipes tune {shlex.join(overrides)}"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from made_up import trial
 from prepared import config
 
 import dali_pipes as dp
@@ -44,6 +45,7 @@ def test_a_mistake_ends_in_one_clear_line(command, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_from_the_command_line_with_a_measurement(command, image_folder, tmp_path):
     timing = ["pairs=1", "min_seconds=0.3", "min_batches=2", "max_warmup_seconds=1", "batch_size=16"]
     sizes = ["transform.size=64", "eval_transform.size=64", "eval_transform.resize=64", "agreement_images=10"]
@@ -65,8 +67,8 @@ def test_from_the_command_line_with_a_measurement(command, image_folder, tmp_pat
     assert f"Figures: {folder / 'result.json'}" in done.stdout
 
 
-def test_the_measured_sets_are_the_same_samples(image_folder, tmp_path, monkeypatch):
-    """Trials are replaced by what they were asked to do."""
+def test_the_measured_sets_are_the_same_samples(image_folder, tmp_path, monkeypatch, capsys):
+    """Made-up trials, after being twice as fast as before."""
     from dali_pipes.tools.preparation import measure as module
     from dali_pipes.tools.preparation.run import prepare
 
@@ -76,11 +78,16 @@ def test_the_measured_sets_are_the_same_samples(image_folder, tmp_path, monkeypa
         def run(self, turn, loader):
             manifest = dp.Manifest.load(self.work.manifest)
             asked.append((turn.number, turn.phase, turn.arm, type(loader).__name__, manifest, self.work))
+            return trial(turn.arm, turn.number, turn.phase, 2000.0 if turn.arm == "after" else 1000.0 + turn.number)
 
     monkeypatch.setattr(module, "Trials", Asked)
-    monkeypatch.setattr(module, "result_figures", lambda *_: {})
-    monkeypatch.setattr("dali_pipes.tools.preparation.run.print_measured", lambda *_: None)
     prepare(config(image_folder, tmp_path / "out", resize=64, measure=True, pairs=5, images=20, report=str(tmp_path / "runs")))
+    out = capsys.readouterr().out
+    assert "after is faster than before: 1.99 [" in out and "Control, before against itself: images/s 1.00" in out
+    (folder,) = (tmp_path / "runs").iterdir()
+    result = json.loads((folder / "result.json").read_text())
+    assert set(result["arms"]) == set(result["provenance"]) == {"before", "after"} and result["protocol"]["pairs"] == 5
+    assert result["work"]["loader"]["kind"] == "DaliConfig" and f"Figures: {folder / 'result.json'}" in out
     assert [number for number, *_ in asked] == [number for number in range(1, 6) for _ in range(3)]
     for number in range(1, 6):
         turns = sorted((phase, arm) for each, phase, arm, *_ in asked if each == number)

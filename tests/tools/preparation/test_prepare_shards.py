@@ -115,6 +115,7 @@ def test_with_resize_they_hold_what_a_folder_would(image_folder, manifest, tmp_p
     assert difference["images"] == 8 and 0 < difference["evaluation"]["mean"] < difference["training"]["mean"] < 60
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_at_the_next_shard(large_folder, tmp_path):
     options = {"to": "shards", "resize": 400, "shard_mib": 1}
     made = tmp_path / "out/train"
