@@ -1,5 +1,6 @@
 """The CPU baseline: PyTorch's DataLoader carries out the plan with Pillow or torchvision in its worker processes."""
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ class TorchBackend(Backend):
             batch_size=None,
             num_workers=workers,
             pin_memory=config.pin_memory and device.type == "cuda",
+            worker_init_fn=_leave_ctrl_c_to_the_main_process if workers else None,
             generator=torch.Generator(),  # a separate one: the model's random numbers do not depend on the loader
             **options,
         )
@@ -134,3 +136,8 @@ def _decoder(decoder: str) -> Callable[..., np.ndarray]:
         case _:
             from dali_pipes.backends.common.pillow import read
     return read
+
+
+def _leave_ctrl_c_to_the_main_process(worker: int) -> None:
+    """A terminal sends SIGINT to all processes of a program; a training run finishes its step and saves."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,6 @@
 """Where configurations lie, and what is kept beside them: in a checkout, in an installed package, in a folder of the user's own."""
 
 import argparse
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,11 +40,8 @@ def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 
 def tuned_loaders(users: Path | None) -> Path:
-    """Where `tune` writes loader=tuned_HOST and the next job finds it; made if it is missing."""
-    folder = (users or _home() / "conf") / "loader"
-    with contextlib.suppress(OSError):  # `tune` itself says that it cannot write there
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Where `tune` writes loader=tuned_HOST and the next job finds it."""
+    return (users or _home() / "conf") / "loader"
 
 
 def demo_images() -> Path:

@@ -40,13 +40,14 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
-            message = str(error) if isinstance(error, DaliPipesError) else _explain(error)
+            message = str(error) if isinstance(error, DaliPipesError) else _explain(error, users)
             stop(message) if composed else stop_once(message)
         except OSError as error:
             if error.filename is None:
                 raise
-            stop(f"{error.filename}: {(error.strerror or str(error)).lower()}")
+            stop(f"{Path(os.fsdecode(error.filename)).absolute()}: {(error.strerror or str(error)).lower()}")
 
+    users: Path | None = None
     try:
         users, sys.argv[1:] = users_folder(sys.argv[1:])
         register(users)
@@ -64,7 +65,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
     except Exception as error:
         if composed:
             raise
-        stop_once(_explain(error))
+        stop_once(_explain(error, users))
 
 
 def sweep_folder() -> Path | None:
@@ -87,18 +88,23 @@ def job_folder() -> Path | None:
     return Path(config.runtime.output_dir)
 
 
-def _explain(error: BaseException) -> str:
-    """Hydra's and OmegaConf's words on a wrong command line, in one line."""
+def _explain(error: BaseException, users: Path | None) -> str:
+    """Hydra's and OmegaConf's words on a wrong command line or on a file of `users`, in one line."""
     if isinstance(error, OverrideParseException):
+        if "=" not in (error.override or ""):
+            return f"{error.override}: an option is NAME=VALUE, such as data.train=DIR; --help explains every option"
         return f"{error.override}: not understood; a value with spaces, commas, = or brackets needs quotes: \"key='value'\""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     text = str(cause).split("Config search path")[0]
     lines = [
         line.strip()
         for line in text.splitlines()
-        if line.strip() and not line.strip().startswith(("object_type", "reference_type"))
+        if line.strip() and not line.strip().startswith(("object_type", "reference_type")) and not line.endswith("schema")
     ]
-    return f"{' '.join(lines)}; --help explains every option"
+    if "'loader/tuned_" in text:
+        lines.append("(dali-pipes tune writes tuned ones)")
+    whose = f"; {users} comes before our own configurations, and --conf DIR names another folder" if users else ""
+    return f"{' '.join(lines)}; --help explains every option{whose}"
 
 
 def stop(message: str, status: int = 2) -> NoReturn:

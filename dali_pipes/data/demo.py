@@ -7,6 +7,7 @@ spectrum falls as 1/f, as that of natural images does (Field 1987, doi:10.1364/J
 import multiprocessing
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -59,6 +60,7 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
         for name in PATTERNS:
             (out / split / name).mkdir(parents=True)
     mark.write_text("unfinished")
+    print(f"making a demo set of {train + val:,} images in {out}, once", file=sys.stderr)
     tasks = [("train", number) for number in range(train)] + [("val", number) for number in range(val)]
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")) as pool:
         for _ in track(pool.map(partial(_write, out, seed), tasks, chunksize=8), "making demo images", len(tasks)):

@@ -39,10 +39,9 @@ def write(file: Path, root: str, classes: list[str], table: pa.Table) -> None:
         ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
     """
     refuse_foreign(file)
-    file.parent.mkdir(parents=True, exist_ok=True)
     head = json.dumps({"root": root, "classes": classes})
-    with replacing(file) as aside:
-        pq.write_table(table.replace_schema_metadata({_KEY: head}), aside, compression="zstd")
+    with replacing(file) as aside, aside.open("wb") as out:
+        pq.write_table(table.replace_schema_metadata({_KEY: head}), out, compression="zstd")
 
 
 def refuse_foreign(file: Path) -> None:

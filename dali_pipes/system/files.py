@@ -10,7 +10,11 @@ from typing import Any
 
 @contextlib.contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to, which replaces it once the block has ended: the file is whole, or what it was before."""
+    """A path beside `file` to write to, which replaces it once the block has ended: the file is whole, or what it was before.
+
+    Its folder is made if it is missing.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     try:
         yield aside

@@ -33,6 +33,8 @@ def mistakes(folder, empty, bare):
     yield "mistyped value", "preview", [train, "loader.device=cuda"], "loader.device is 'cuda'; choose one of auto, gpu, cpu"
     yield "not a number", "preview", [train, "batch_size=many"], "batch_size"
     yield "special characters", "preview", [f"data.train={folder}/a=b, c"], "needs quotes"
+    yield "no option", "scan", ["/my/images"], "/my/images: an option is NAME=VALUE, such as data.train=DIR"
+    yield "not tuned here", "preview", [train, "loader=tuned_nowhere"], "(dali-pipes tune writes tuned ones)"
     yield "no loader", "preview", [train, "loader=null"], "must be a string"
     yield "arm twice", "benchmark", [train, "loader=torch", "arms=[torch,loader]"], "each only once"
     yield "too few pairs", "benchmark", [train, "pairs=0"], "pairs is 0"

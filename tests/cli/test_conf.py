@@ -64,6 +64,20 @@ def test_a_wrong_folder_ends_in_one_line(composed, mine, capsys, words, told):
     assert end.value.code == 2 and line.startswith(f"error: {told}")
 
 
+@pytest.mark.parametrize("words", [["model=resnet18"], ["--help"]])
+def test_the_folder_of_another_program_is_named(command, tmp_path, words):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/train.yaml").write_text("defaults:\n  - missing: this\n")
+    done = command("train", *words)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert f"{tmp_path / 'conf'} comes before our own configurations, and --conf DIR names another folder" in done.stderr
+
+
+def test_the_folder_of_a_file_that_cannot_be_written_is_named_as_a_whole(command, image_folder):
+    done = command("scan", f"data.train={image_folder}", "data.cache_dir=null", "out=/proc/x.parquet", cwd="/proc")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: /proc/.x.parquet.")
+
+
 def test_other_words_keep_their_order(mine):
     words = ["-m", "a=1,2", "--conf", "../mine", "~b", "--cfg", "job", "+c=[x y]"]
     assert conf.users_folder(words) == (Path("../mine").absolute(), ["-m", "a=1,2", "~b", "--cfg", "job", "+c=[x y]"])
@@ -82,5 +96,6 @@ def test_an_installed_package_writes_to_the_working_directory(installed):
     assert conf.conf_folder() == installed / "conf"
     assert conf.demo_images() == Path.cwd() / "data/demo"
     assert conf.users_folder([]) == (None, [])
-    assert conf.tuned_loaders(None) == Path.cwd() / "conf/loader"
+    assert conf.tuned_loaders(None) == Path.cwd() / "conf/loader" and not Path("conf").exists()
+    conf.tuned_loaders(None).mkdir(parents=True)
     assert conf.users_folder([]) == (Path.cwd() / "conf", [])

@@ -35,6 +35,20 @@ def test_the_first_of_several_counts(handled):
         assert interrupt.signal == signal.SIGUSR1
 
 
+def test_a_second_ctrl_c_ends_the_run_at_once(handled):
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.signal == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_after_the_first_ctrl_c_pythons_own_handler_is_not_called():
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        interrupt.pass_on()
+
+
 def test_a_signal_nobody_handled_is_passed_to_nobody():
     with Interrupt() as interrupt:
         interrupt.pass_on()

@@ -151,6 +151,18 @@ def test_two_ranks_are_stopped_and_one_goes_on(start, finish, tmp_path):
     assert [int(row["step"]) for row in rows(out)] == list(range(epochs * 9))
 
 
+def test_ctrl_c_saves(start, finish, tmp_path):
+    """A terminal sends it to the DataLoader's workers as well."""
+    out = tmp_path / "run"
+    process = start(f"out={out}", "loader=torch", "loader.num_workers=2", "batch_size=1", "epochs=40")
+    until(lambda: (out / "steps.csv").exists() and len(rows(out)) > 2, process)
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(timeout=100)
+    assert process.returncode == 128 + signal.SIGINT, (tmp_path / "stderr").read_text()[-3000:]
+    assert "stopped by SIGINT and saved" in (out / "train.log").read_text()
+    assert weights(out)["loader"]["samples"] > 0
+
+
 def test_a_rank_that_fails_ends_all_with_the_reason(start, image_folder, tmp_path):
     folder = shutil.copytree(image_folder, tmp_path / "images")
     manifest = dp.Manifest.scan(folder, progress=False)

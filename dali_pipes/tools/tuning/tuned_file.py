@@ -20,8 +20,9 @@ def tuned_file(into: str, host: str | None) -> Path:
         ConfigError: it cannot be written there.
     """
     folder = Path(into).absolute()
-    if not os.access(folder, os.W_OK):
-        raise ConfigError(f"into={folder}: no such folder, or it cannot be written to")
+    closest = next(each for each in (folder, *folder.parents) if each.exists())  # the rest is made with the file
+    if not closest.is_dir() or not os.access(closest, os.W_OK):
+        raise ConfigError(f"into={folder}: {closest} is no folder, or it cannot be written to; give another folder")
     name = re.sub(r"[^A-Za-z0-9_-]", "_", host or platform.node())
     if not name.strip("_"):
         raise ConfigError("this machine has no name to use in a file name; give one, host=NAME")

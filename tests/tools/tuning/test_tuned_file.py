@@ -69,9 +69,17 @@ def test_this_machine_is_the_default(tmp_path, monkeypatch):
         tuned_file(str(tmp_path), None)
 
 
-def test_a_folder_that_is_not_there():
-    with pytest.raises(ConfigError, match="into=/no/such/folder: no such folder"):
-        tuned_file("/no/such/folder", "x")
+def test_a_folder_that_is_not_there_is_made_with_the_file(tmp_path):
+    file = tuned_file(str(tmp_path / "conf/loader"), "x")
+    assert not (tmp_path / "conf").exists()
+    write(file, LOADERS["torch"], [])
+    assert file.exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"into=.*/file/loader: .*/file is no folder, or it cannot be written to"):
+        tuned_file(str(tmp_path / "file/loader"), "x")
 
 
 def test_a_file_is_replaced_as_a_whole_or_left_as_it_was(tmp_path, monkeypatch):
