@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,7 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     return Ratio(*(float(np.exp(mean - shift * error)) for shift in (0, high, low)))
 
 
+@cache
 def _resamples(n: int) -> NDArray[np.int64]:
     """All resamples of n pairs, or a fixed sample of them if there are many."""
     if n**n <= _RESAMPLES:

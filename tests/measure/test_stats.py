@@ -42,7 +42,7 @@ def test_noise_alone_claims_next_to_nothing():
     assert found.count("untrustworthy") < 50
 
 
-@pytest.mark.parametrize(("pairs", "least"), [(5, 0.92), (8, 0.93), (12, 0.93)])
+@pytest.mark.parametrize(("pairs", "least"), [(5, 0.92), *(pytest.param(pairs, 0.93, marks=pytest.mark.slow) for pairs in (8, 12))])
 def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, least):
     random = np.random.default_rng(2)
     ratios = [paired_ratio(*series(random, 1.3, pairs, 0.1)) for _ in range(1000)]

@@ -90,7 +90,9 @@ def test_epochs_start_where_they_do(work):
     assert len(found["epoch_starts"]) == 2 and found["epoch_starts"][1] - found["epoch_starts"][0] == 5
 
 
-@pytest.mark.parametrize("config", [DaliNativeConfig(device="cpu"), dp.CachedConfig(), dp.TfDataConfig()], ids=str)
+@pytest.mark.parametrize(
+    "config", [DaliNativeConfig(device="cpu"), dp.CachedConfig(), pytest.param(dp.TfDataConfig(), marks=pytest.mark.slow)], ids=str
+)
 def test_every_arm_is_measured_alike(work, config):
     assert run(work, config)["images_per_s"] > 0
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from PIL import Image, ImageOps
 
 from dali_pipes.data.headers import FORMATS, orientation_of
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.tools.preparation.jpeg import orientation_tag, suits_hardware, without_metadata
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
@@ -77,6 +78,15 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
         raise LeftOutError(error.strerror.lower() if error.strerror else f"cannot be decoded ({error})") from None
     except Exception as error:  # Pillow's plugins raise almost anything on broken files
         raise LeftOutError(f"cannot be decoded ({type(error).__name__}: {error})") from None
+
+
+def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -> Encoded | str:
+    """The encoded image, or the reason why there is none."""
+    height, width = source.sizes[sample_id].tolist()
+    try:
+        return encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
+    except LeftOutError as error:
+        return str(error)
 
 
 def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import PreparationError
 from dali_pipes.system.progress import track
-from dali_pipes.tools.preparation.encode import Encoding, LeftOutError, encode
+from dali_pipes.tools.preparation.encode import Encoding, encode_sample
 from dali_pipes.tools.preparation.names import class_folders, output_names
 from dali_pipes.tools.preparation.outcome import Outcome
 from dali_pipes.tools.preparation.record import Record
@@ -72,10 +72,8 @@ def _write(record: Record, out: Path, source: Manifest, names: list[str], encodi
     size = file.stat().st_size if file.exists() else 0
     if size:
         return _Written(size, kept=True)
-    height, width = source.sizes[sample_id].tolist()
-    try:
-        encoded = encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
-    except LeftOutError as error:
-        return _Written(0, why=str(error))
+    encoded = encode_sample(source, encoding, sample_id)
+    if isinstance(encoded, str):
+        return _Written(0, why=encoded)
     record.write(file, encoded.content)
     return _Written(len(encoded.content), same_pixels=encoded.same_pixels)

@@ -14,6 +14,7 @@ class Outcome:
         kept: those of them from an earlier run.
         bytes_before, bytes_after: of the written images, as files or shards.
         left_out: path and reason of every file that could not be used.
+        difference: of the pixels before and after (difference.py), if they were compared.
     """
 
     images: int = 0
@@ -22,6 +23,7 @@ class Outcome:
     bytes_before: int = 0
     bytes_after: int = 0
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    difference: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -12,7 +12,7 @@ from dali_pipes.tools.preparation.measure import AFTER, BEFORE
 from dali_pipes.tools.preparation.outcome import Outcome
 
 
-def print_outcome(console: Console, split: str, outcome: Outcome, difference: dict[str, Any] | None) -> None:
+def print_outcome(console: Console, split: str, outcome: Outcome) -> None:
     """A table of one split, and every file that was left out."""
     table = Table(title=escape(split), show_header=False)
     made = outcome.images - outcome.kept
@@ -24,11 +24,11 @@ def print_outcome(console: Console, split: str, outcome: Outcome, difference: di
     table.add_row("left out", f"{len(outcome.left_out):,}")
     share = outcome.bytes_after / outcome.bytes_before
     table.add_row("size", f"{_size(outcome.bytes_before)} before, {_size(outcome.bytes_after)} after: {share:.2f} ×")
-    if difference:
+    if outcome.difference:
         for name in ("evaluation", "training"):
-            found = difference[name]
+            found = outcome.difference[name]
             figures = f"mean {found['mean']:.2f}, p99 {found['p99']:.0f}, max {found['max']:.0f}"
-            table.add_row(f"pixels, {name}", f"{figures} of 255 over {difference['images']} images")
+            table.add_row(f"pixels, {name}", f"{figures} of 255 over {outcome.difference['images']} images")
     console.print(table)
     for path, why in outcome.left_out:
         readable = os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,11 +1,11 @@
 """Preparation from start to end."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.status import Status
 
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
@@ -82,11 +82,7 @@ def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest)
     _check_any(source, outcome)
     written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
     check_order(written, source, ids)
-    difference = None
-    if config.agreement_images:
-        with _comparing():
-            difference = folder_difference(config, source, ids, written)
-    _finish(config, record, split, source, outcome, difference)
+    _finish(config, record, split, source, outcome, lambda: folder_difference(config, source, ids, written))
     return ids, written
 
 
@@ -94,23 +90,17 @@ def _pack(config: PrepareConfig, record: Record, split: str, source: Manifest) -
     encoding = _encoding(config) if config.encodes else None
     outcome = to_shards(record, split, source, encoding, config.shard_mib * MIB)
     _check_any(source, outcome)
-    difference = None
-    if config.encodes and config.agreement_images:
-        with _comparing():
-            difference = shards_difference(config, source, record.out / split)
-    _finish(config, record, split, source, outcome, difference)
+    _finish(config, record, split, source, outcome, lambda: shards_difference(config, source, record.out / split))
 
 
 def _finish(
-    config: PrepareConfig, record: Record, split: str, source: Manifest, outcome: Outcome, difference: dict[str, Any] | None
+    config: PrepareConfig, record: Record, split: str, source: Manifest, outcome: Outcome, compare: Callable[[], dict[str, Any]]
 ) -> None:
-    origin = provenance(source.describe(), config.overrides)
-    record.finish(split, outcome.to_dict() | {"difference": difference, "provenance": origin})
-    print_outcome(console, split, outcome, difference)
-
-
-def _comparing() -> Status:
-    return Console(stderr=True).status("comparing pixels before and after")
+    if config.encodes and config.agreement_images:
+        with Console(stderr=True).status("comparing pixels before and after"):
+            outcome.difference = compare()
+    record.finish(split, outcome.to_dict() | {"provenance": provenance(source.describe(), config.overrides)})
+    print_outcome(console, split, outcome)
 
 
 def _encoding(config: PrepareConfig) -> Encoding:

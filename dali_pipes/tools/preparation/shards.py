@@ -19,7 +19,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.scan import CLASSES_FILE
 from dali_pipes.errors import PreparationError
 from dali_pipes.system.progress import track
-from dali_pipes.tools.preparation.encode import Encoded, Encoding, LeftOutError, encode
+from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample
 from dali_pipes.tools.preparation.outcome import Outcome
 from dali_pipes.tools.preparation.record import Record
 from dali_pipes.tools.preparation.workers import in_order
@@ -93,7 +93,7 @@ def to_shards(record: Record, split: str, source: Manifest, encoding: Encoding |
         raise PreparationError(f"{folder} holds shards that this run did not write; choose another folder")
     writer = ShardWriter(record, folder, len(kept), limit)
     same = 0
-    done = in_order(partial(_encoded, source, encoding), range(start, len(source)))
+    done = in_order(partial(encode_sample, source, encoding), range(start, len(source)))
     for sample_id, image in enumerate(track(done, f"packing {split}", len(source) - start), start):
         if isinstance(image, Encoded):
             writer.add(sample_id, image, int(source.labels[sample_id]))
@@ -122,19 +122,10 @@ def finished(folder: Path) -> list[list[int]]:
     return found
 
 
-def _encoded(source: Manifest, encoding: Encoding | None, sample_id: int) -> Encoded | str:
-    """The encoded image, or the reason why there is none."""
-    height, width = source.sizes[sample_id].tolist()
-    try:
-        return encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
-    except LeftOutError as error:
-        return str(error)
-
-
 def _outcome(folder: Path, source: Manifest, encoding: Encoding | None, ids: list[int], kept: int, same: int) -> Outcome:
     left_out = list(source.problems)
     for sample_id in sorted({*range(len(source))} - {*ids}):  # decoded again for the reason; an earlier run may have left them out
-        reason, path = _encoded(source, encoding, sample_id), os.path.relpath(source.name(sample_id), source.root)
+        reason, path = encode_sample(source, encoding, sample_id), os.path.relpath(source.name(sample_id), source.root)
         left_out.append((path, reason if isinstance(reason, str) else "could not be decoded by an earlier run"))
     before = source.bytes_each[ids]
     after = sum(file.stat().st_size for file in folder.glob("shard-*.tar"))

@@ -55,9 +55,7 @@ def tune(config: TuneConfig) -> None:
         print_tries(tries(race), console)
     winner, compared = winner_of(race), None
     if winner != default and race.default_runs:
-        loaders = {"default": default.applied_to(config.loader), "tuned": winner.applied_to(config.loader)}
-        work = replace(trials.work, batch_size=winner.batch_size)
-        agreement = gate(config, work, loaders, "default", trials.cpus, folder / "samples")
+        agreement = _agreement(config, trials, {"default": default, "tuned": winner}, folder / "samples")
         compared = compare(run, default, winner, config.pairs, config.seed) | {"agreement": agreement}
     kept, sentence = verdict(config, race, winner, compared)
     result = {
@@ -81,6 +79,16 @@ def tune(config: TuneConfig) -> None:
     _say(f"{sentence}.")
     _say(f"Use it with loader={file.stem}: {file}")
     print(json.dumps(result))
+
+
+def _agreement(config: TuneConfig, trials: Trials, arms: dict[str, Setting], samples: Path) -> dict[str, Any]:
+    """
+    Raises:
+        ArmError: the default and the winner deliver different samples or pixels.
+    """
+    loaders = {arm: setting.applied_to(config.loader) for arm, setting in arms.items()}
+    work = replace(trials.work, batch_size=arms["tuned"].batch_size)
+    return gate(config, work, loaders, "default", trials.cpus, samples)
 
 
 def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, result: dict[str, Any]) -> None:

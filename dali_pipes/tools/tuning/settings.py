@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
-from dali_pipes.tools.tuning.config import SearchConfig, TuneConfig
+from dali_pipes.tools.tuning.config import TuneConfig
 
 Choices = dict[str, list[Any]]
 
@@ -56,7 +55,8 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
         ConfigError: this loader has nothing to search, or a value that it cannot take.
     """
     values = choices(config, cores)
-    default = _default(config.loader, config.batch_size, list(values), cores)
+    given = ((name, getattr(config.loader, name)) for name in values)
+    default = Setting(tuple((name, cores if value is None else value) for name, value in given), config.batch_size)
     for name, value in default.options:
         if value not in values[name]:
             values[name] = [value, *values[name]]
@@ -89,23 +89,14 @@ def choices(config: TuneConfig, cores: int) -> Choices:
         )
     if config.loader.needs_gpu and not torch.cuda.is_available():
         raise ConfigError("loader.device=gpu, but PyTorch sees no GPU here; use loader=dali_cpu or loader=torch")
-    return found | _asked_for(config.search, list(found), config.loader_name)
-
-
-def _asked_for(search: SearchConfig, names: Sequence[str], loader: str) -> Choices:
-    asked = {name: values for name, values in asdict(search).items() if values is not None}
+    asked = {name: values for name, values in asdict(config.search).items() if values is not None}
     for name, values in asked.items():
-        if name not in names:
-            raise ConfigError(f"search.{name}: nothing that is searched of loader={loader} here; that is {', '.join(names)}")
+        if name not in found:
+            searched = f"loader={config.loader_name} here; that is {', '.join(found)}"
+            raise ConfigError(f"search.{name}: nothing that is searched of {searched}")
         if not values:
             raise ConfigError(f"search.{name} is empty; give the values to try, or leave it out")
-    return asked
-
-
-def _default(loader: LoaderConfig, batch_size: int, names: Sequence[str], cores: int) -> Setting:
-    """None stands for as many as there are cores."""
-    given = {name: getattr(loader, name) for name in names}
-    return Setting(tuple((name, cores if value is None else value) for name, value in given.items()), batch_size)
+    return found | asked
 
 
 def _differs_in_one(setting: Setting, default: Setting) -> bool:
