@@ -15,14 +15,11 @@ LIBRARIES = {
     "nvidia": {
         *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph", "planning")},
         "backends/reference/dali_native.py",
-        *{
-            "tools/doctor/decode.py",
-            "tools/doctor/nvimagecodec.py",
-        },  # run in a process of their own: whether these libraries work at all
+        *{"tools/doctor/decode.py", "tools/doctor/software.py"},  # in a process of their own: whether these libraries work at all
     },
     "tensorflow": {"backends/tfdata.py"},
     "fsspec": {"data/remote.py"},
-    "cupy": {"loader/mixing.py", "tools/doctor/kernels.py"},
+    "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
     "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
     "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},
     "lightning": {"training/launch.py"},

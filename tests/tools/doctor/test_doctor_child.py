@@ -5,13 +5,12 @@ import time
 import pytest
 
 from dali_pipes.system.child import ChildError, in_child
-from dali_pipes.tools.doctor.checks import Check
-from dali_pipes.tools.doctor.finding import Finding
-from dali_pipes.tools.doctor.run import examine
+from dali_pipes.tools.doctor.report import Finding
+from dali_pipes.tools.doctor.run import Check, examine
 
 MODULE = """
 import ctypes, os, time
-from dali_pipes.tools.doctor.finding import ok
+from dali_pipes.tools.doctor.report import ok
 
 def fine():
     print("a library says hello")
