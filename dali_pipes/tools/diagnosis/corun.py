@@ -9,7 +9,8 @@ from typing import Any
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.protocol import gpu_of
-from dali_pipes.measure.worker_process import Controller, FreshProcess, serve
+from dali_pipes.measure.worker_process import FreshProcess
+from dali_pipes.system.child import Controller
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
 
@@ -28,7 +29,7 @@ def corun_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
     cpus = os.sched_getaffinity(0)
     with contextlib.ExitStack() as stack:
         others = [
-            stack.enter_context(FreshProcess(__name__, job, f"program {number + 1}", cpus, gpu_of(number, config.corun)))
+            stack.enter_context(FreshProcess(f"{__name__}:train", job, f"program {number + 1}", cpus, gpu_of(number, config.corun)))
             for number in range(1, config.corun)
         ]
         for other in others:
@@ -39,7 +40,7 @@ def corun_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
                 other.answer()
 
 
-def _train(controller: Controller) -> None:
+def train(controller: Controller) -> None:
     manifest = Manifest.load(controller.job["manifest"])
     program = ConfiguredProgram(pickle.loads(base64.b64decode(controller.job["config"])), manifest, [])
     step = program.step()
@@ -48,7 +49,3 @@ def _train(controller: Controller) -> None:
         controller.send({})
         while not controller.stop.is_set():
             step(next(feed.batches))
-
-
-if __name__ == "__main__":
-    serve(_train)

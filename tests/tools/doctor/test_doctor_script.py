@@ -88,6 +88,7 @@ def limited():
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_set_up_wrongly(tmp_path):
     """One core, few open files, a second CuPy of another CUDA, one that crashes, a DALI that cannot be loaded."""
     (tmp_path / "cupy_cuda13x-14.2.0.dist-info").mkdir()
