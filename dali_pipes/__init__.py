@@ -1,18 +1,25 @@
 """Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dali_pipes.backends.base import Batch, BatchTransform
-from dali_pipes.backends.config import CachedConfig, DaliConfig, SyntheticConfig, TfDataConfig, TorchConfig, TorchvisionGpuConfig
-from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
-from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
-from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.plan.plan import Plan, Shard
-from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
-
 if TYPE_CHECKING:
+    from dali_pipes.backends.base import Batch, BatchTransform
+    from dali_pipes.backends.config import (
+        CachedConfig,
+        DaliConfig,
+        SyntheticConfig,
+        TfDataConfig,
+        TorchConfig,
+        TorchvisionGpuConfig,
+    )
+    from dali_pipes.data.manifest import Manifest
+    from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
+    from dali_pipes.loader.loader import Loader, build_loader
+    from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
+    from dali_pipes.plan.philox import BatchDraws
+    from dali_pipes.plan.plan import Plan, Shard
+    from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
     from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
 __all__ = [
@@ -44,11 +51,16 @@ __all__ = [
     "diagnose",
 ]
 
+_HOMES = (  # of the names above; the tools last
+    *("errors", "plan.philox", "plan.plan", "plan.transforms", "data.manifest", "backends.base", "backends.config"),
+    *("loader.loader", "loader.mixing", "tools.diagnosis.dataloader_program"),
+)
+
 
 def __getattr__(name: str) -> Any:
-    """Tools are imported when they are first used."""
-    if name == "diagnose":
-        from dali_pipes.tools.diagnosis.dataloader_program import diagnose
-
-        return diagnose
+    """Everything is imported when it is first used: a program that needs little starts at once, and nothing else can break it."""
+    if name in __all__:
+        for home in _HOMES:
+            if hasattr(module := import_module(f"{__name__}.{home}"), name):
+                return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from dali_pipes.cli import importing
 from dali_pipes.cli.hydra import job_folder, run, stop, sweep_folder
 from dali_pipes.errors import ConfigError, DaliPipesError
 
@@ -158,8 +159,8 @@ def doctor(config: Any) -> None:
 
     Ends with status 0 if training on a GPU can work here, with 1 if it cannot.
     """
-    from dali_pipes.tools.doctor.run import doctor
-
+    with importing():
+        from dali_pipes.tools.doctor.run import doctor
     sys.exit(not doctor(config))
 
 

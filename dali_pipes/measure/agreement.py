@@ -1,4 +1,4 @@
-"""Do the arms deliver the same samples and the same pixels? `python -m dali_pipes.measure.agreement`, in a separate process."""
+"""Do the arms deliver the same samples and the same pixels? Compared in a separate process."""
 
 from collections.abc import Set
 from pathlib import Path
@@ -11,9 +11,10 @@ from PIL import Image
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.config import LoadersConfig
-from dali_pipes.measure.worker_process import ArmError, FreshProcess, serve
+from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.child import Controller
 
 SHOWN = 3
 AMPLIFIED = 64
@@ -46,7 +47,7 @@ def gate(
 
 
 def _compared(job: dict[str, Any], cpus: Set[int]) -> dict[str, Any]:
-    with FreshProcess("dali_pipes.measure.agreement", job, "agreement of the arms", cpus) as process:
+    with FreshProcess(f"{__name__}:send_agreement", job, "agreement of the arms", cpus) as process:
         return process.answer()
 
 
@@ -59,6 +60,10 @@ def _check(config: LoadersConfig, reference: str, arm: str, difference: dict[str
             f"at the 99th percentile, more than max_mean_difference={config.max_mean_difference:g} and "
             f"max_p99_difference={config.max_p99_difference:g}; nothing was timed, since the work was not the same"
         )
+
+
+def send_agreement(controller: Controller) -> None:
+    controller.send(agreement(controller.job))
 
 
 def agreement(job: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +122,3 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
         return images.float()
     mean, std = (torch.tensor(value).mul(255).reshape(3, 1, 1) for value in (transform.mean, transform.std))
     return images.float() * std + mean
-
-
-if __name__ == "__main__":
-    serve(lambda controller: controller.send(agreement(controller.job)))

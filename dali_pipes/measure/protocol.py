@@ -232,7 +232,7 @@ class Trials:
         if self.work.workload == "cold":
             patience += len(self._manifest) / SLOWEST
         gpu = gpu_of(index, self._corun)
-        return FreshProcess("dali_pipes.measure.trial", job, f"arm {arm}", self.cpus, gpu, patience)
+        return FreshProcess("dali_pipes.measure.trial:run_trial", job, f"arm {arm}", self.cpus, gpu, patience)
 
     def _make_cold(self) -> float | None:
         paths = [self._manifest.path(sample_id) for sample_id in range(len(self._manifest))]

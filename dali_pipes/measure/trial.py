@@ -20,8 +20,8 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.consume import Consumer, Touch, TrainStep
 from dali_pipes.measure.stats import is_steady
-from dali_pipes.measure.worker_process import Controller, serve
 from dali_pipes.measure.workload import Workload, from_dict
+from dali_pipes.system.child import Controller
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
 
 GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
@@ -158,7 +158,3 @@ def _pinned_mib() -> float | None:
     if not torch.cuda.is_available():
         return None
     return torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0) / MIB
-
-
-if __name__ == "__main__":
-    serve(run_trial)

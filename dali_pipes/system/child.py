@@ -1,23 +1,201 @@
-"""Calls a function in a separate process: a driver or a library that crashes or hangs there ends that process only."""
+"""A function in a separate process, where a driver or a library may crash or hang; both ends of the protocol: lines of JSON."""
 
 import contextlib
 import importlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import IO, Any, NamedTuple, Self
+
+from dali_pipes.errors import BadSampleError, DaliPipesError
 
 # not `-m`, which would warn on stderr that the package has already imported this module
-_START = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
-_KILLED_AFTER_S = 5  # a process that hangs in the driver cannot even be killed
+_START = f"from {__name__} import main; main()"
+_ENDS_WITHIN_S = 20  # of its own accord
+_KILLED_WITHIN_S = 5  # a process that hangs in the driver cannot even be killed
 
 
-class ChildError(Exception):
-    """The function returned nothing; the text says why."""
+class ChildError(DaliPipesError):
+    """The process has no answer; the text says why. `wrote` is its whole stderr, if it ended."""
+
+    def __init__(self, message: str, wrote: str = ""):
+        super().__init__(message)
+        self.wrote = wrote
+
+
+class Child:
+    """A process that calls "module:function" with a Controller; the module is imported there only. Ends with the `with` block.
+
+    Args:
+        job: a value that JSON can hold; the controller's.
+        limit_s: a process that gives no answer for this long is killed.
+        environment: variables that differ from this process's.
+
+    Attributes:
+        wrote: its stderr and stdout, after the `with` block.
+    """
+
+    wrote = ""
+
+    def __init__(self, function: str, job: Any, limit_s: float, environment: Mapping[str, str] | None = None):
+        self._limit_s = limit_s
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  closed in __exit__
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, function],  # -P: the working directory does not shadow modules
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._say(json.dumps(job))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def go(self) -> None:
+        self._say("go")
+
+    def answer(self) -> Any:
+        """Waits for the next answer.
+
+        Raises:
+            ChildError: there will be none; the text says why, or what the process last wrote.
+        """
+        try:
+            line = self._answers.get(timeout=self._limit_s)
+        except queue.Empty:
+            self._signal(signal.SIGKILL)
+            raise ChildError(f"gave no answer for {self._limit_s:g} s and was ended") from None
+        if line:
+            answer = json.loads(line)
+            if "error" in answer:
+                raise ChildError(answer["error"])
+            return answer
+        status = self._process.wait()  # its last stderr output comes after the end of its answers
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        wrote = self._written()
+        last = "".join(f"\n  {line}" for line in wrote.strip().splitlines()[-5:])
+        raise ChildError(f"its process ended with {how}" + (f"; the last it wrote:{last}" if last else ""), wrote)
+
+    def sleep(self) -> None:
+        """Suspends it and all its descendants, so that they use no CPU."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the process and its descendants, even those that outlive it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended; answer() says why
+            self._process.stdin.write(line + "\n")  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def _read(self) -> None:
+        """In a thread to the end: an unread answer would keep the process from ending."""
+        with self._process.stdout as lines:  # type: ignore[union-attr]
+            for line in lines:
+                self._answers.put(line)
+        self._answers.put("")
+
+    def _written(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """The process ends itself and its workers when its stdin ends; what is left then is killed."""
+        self.wake()
+        if error is not None:
+            self._signal(signal.SIGINT)  # Ctrl-C does not reach another session
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        for seconds in (_ENDS_WITHIN_S, _KILLED_WITHIN_S):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            self._signal(signal.SIGKILL)
+        self._reader.join(_KILLED_WITHIN_S)
+        self.wrote = self._written()
+        self._errors.close()
+
+
+class Controller:
+    """In the child: the process that started it. A thread reads its commands, so that work continues meanwhile.
+
+    Attributes:
+        job: of this process.
+        stop: whether it is to end.
+    """
+
+    def __init__(self, orders: IO[bytes], answers: IO[str]):
+        self.stop = threading.Event()
+        self._said: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._orders, self._answers = orders, answers
+        self.job = json.loads(orders.readline())
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while self._orders.readline():
+            self._said.put(True)
+        self.stop.set()
+        self._said.put(False)
+        time.sleep(_ENDS_WITHIN_S)
+        os._exit(1)  # what hangs has nobody left who would kill it
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether `go` would answer at once."""
+        return not self._said.empty()
+
+    def go(self) -> bool:
+        """Waits for "go"; False if this process is to end."""
+        said = self._said.get()
+        if not said:
+            self._said.put(False)
+        return said
+
+    def send(self, answer: dict[str, Any]) -> None:
+        print(json.dumps(answer, default=asdict), file=self._answers, flush=True)
+
+
+def main() -> None:
+    """The child's."""
+    # unbuffered: a buffer's lock, held by the thread that reads, would keep the process from ending
+    with open(os.dup(0), "rb", buffering=0) as orders, open(os.dup(1), "w") as answers, open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # forked workers close their stdin, and would wait for the thread that reads it
+        os.dup2(2, 1)  # keeps output of libraries from between the answers
+        controller = Controller(orders, answers)
+        try:
+            _named(sys.argv[1])(controller)
+        except BadSampleError as error:
+            _, path, why = error.bad_samples[0]
+            controller.send({"error": f"{path}: {why}; fix or remove it (dali-pipes scan verify=full lists all such files)"})
+        except DaliPipesError as error:
+            controller.send({"error": str(error)})
 
 
 class Answer(NamedTuple):
@@ -28,41 +206,29 @@ class Answer(NamedTuple):
 
 
 def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
-    """Calls "module:function" in a process that may take `limit_s` seconds; the module is imported there only.
+    """Calls "module:function" with these arguments in a process that may take `limit_s` seconds.
 
     Args:
         arguments: values that JSON can hold.
 
     Raises:
-        ChildError: it raised, crashed, or had not ended by then.
+        ChildError: it raised, crashed, or had no answer by then; in one line.
     """
-    command = [sys.executable, "-P", "-c", _START, function, json.dumps(arguments)]
-    with tempfile.TemporaryFile("w+") as answers, tempfile.TemporaryFile("w+", errors="replace") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answers, stderr=errors, start_new_session=True)
-        status = _wait(process, limit_s)
-        answers.seek(0)
-        errors.seek(0)
-        answer, output = answers.read(), errors.read()
-    if not answer:
-        raise ChildError("; ".join([f"crashed: its process ended with {status}", *output.strip().splitlines()[-1:]]))
-    found = json.loads(answer)
-    if "error" in found:
-        raise ChildError(found["error"])
-    return Answer(found["value"], output)
+    with Child(f"{__name__}:call", [function, *arguments], limit_s) as child:
+        try:
+            value = child.answer()["value"]
+        except ChildError as error:
+            raise ChildError(" ".join(str(error).split()), error.wrote) from None
+    return Answer(value, child.wrote)
 
 
-def _wait(process: subprocess.Popen, limit_s: float) -> str:
-    """How the process ended."""
+def call(controller: Controller) -> None:
+    """The child's end of in_child."""
+    function, *arguments = controller.job
     try:
-        status = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        raise ChildError(f"hangs: no answer within limit_s={limit_s:g} seconds") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with its child processes, such as a probe within a probe
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_KILLED_AFTER_S)
-    return signal.Signals(-status).name if status < 0 else f"status {status}"
+        controller.send({"value": _named(function)(*arguments)})
+    except Exception as error:
+        controller.send({"error": explain(error)})
 
 
 def explain(error: BaseException) -> str:
@@ -71,12 +237,6 @@ def explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
-def main(function: str, arguments: str) -> None:
+def _named(function: str) -> Any:
     module, name = function.split(":")
-    with open(os.dup(1), "w") as answer:
-        os.dup2(2, 1)  # keeps output of libraries out of the answer
-        try:
-            found = {"value": getattr(importlib.import_module(module), name)(*json.loads(arguments))}
-        except Exception as error:
-            found = {"error": explain(error)}
-        json.dump(found, answer, default=asdict)
+    return getattr(importlib.import_module(module), name)

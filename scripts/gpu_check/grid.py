@@ -19,9 +19,10 @@ from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.measure.consume import Touch
 from dali_pipes.measure.trial import endless, gpu_uuid, whole_bursts, window
-from dali_pipes.measure.worker_process import ArmError, Controller, FreshProcess, serve
+from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.system.child import Controller
 from dali_pipes.system.nvml import Gpu, NoGpu
 
 WINDOW, WARM_UP = 0.7, 0.3  # seconds of each
@@ -122,7 +123,7 @@ def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
         ArmError: the process does not reach the first cell of the grid.
     """
     cell = None
-    with FreshProcess(__name__, job, "grid", os.sched_getaffinity(0), patience_s=30) as process:
+    with FreshProcess(f"{__name__}:measure", job, "grid", os.sched_getaffinity(0), limit_s=30) as process:
         try:
             while time.monotonic() < end and (cell := process.answer()["next"]):
                 yield process.answer()["cell"]
@@ -134,7 +135,7 @@ def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
                 raise
 
 
-def _child(controller: Controller) -> None:
+def measure(controller: Controller) -> None:
     end = time.monotonic() + controller.job["seconds"] - WINDOW - WARM_UP
     work, found = Workload.from_dict(controller.job["work"]), controller.job["found"]
     gpu = _gpu()
@@ -214,7 +215,3 @@ def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, controller: 
     return {name: measured[name] for name in names} | {
         name: used.get(name) for name in ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib")
     }
-
-
-if __name__ == "__main__":
-    serve(_child)

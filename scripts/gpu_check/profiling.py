@@ -12,8 +12,9 @@ from torch.profiler import ProfilerActivity, profile
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.measure.consume import Touch
 from dali_pipes.measure.trial import endless
-from dali_pipes.measure.worker_process import Controller, FreshProcess, serve
+from dali_pipes.measure.worker_process import FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
+from dali_pipes.system.child import Controller
 
 SECONDS = 2.0
 LONGEST = 12  # kernels that are named
@@ -30,7 +31,7 @@ def profiled(work: Workload, config: DaliConfig, seconds: float) -> dict[str, An
         ArmError: it failed, or took too long.
     """
     job = {"work": work.to_dict(), "loader": to_dict(config)}
-    with FreshProcess(__name__, job, "profile", os.sched_getaffinity(0), patience_s=seconds) as process:
+    with FreshProcess(f"{__name__}:measure", job, "profile", os.sched_getaffinity(0), limit_s=seconds) as process:
         return process.answer()
 
 
@@ -47,7 +48,7 @@ def thread_seconds() -> dict[str, float]:
     return found
 
 
-def _child(controller: Controller) -> None:
+def measure(controller: Controller) -> None:
     work = Workload.from_dict(controller.job["work"])
     with work.loader(from_dict(controller.job["loader"])) as loader:
         batches, touch = endless(loader), Touch()
@@ -79,7 +80,3 @@ def _kernels(run: Any) -> dict[str, float]:
         images = run(SECONDS / 2)
     longest = sorted(seen.key_averages(), key=lambda each: each.self_device_time_total, reverse=True)[:LONGEST]
     return {each.key: each.self_device_time_total / images for each in longest if each.self_device_time_total}
-
-
-if __name__ == "__main__":
-    serve(_child)

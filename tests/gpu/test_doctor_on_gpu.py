@@ -11,14 +11,14 @@ import torch
 import dali_pipes as dp
 from dali_pipes.system.child import in_child
 from dali_pipes.system.nvml import Gpu
-from dali_pipes.tools.doctor import decode, gpu, kernels, loading, nvimagecodec
+from dali_pipes.tools.doctor import decode, gpu, loading, software
 
 pytestmark = pytest.mark.needs_cuda
 SCRIPT = Path(__file__).parents[2] / "scripts/doctor.py"
 
 
 def test_every_check_of_the_gpu():
-    for check in (gpu.driver_and_gpus, decode.dali_on_cpu, nvimagecodec.nvimagecodec, kernels.cupy_kernel):
+    for check in (gpu.driver_and_gpus, decode.dali_on_cpu, software.nvimagecodec, software.cupy_kernel):
         finding = check()
         assert finding.status == "ok" or "another chroma upsampling" in finding.found, f"{check.__name__}: {finding}"
 

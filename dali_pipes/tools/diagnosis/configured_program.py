@@ -1,6 +1,5 @@
 """What a configuration of scripts/train.py would do, as a program."""
 
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +18,8 @@ from dali_pipes.data.headers import decoding_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.loader import build_loader
+from dali_pipes.measure.trial import endless
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.fixes import propose
 from dali_pipes.tools.diagnosis.program import Feed, Fix
@@ -63,7 +63,7 @@ class ConfiguredProgram:
             device=self._fabric.device,
             batch_transform=build_mixing(config.mixing, len(self.manifest.classes)),
         ) as loader:
-            yield Feed(_endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
+            yield Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
 
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
@@ -89,8 +89,8 @@ class ConfiguredProgram:
         images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
         return Batch(images, labels, ids)
 
-    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
-        return propose(self, verdict, advice)
+    def fixes(self, verdict: str) -> list[Fix]:
+        return propose(self, verdict)
 
     def changed(self, **options: Any) -> "ConfiguredProgram":
         return ConfiguredProgram(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
@@ -113,7 +113,3 @@ def check_loader(loader: LoaderConfig) -> None:
     """
     if not (entry_of(loader).trains and entry_of(loader).makes_images):
         raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
-
-
-def _endless(loader: Loader) -> Iterator[Batch]:
-    return itertools.chain.from_iterable(itertools.repeat(loader))

@@ -1,7 +1,6 @@
 """diagnose(): a user's DataLoader and step as a training program."""
 
 import inspect
-import itertools
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader.loader import build_loader
+from dali_pipes.measure.trial import endless
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
@@ -92,13 +92,11 @@ class DataLoaderProgram:
         return self._step
 
     def transfer_size(self) -> tuple[int, bool]:
-        tensors = [
-            each for each in tree_flatten(next(iter(self._loader)))[0] if isinstance(each, torch.Tensor) and not each.is_cuda
-        ]
+        tensors = [each for each in _tensors(next(iter(self._loader))) if not each.is_cuda]
         return sum(each.nbytes for each in tensors), all(each.is_pinned() for each in tensors)
 
     def count(self, batch: Any) -> int:
-        return next((len(each) for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor) and each.ndim), 1)
+        return next((len(each) for each in _tensors(batch) if each.ndim), 1)
 
     def concat(self, batches: Sequence[Any]) -> Any:
         def cat(*parts: Any) -> Any:
@@ -108,8 +106,8 @@ class DataLoaderProgram:
 
         return tree_map(cat, batches[0], *batches[1:])
 
-    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
-        return [*self._more_workers(verdict), *self._ours(verdict), *([advice] if advice else [])]
+    def fixes(self, verdict: str) -> list[Fix]:
+        return [*self._more_workers(verdict), *self._ours(verdict)]
 
     def _more_workers(self, verdict: str) -> Iterator[Fix]:
         cores, now = available_cpus(), self._loader.num_workers
@@ -124,23 +122,16 @@ class DataLoaderProgram:
         """The same files through DALI. Only its pace is measured: its batches are not what the step expects."""
         if verdict not in _OURS or not self.paths:
             return
-        images = next(
-            (each for each in tree_flatten(next(iter(self._loader)))[0] if isinstance(each, torch.Tensor) and each.ndim == 4), None
-        )
+        images = next((each for each in _tensors(next(iter(self._loader))) if each.ndim == 4), None)
         if images is None:
             return
         try:
             manifest = _manifest(self._loader.dataset)
         except ManifestError:
             return
-        why = "decodes and crops outside Python"
+        what, why = "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", "decodes and crops outside Python"
         note = f"with RandomResizedCrop({images.shape[-1]}), whatever the dataset's own transform does"
-        yield Fix(
-            "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)",
-            why,
-            DaliProgram(manifest, images, self._step),
-            note=note,
-        )
+        yield Fix(what, why, DaliProgram(manifest, images, self._step), note=note)
 
 
 class DaliProgram(DataLoaderProgram):
@@ -159,8 +150,7 @@ class DaliProgram(DataLoaderProgram):
         transform = TrainTransform(size=self._like.shape[-1])
         batch_size = len(self._like)
         with build_loader(self._manifest, DaliConfig(), transform=transform, batch_size=batch_size, last_batch="pad") as loader:
-            batches = itertools.chain.from_iterable(itertools.repeat(loader))
-            yield Feed(batches, lambda: loader.batches_left == len(loader))
+            yield Feed(endless(loader), lambda: loader.batches_left == len(loader))
 
     def step(self) -> Step:
         return lambda batch: None
@@ -229,6 +219,10 @@ def _manifest(dataset: Any) -> Manifest:
         paths, labels = zip(*((str(Path(path).absolute()), label) for path, label in _samples(dataset)), strict=True)
         pq.write_table(pa.table({"path": paths, "label": labels}), file.name)
         return Manifest.from_table(file.name, progress=False)
+
+
+def _tensors(batch: Any) -> list[torch.Tensor]:
+    return [each for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor)]
 
 
 def _on_device(batch: Any) -> Any:

@@ -1,16 +1,18 @@
 """The examination: rounds of all parts, measurements made once, the verdict, and the fixes with their predicted gain."""
 
+import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 import torch
 
+from dali_pipes.measure.stats import paired_ratio
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import memory_left
 from dali_pipes.tools.diagnosis import gpu
-from dali_pipes.tools.diagnosis.advice import advice
-from dali_pipes.tools.diagnosis.predict import measured_gain, predicted_gain
+from dali_pipes.tools.diagnosis.fixes import advice
 from dali_pipes.tools.diagnosis.probes import Probes, Round
 from dali_pipes.tools.diagnosis.program import Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures, Verdict, figures, judge
@@ -18,15 +20,6 @@ from dali_pipes.tools.diagnosis.window import Window
 
 WORTH = 1.03  # a smaller gain is not proposed
 Announce = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A fix, with its predicted gain (None: unknown) and, if it was tried, its measured gain; factors on images/s."""
-
-    fix: Fix
-    predicted: float | None
-    measured: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +34,7 @@ class Diagnosis:
     verdict: Verdict
     figures: Figures
     one_off: OneOffFigures
-    proposals: list[Proposal]
+    fixes: list[Fix]
     rounds: list[Round]
     slow: list[tuple[str, float]]
     resident: float | None
@@ -76,20 +69,20 @@ def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = 
         with changed.feed() as other:
             return getattr(Probes(changed, other, budget.seconds), part)()
 
-    proposals = []
-    for fix in program.fixes(verdict.name, advice(verdict.name, found, one_off, program.workers)):
+    fixes = list[Fix]()
+    for fix in [*program.fixes(verdict.name), *advice(verdict.name, found, one_off, program.workers)]:
         announce(f"what it would gain: {fix.what}")
         try:
-            proposals.append(Proposal(fix, predicted_gain(fix, program, model, loader, probe)))
+            fixes.append(replace(fix, predicted=predicted_gain(fix, program, model, loader, probe)))
         except Exception as error:  # such as too little memory: the diagnosis is valid without this fix
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            proposals.append(Proposal(replace(fix, note=f"could not be tried: {why[:100]}", program=None), None))
-    proposals = sorted(
-        (one for one in proposals if one.predicted is None or one.predicted >= WORTH), key=lambda one: -(one.predicted or 0)
-    )
-    if budget.verify_pairs:
-        proposals = _verified(proposals, program, budget, announce)
-    return Diagnosis(verdict, found, one_off, proposals, rounds, slow if verdict.name == "straggler" else [], resident)
+            fixes.append(replace(fix, note=f"could not be tried: {why[:100]}", program=None))
+    fixes = sorted((fix for fix in fixes if fix.predicted is None or fix.predicted >= WORTH), key=lambda fix: -(fix.predicted or 0))
+    for place, fix in enumerate(fixes):
+        if budget.verify_pairs and fix.program:
+            fixes[place] = replace(fix, measured=measured_gain(program, fix.program, budget, announce))
+            break
+    return Diagnosis(verdict, found, one_off, fixes, rounds, slow if verdict.name == "straggler" else [], resident)
 
 
 def _measure(
@@ -103,15 +96,6 @@ def _measure(
         one_off, resident = _one_off(program, probes, rounds, budget, announce)
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
     return rounds, one_off, resident, slow
-
-
-def _verified(proposals: list[Proposal], program: TrainingProgram, budget: ProbeBudget, announce: Announce) -> list[Proposal]:
-    """The proposals, with the measured gain of the first one that can be tried."""
-    first = next((one for one in proposals if one.fix.program), None)
-    if first is None:
-        return proposals
-    gained = measured_gain(first.fix, program, budget.seconds, budget.verify_pairs, announce)
-    return [replace(one, measured=gained) if one is first else one for one in proposals]
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Round:
@@ -135,21 +119,70 @@ def _one_off(
         announce("files that are not in memory")
         found = probes.cold()
         cold, resident = found if found else (None, None)
-    device: dict[str, Any] = {}
-    if torch.cuda.is_available():
-        announce("the GPU during a step")
-        seconds = median(one.together.seconds / len(one.together.waits_s) for one in rounds)
-        device = gpu.step_figures(probes.one_step, *program.transfer_size(), seconds)
     one_off = OneOffFigures(
         larger_gain=larger.rate / usual if larger else None,
         cold_rate=cold.rate if cold else None,
         data_fits=program.data_bytes < memory_left(),
         decodes_on_gpu=program.decodes_on_gpu,
-        **device,
     )
+    if torch.cuda.is_available():
+        announce("the GPU during a step")
+        seconds = median(one.together.seconds / len(one.together.waits_s) for one in rounds)
+        copied, pinned = program.transfer_size()
+        one_off = replace(
+            one_off,
+            device_busy=gpu.busy_share(probes.one_step),
+            syncs=gpu.count_syncs(probes.one_step),
+            transfer_share=gpu.copy_seconds(copied, pinned) / seconds if copied else 0.0,
+        )
     return one_off, resident
 
 
 def _typical(windows: list[Window]) -> Window:
     """The window with the median rate."""
     return sorted(windows, key=lambda window: window.rate)[len(windows) // 2]
+
+
+def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:
+    """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they alternate."""
+    if serial:
+        return 1 / (1 / model.rate + 1 / loader.rate)
+    cpu = max(model.cpu_per_image + loader.cpu_per_image, 1e-9)
+    return min(model.rate, loader.rate, (cores or available_cpus()) / cpu)
+
+
+def predicted_gain(
+    fix: Fix, program: TrainingProgram, model: Window, loader: Window, probe: Callable[[TrainingProgram, str], Window]
+) -> float | None:
+    """The factor on images/s: only the part that is changed is run, alone.
+
+    Args:
+        model, loader: these parts before the change.
+        probe: runs one part of a program.
+    """
+    before = pace(model, loader, serial=not program.in_flight)
+    if fix.program is None:
+        if not fix.speeds_up:
+            return None
+        faster = [_faster(window, fix.speeds_up.get(part, 1.0)) for part, window in (("model", model), ("loader", loader))]
+        return pace(faster[0], faster[1], not program.in_flight, len(os.sched_getaffinity(0))) / before
+    changed, serial = probe(fix.program, fix.part), not fix.program.in_flight
+    return (pace(changed, loader, serial) if fix.part == "model" else pace(model, changed, serial)) / before
+
+
+def _faster(window: Window, factor: float) -> Window:
+    """The same work in less time, for as much CPU time."""
+    return replace(window, seconds=window.seconds / factor)
+
+
+def measured_gain(before: TrainingProgram, after: TrainingProgram, budget: ProbeBudget, announce: Announce) -> float | None:
+    """The factor on images/s of the whole, before and after in ABBA order: the geometric mean over the pairs."""
+    rates: dict[str, list[float]] = {"before": [], "after": []}
+    for number in range(budget.verify_pairs):
+        pair = [("before", before), ("after", after)]
+        for which, program in pair if number % 2 == 0 else pair[::-1]:
+            announce(f"checking the fix: {which}, {number + 1} of {budget.verify_pairs}")
+            with program.feed() as feed:
+                rates[which].append(Probes(program, feed, budget.seconds).together().rate)
+    gain = paired_ratio(rates["before"], rates["after"]).estimate
+    return gain if math.isfinite(gain) else None

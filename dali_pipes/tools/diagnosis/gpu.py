@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -57,18 +56,3 @@ def copy_seconds(nbytes: int, pinned: bool, times: int = 5) -> float:
         target.copy_(source, non_blocking=True)
     torch.cuda.synchronize()
     return (time.monotonic() - begin) / times
-
-
-def step_figures(step: Callable[[], object], copied: int, pinned: bool, step_seconds: float) -> dict[str, Any]:
-    """The figures of `verdict.Extra` that only a GPU has.
-
-    Args:
-        step: one step with a batch that is on the device.
-        copied, pinned: the bytes of a batch that go from the CPU to the GPU, and whether from page-locked memory.
-        step_seconds: duration of a step of training.
-    """
-    return {
-        "device_busy": busy_share(step),
-        "syncs": count_syncs(step),
-        "transfer_share": copy_seconds(copied, pinned) / step_seconds if copied else 0.0,
-    }

@@ -37,6 +37,7 @@ class Fix:
         part: "loader" or "model", the one that it changes.
         speeds_up: the calculated speed-up of each part, if it cannot be tried.
         note: side effects.
+        predicted, measured: its gain, as a factor on images/s; None: unknown, or not measured.
     """
 
     what: str
@@ -45,6 +46,8 @@ class Fix:
     part: str = "loader"
     speeds_up: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    predicted: float | None = None
+    measured: float | None = None
 
 
 class TrainingProgram(Protocol):
@@ -90,6 +93,6 @@ class TrainingProgram(Protocol):
         """
         ...
 
-    def fixes(self, verdict: str, advice: Fix | None) -> list[Fix]:
-        """Fixes to try, the most promising first; `advice` is one that cannot be tried, with its calculated gain."""
+    def fixes(self, verdict: str) -> Sequence[Fix]:
+        """Fixes to try, the most promising first."""
         ...

@@ -8,10 +8,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dali_pipes.tools.diagnosis.examine import Diagnosis, Proposal
+from dali_pipes.tools.diagnosis.examine import Diagnosis
+from dali_pipes.tools.diagnosis.program import Fix
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
 BAR = 30  # characters
+FIX_KEYS = ("what", "why", "note", "predicted", "measured")
 
 
 def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
@@ -20,8 +22,8 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
     console.print(f"[bold]{escape(name)}[/bold] ({confidence} confidence): {VERDICTS[name]}.", soft_wrap=True, highlight=False)
     for line in evidence(diagnosis, workers):
         console.print(f"  - {line}", soft_wrap=True, markup=False, highlight=False)
-    if diagnosis.proposals:
-        console.print(_fixes(diagnosis.proposals))
+    if diagnosis.fixes:
+        console.print(_fixes(diagnosis.fixes))
     else:
         console.print("Nothing was found that would make it 3 % faster or more.")
 
@@ -92,17 +94,16 @@ def _paces(diagnosis: Diagnosis) -> Table:
     return table
 
 
-def _fixes(proposals: list[Proposal]) -> Table:
+def _fixes(fixes: list[Fix]) -> Table:
     table = Table("fix", "why", "predicted", title="What would change it, as a factor on images/s", title_justify="left")
     table.columns[0].overflow = "fold"
-    tried = any(proposal.measured for proposal in proposals)
+    tried = any(fix.measured for fix in fixes)
     if tried:
         table.add_column("measured")
-    for proposal in proposals:
-        fix = proposal.fix
+    for fix in fixes:
         why = f"{fix.why}; {fix.note}" if fix.note else fix.why
-        cells = [escape(fix.what), escape(why), _factor(proposal.predicted)]
-        table.add_row(*cells, *([_factor(proposal.measured)] if tried else []))
+        cells = [escape(fix.what), escape(why), _factor(fix.predicted)]
+        table.add_row(*cells, *([_factor(fix.measured)] if tried else []))
     return table
 
 
@@ -121,10 +122,7 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "means": VERDICTS[verdict.name],
         "evidence": evidence(diagnosis, workers),
         "figures": asdict(diagnosis.figures) | asdict(diagnosis.one_off) | stalls(diagnosis),
-        "fixes": [
-            {"what": one.fix.what, "why": one.fix.why, "note": one.fix.note, "predicted": one.predicted, "measured": one.measured}
-            for one in diagnosis.proposals
-        ],
+        "fixes": [{name: getattr(fix, name) for name in FIX_KEYS} for fix in diagnosis.fixes],
         "slow_images": [{"name": name, "seconds": seconds} for name, seconds in diagnosis.slow],
         "windows": [asdict(one) for one in diagnosis.rounds],
     }

@@ -1,22 +1,30 @@
 """scripts/diagnose.py from start to end."""
 
+import base64
 import json
-from contextlib import nullcontext
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 
 from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.protocol import gpu_of
+from dali_pipes.measure.worker_process import FreshProcess
 from dali_pipes.plan.plan import Shard
+from dali_pipes.system.child import Controller
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, check_loader
-from dali_pipes.tools.diagnosis.corun import corun_programs
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
@@ -57,7 +65,7 @@ def diagnose(config: DiagnoseConfig) -> None:
             announce("alone, without the other programs")
             with program.feed() as feed:
                 alone = Probes(program, feed, config.seconds).together().rate
-        with corun_programs(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
+        with _other_programs(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
             diagnosis = examine(program, budget, announce)
     print_diagnosis(diagnosis, program.workers, console)
     result = to_dict(diagnosis, program.workers) | {"corun": config.corun, "alone": alone}
@@ -68,3 +76,39 @@ def diagnose(config: DiagnoseConfig) -> None:
     (folder / "result.json").write_text(json.dumps(result, indent=1))
     console.print(f"All figures: {folder / 'result.json'}", soft_wrap=True, markup=False, highlight=False)
     print(json.dumps(result))
+
+
+@contextmanager
+def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
+    """Runs `corun` - 1 of them within the `with` block, each on a separate GPU as far as there are enough.
+
+    Args:
+        manifest: a saved one.
+
+    Raises:
+        ArmError: one of them failed.
+    """
+    job: dict[str, Any] = {"config": base64.b64encode(pickle.dumps(config)).decode(), "manifest": manifest}
+    cpus = os.sched_getaffinity(0)
+    with ExitStack() as stack:
+        others = [
+            stack.enter_context(FreshProcess(f"{__name__}:train", job, f"program {number + 1}", cpus, gpu_of(number, config.corun)))
+            for number in range(1, config.corun)
+        ]
+        for other in others:
+            other.answer()
+        yield
+        for other in others:
+            if not other.running:
+                other.answer()
+
+
+def train(controller: Controller) -> None:
+    manifest = Manifest.load(controller.job["manifest"])
+    program = ConfiguredProgram(pickle.loads(base64.b64decode(controller.job["config"])), manifest, [])
+    step = program.step()
+    with program.feed() as feed:
+        step(next(feed.batches))
+        controller.send({})
+        while not controller.stop.is_set():
+            step(next(feed.batches))

@@ -9,14 +9,14 @@ import numpy as np
 from nvidia.dali import Pipeline, __version__, fn, pipeline_def, types
 from nvidia.dali.data_node import DataNode
 
+from dali_pipes.loader.decode_probe import STIR
 from dali_pipes.system.nvml import Gpu
-from dali_pipes.tools.doctor.finding import Finding, ok, warning
 from dali_pipes.tools.doctor.gpu import uuid
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
+from dali_pipes.tools.doctor.report import Finding, ok, warning
 
 BATCH = 64
 SECONDS = 1.2  # of decoding, to see whether the JPEG engines are used
-_STIR = 0.01  # utilization above this is not noise
 
 
 def dali_on_cpu() -> Finding:
@@ -35,14 +35,14 @@ def jpeg_engines() -> Finding:
         return warning(
             f"unknown: their use cannot be read ({reason})", "compare loader.hw_decoder_load=0 and 1 with dali-pipes benchmark"
         )
-    if idle > _STIR:
+    if idle > STIR:
         return warning(f"unknown: another process keeps them {idle:.0%} busy", "run this again when it has ended")
     for fancy in (True, False):
         pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
         busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0
-        if busy > _STIR:
+        if busy > STIR:
             break
-    if busy <= _STIR:
+    if busy <= STIR:
         return warning(f"not used: their counter stayed at {busy:.0%} while DALI decoded baseline JPEGs", _why_not())
     if not fancy:
         return warning(

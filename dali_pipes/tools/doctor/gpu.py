@@ -6,7 +6,7 @@ import time
 import torch
 
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu, driver
-from dali_pipes.tools.doctor.finding import Finding, failed, ok, size, warning
+from dali_pipes.tools.doctor.report import Finding, failed, ok, size, warning
 
 CPU_LOADERS = "CPU loaders work: loader=dali_cpu"
 

@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dali_pipes.data.demo import draw_image
-from dali_pipes.tools.doctor.finding import Finding, failed, ok, warning
-from dali_pipes.tools.doctor.software import SETUP
+from dali_pipes.loader.decode_probe import CLOSE, FAR
+from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
 
 Pixels = NDArray[np.uint8]
-# mean |difference| of 255, on the JPEG below
-CLOSE = 1.0  # rounding
-FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
 KINDS: dict[str, dict[str, Any]] = {
     "444": {"subsampling": "4:4:4"},
     "422": {"subsampling": "4:2:2"},

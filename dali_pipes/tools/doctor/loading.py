@@ -12,8 +12,8 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.decode_probe import Probed, probe, try_regions
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError
-from dali_pipes.tools.doctor.finding import Finding, failed, ok, warning
 from dali_pipes.tools.doctor.images import make_images
+from dali_pipes.tools.doctor.report import Finding, failed, ok, warning
 
 
 def made_images(loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:

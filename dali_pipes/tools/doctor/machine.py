@@ -9,7 +9,7 @@ import psutil
 from dali_pipes.system.cpus import cpu_quota
 from dali_pipes.system.memory import memory_left
 from dali_pipes.system.telemetry import throttled_seconds
-from dali_pipes.tools.doctor.finding import Finding, ok, size, warning
+from dali_pipes.tools.doctor.report import Finding, ok, size, warning
 
 SHM = Path("/dev/shm")
 INFINIBAND = Path("/sys/class/infiniband")

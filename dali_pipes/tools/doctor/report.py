@@ -1,7 +1,7 @@
-"""The findings as a table and as JSON."""
+"""What a check finds, and all findings as a table and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
@@ -9,10 +9,41 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dali_pipes.tools.doctor.finding import FAILED, OK, WARNING, Finding
-
 SCHEMA = 1
+SETUP = "bash scripts/setup.sh installs versions that fit"
+OK, WARNING, FAILED = "ok", "warning", "failed"
 _STYLES = {OK: "green", WARNING: "yellow", FAILED: "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of a check.
+
+    Attributes:
+        status: "ok"; "warning": training on a GPU can work, with a drawback or in doubt; "failed": it cannot.
+        found: the state that the check found.
+        remedy: what to do; empty if the status is "ok".
+    """
+
+    status: str
+    found: str
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in _STYLES or (self.status == OK) == bool(self.remedy):
+            raise ValueError(f"{self}: a status is ok, warning or failed, and all but ok say what to do")
+
+
+def ok(found: str) -> Finding:
+    return Finding(OK, found)
+
+
+def warning(found: str, remedy: str) -> Finding:
+    return Finding(WARNING, found, remedy)
+
+
+def failed(found: str, remedy: str) -> Finding:
+    return Finding(FAILED, found, remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +61,7 @@ def can_train_on_gpu(lines: Sequence[Line]) -> bool:
 
 def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
     """The JSON for stdout; docs/doctor.md lists the keys."""
-    findings = [
-        {
-            "group": line.group,
-            "check": line.check,
-            "status": line.finding.status,
-            "found": line.finding.found,
-            "remedy": line.finding.remedy,
-        }
-        for line in lines
-    ]
+    findings = [{"group": line.group, "check": line.check, **asdict(line.finding)} for line in lines]
     return {"schema": SCHEMA, "can_train_on_gpu": can_train_on_gpu(lines), "findings": findings, "versions": versions}
 
 
@@ -66,3 +88,12 @@ def closing_sentence(lines: Sequence[Line]) -> str:
         names = ", ".join(f"{line.check} ({line.group})" for line in wrong)
         return f"Training on a GPU cannot work here; failed: {names}; {warnings}."
     return f"Training on a GPU can work here; {warnings}."
+
+
+def size(count: float) -> str:
+    """Bytes as the largest binary unit that leaves at least 1 of it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:,.0f} {unit}" if count >= 100 or unit == "B" else f"{count:,.1f} {unit}"

@@ -1,19 +1,31 @@
 """All checks, one after the other."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
+import torch
 from rich.console import Console
 
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.images import open_images
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.system.child import ChildError, explain, in_child
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
-from dali_pipes.tools.doctor.checks import Check, all_checks
+from dali_pipes.tools.doctor import loading, machine, software, storage
 from dali_pipes.tools.doctor.config import DoctorConfig
-from dali_pipes.tools.doctor.finding import FAILED
-from dali_pipes.tools.doctor.report import Line, as_json, can_train_on_gpu, print_lines
+from dali_pipes.tools.doctor.gpu import CPU_LOADERS
+from dali_pipes.tools.doctor.report import FAILED, SETUP, WARNING, Finding, Line, as_json, can_train_on_gpu, print_lines
 from dali_pipes.tools.doctor.software import installed
+
+CHILD = "dali_pipes.tools.doctor"  # its functions run in a separate process
+NOTHING_WITHOUT = f"nothing works without it: {SETUP}"
+ON_GPU_ONLY = f"only checks and kernels on the GPU need it: {SETUP}"
+BROKEN_DRIVER = f"the driver or the GPU is broken: dmesg, nvidia-smi -q. {CPU_LOADERS}"
+WITHOUT_ENGINES = "DALI can do without: loader.hw_decoder_load=0"
 
 
 def doctor(config: DoctorConfig) -> bool:
@@ -32,6 +44,36 @@ def doctor(config: DoctorConfig) -> bool:
     return can_train_on_gpu(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor.
+
+    Attributes:
+        look: a function without arguments, or "module:function" for one that is called in a separate process.
+        broken: the status if it raises, crashes or hangs.
+        remedy: what to do then.
+        needs_gpu: skipped if `gate` has failed.
+        gate: the check whether there is a GPU at all.
+    """
+
+    group: str
+    name: str
+    look: Callable[[], Finding] | str
+    remedy: str = "this could not be checked; training may still work"
+    broken: str = WARNING
+    needs_gpu: bool = False
+    gate: bool = False
+
+    def run(self, limit_s: float) -> Finding:
+        """The finding; it takes at most about `limit_s` seconds if it runs in a separate process."""
+        try:
+            return Finding(**in_child(self.look, limit_s).value) if isinstance(self.look, str) else self.look()
+        except ChildError as error:
+            return Finding(self.broken, str(error), self.remedy)
+        except Exception as error:
+            return Finding(self.broken, explain(error), self.remedy)
+
+
 def examine(checks: Sequence[Check], limit_s: float) -> list[Line]:
     """A line for each check; without a GPU, one for all that need it."""
     lines, there_is_a_gpu = list[Line](), True
@@ -42,3 +84,55 @@ def examine(checks: Sequence[Check], limit_s: float) -> list[Line]:
         there_is_a_gpu &= not (check.gate and finding.status == FAILED)
         lines.append(Line(check.group, check.name, finding))
     return lines
+
+
+def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
+    """In the order in which they run and are shown."""
+    return [*_software(), *_cpu_and_memory(config), *_storage(config, manifest), *_gpu(config, manifest)]
+
+
+def _software() -> list[Check]:
+    check = partial(Check, "software")
+    return [
+        check("Python", software.python_version),
+        check("PyTorch", software.pytorch),
+        check("one CUDA", software.one_cuda),
+        check("DALI", f"{CHILD}.decode:dali_on_cpu", NOTHING_WITHOUT, FAILED),
+        check("nvImageCodec", f"{CHILD}.software:nvimagecodec", ON_GPU_ONLY),
+        check("CuPy", f"{CHILD}.software:cupy_kernel", ON_GPU_ONLY),
+    ]
+
+
+def _cpu_and_memory(config: DoctorConfig) -> list[Check]:
+    check = partial(Check, "CPU and memory")
+    workers = available_cpus() if config.num_workers is None else config.num_workers
+    return [
+        check("cores", machine.cores),
+        check("CPU quota", machine.quota),
+        check("memory", machine.memory),
+        check("/dev/shm", partial(machine.shared_memory, workers, config.batch_size)),
+        check("locked memory", machine.locked_memory),
+        check("open files", partial(machine.open_files, workers)),
+    ]
+
+
+def _storage(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
+    check = partial(Check, "storage")
+    if manifest is None:
+        return [check("speed", storage.not_asked)]
+    return [
+        check("page cache", partial(storage.page_cache, manifest)),
+        check("speed", partial(storage.storage_speed, manifest, config.images_per_s)),
+    ]
+
+
+def _gpu(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
+    check = partial(Check, "GPU", needs_gpu=True)
+    how = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
+    return [
+        Check("GPU", "driver and GPUs", f"{CHILD}.gpu:driver_and_gpus", BROKEN_DRIVER, FAILED, gate=True),
+        check("DALI", partial(loading.made_images, *how)),
+        *([check("your images", partial(loading.images_of, manifest, *how))] if manifest else []),
+        check("JPEG engines", f"{CHILD}.decode:jpeg_engines", WITHOUT_ENGINES),
+        check("NVML", f"{CHILD}.gpu:nvml_figures"),
+    ]

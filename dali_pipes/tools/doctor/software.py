@@ -1,16 +1,24 @@
-"""The installed versions, and whether they can be loaded into one process."""
+"""The installed versions, whether they fit into one process, and whether nvImageCodec and CuPy work.
+
+The last two run in a child process, and are imported there only, since a broken library may crash.
+"""
 
 import platform
 import re
 import sys
 from importlib.metadata import distributions
 
+import numpy as np
 import torch
 
-from dali_pipes.tools.doctor.finding import Finding, failed, ok, warning
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.decoding import choose
+from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
+from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
 
 TESTED = ((3, 11), (3, 13))  # the oldest and the newest Python
-SETUP = "bash scripts/setup.sh installs versions that fit"
+KERNEL = 'extern "C" __global__ void add_one(float* values) { values[threadIdx.x] += 1; }'
 _RELEVANT = re.compile(r"dali_pipes|torch|torchvision|numpy|pillow|nvidia-(dali|nvimgcodec|nvjpeg|ml-py)\S*|cupy\S*|cuda-toolkit")
 _CUDA_IN_NAME = re.compile(r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?")
 
@@ -58,3 +66,42 @@ def installed() -> dict[str, str]:
     names = {(each.metadata["Name"] or "").lower(): each.version for each in distributions()}
     relevant = {name: version for name, version in sorted(names.items()) if _RELEVANT.fullmatch(name)}
     return {"python": platform.python_version(), **relevant}
+
+
+def nvimagecodec() -> Finding:
+    """A header read; with a GPU, an image decoded. Reports the version, and the choice of loader.decode=auto with it."""
+    from nvidia import nvimgcodec
+
+    encoded, expected = make_jpeg()
+    version = f"nvImageCodec {nvimgcodec.__version__}"
+    stream = nvimgcodec.CodeStream(encoded)
+    if (stream.height, stream.width) != expected.shape[:2]:
+        return failed(f"{version} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
+    auto = f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"
+    if not torch.cuda.is_available():
+        return ok(f"{version} reads headers; it decodes on a GPU only; {auto}")
+    image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
+    if image is None:
+        return failed(f"{version} cannot decode a JPEG", SETUP)
+    return judge(f"{version} decoded a JPEG on the GPU; {auto}", difference(np.asarray(image.cpu()), expected))
+
+
+def cupy_kernel() -> Finding:
+    """A raw kernel compiled and run on the GPU; without one, compiled to PTX, which needs none.
+
+    Raises:
+        cupy.cuda.nvrtc.NVRTCError: it does not compile.
+    """
+    import cupy
+
+    nvrtc = cupy.cuda.nvrtc
+    versions = "CuPy {}, NVRTC {}.{}".format(cupy.__version__, *nvrtc.getVersion())
+    if not torch.cuda.is_available():
+        program = nvrtc.createProgram(KERNEL, "add_one.cu", [], [])
+        nvrtc.compileProgram(program, ["--gpu-architecture=compute_80"])
+        return ok(f"{versions} compiles a kernel to {len(nvrtc.getPTX(program))} bytes of PTX; there is no GPU to run it on")
+    values = cupy.zeros(32, dtype=cupy.float32)
+    cupy.RawKernel(KERNEL, "add_one")((1,), (32,), (values,))
+    if not (values == 1).all():
+        return failed(f"{versions}: a kernel ran and gave wrong values", SETUP)
+    return ok(f"{versions}: a kernel was compiled and ran")

@@ -11,7 +11,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.system.memory import memory_left
 from dali_pipes.system.page_cache import evict, resident_share
-from dali_pipes.tools.doctor.finding import Finding, ok, size, warning
+from dali_pipes.tools.doctor.report import Finding, ok, size, warning
 
 THREADS = (1, 8)
 SECONDS = 3.0

@@ -14,7 +14,7 @@ _OUT_OF_MEMORY = re.compile(
     r"|Can't allocate|Could not allocate|allocation failed|ALLOCATOR_FAILURE"
     r"|bad_alloc|MemoryError|Cannot allocate memory|unable to allocate"
     r"|killed by signal: (Killed|Bus error)|shared memory|/torch_.*No space left"
-    r"|ended with status -(9|7)\b",
+    r"|ended with SIG(KILL|BUS)\b",
     re.IGNORECASE,
 )
 

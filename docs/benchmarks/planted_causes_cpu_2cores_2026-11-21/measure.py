@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
-from diagnosis.planted import Samples, computing, loader, training
-from diagnosis.test_planted import PLANTED, in_memory
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests/support"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests/tools/diagnosis"))
+from planted import Samples, computing, loader, training
+from test_planted import PLANTED, in_memory
 
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
@@ -61,7 +62,7 @@ def main(out):
             what, after = FIXED[cause]
             proposed = [fix["predicted"] for fix in result["fixes"] if what in fix["what"]]
             if cause == "tiny batches":  # four times as large is what the evidence was measured with
-                proposed = [diagnosis.extra.larger_gain]
+                proposed = [diagnosis.one_off.larger_gain]
             result["fix"] = what
             result["predicted"], result["measured"] = (proposed or [None])[0], measured(program, condition, after)
         found[cause] = result

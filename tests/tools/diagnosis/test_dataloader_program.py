@@ -10,8 +10,7 @@ from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
-from dali_pipes.tools.diagnosis.predict import predicted_gain
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine, predicted_gain
 
 
 class Numbers(IterableDataset):
@@ -50,7 +49,7 @@ def test_our_loader_is_tried_on_an_image_folder(image_folder):
     images = ImageFolder(image_folder, crop)
     program = DataLoaderProgram(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
     assert len(program.paths) == 37
-    (fix,) = [fix for fix in program.fixes("prep-bound (CPU saturated)", None) if fix.program]
+    (fix,) = [fix for fix in program.fixes("prep-bound (CPU saturated)") if fix.program]
     assert "DaliConfig" in fix.what and "RandomResizedCrop(64)" in fix.note
     with fix.program.feed() as feed:
         batch = next(feed.batches)
@@ -80,8 +79,8 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
 
     monkeypatch.setattr("dali_pipes.tools.diagnosis.examine.predicted_gain", failing)
     found = examine(DataLoaderProgram(loader(Samples(sleep=0.005), workers=1), step), ProbeBudget(1, 0.2))
-    assert found.one_off.larger_gain is None and found.proposals
-    assert all("could not be tried: too many open files" in each.fix.note for each in found.proposals)
+    assert found.one_off.larger_gain is None and found.fixes
+    assert all("could not be tried: too many open files" in each.note for each in found.fixes)
 
 
 def test_a_diagnosis_from_start_to_end(capsys):

@@ -1,26 +1,19 @@
-"""scripts/diagnose.py as it is run."""
+"""The job `diagnose` as it is run."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
-REPO = Path(__file__).parents[3]
 SMALL = ["model.name=squeezenet1_1", "transform.size=32", "batch_size=8", "rounds=1", "seconds=0.2"]
 
 
 @pytest.fixture
-def diagnose(image_folder, tmp_path):
+def diagnose(command, image_folder, tmp_path):
     def run(*options, status=0):
         data = [f"data.train={image_folder}", f"data.cache_dir={tmp_path / 'cache'}", f"out={tmp_path / 'out'}"]
-        command = [sys.executable, str(REPO / "scripts/diagnose.py"), *data, *SMALL, *options]
-        environment = {**os.environ, "COLUMNS": "120"}
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+        ended = command("diagnose", *data, *SMALL, *options)
         assert ended.returncode == status, ended.stderr[-3000:]
         assert "Traceback" not in ended.stderr
         return ended
@@ -42,6 +35,7 @@ def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path):
     assert result["provenance"]["data"]["images"] == 37
 
 
+@pytest.mark.slow
 def test_beside_another_program(diagnose):
     result = json.loads(diagnose("loader=dali_cpu", "corun=2", "cold=false").stdout)
     assert result["corun"] == 2 and result["alone"] > 0 and result["figures"]["cold_rate"] is None

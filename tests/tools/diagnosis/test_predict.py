@@ -3,14 +3,14 @@ from types import SimpleNamespace
 import pytest
 from test_verdict import window
 
-from dali_pipes.tools.diagnosis import predict
-from dali_pipes.tools.diagnosis.predict import pace, predicted_gain
+from dali_pipes.tools.diagnosis import examine
+from dali_pipes.tools.diagnosis.examine import pace, predicted_gain
 from dali_pipes.tools.diagnosis.program import Fix
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
-    monkeypatch.setattr(predict, "available_cpus", lambda: 2)
+    monkeypatch.setattr(examine, "available_cpus", lambda: 2)
 
 
 def test_the_slower_part_sets_the_pace_until_the_cores_do():

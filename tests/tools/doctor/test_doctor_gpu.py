@@ -1,18 +1,20 @@
 """What needs a GPU, on made-up ones; a real one is asked in tests/gpu."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pynvml
 import pytest
 import torch
+from nvidia import nvimgcodec
 
 import dali_pipes as dp
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.system.nvml import FIGURES, NoGpu, driver
-from dali_pipes.tools.doctor import decode, gpu, images, kernels, nvimagecodec
-from dali_pipes.tools.doctor.finding import Finding
+from dali_pipes.tools.doctor import decode, gpu, images, software
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
+from dali_pipes.tools.doctor.report import Finding
 
 
 def raises(code):
@@ -207,7 +209,7 @@ def test_the_graph_of_the_engines(monkeypatch):
 @pytest.fixture
 def codec(machine, monkeypatch):
     def set_up(image):
-        monkeypatch.setattr(nvimagecodec.nvimgcodec, "Decoder", lambda options: SimpleNamespace(decode=lambda stream: image))
+        monkeypatch.setattr(nvimgcodec, "Decoder", lambda options: SimpleNamespace(decode=lambda stream: image))
 
     return set_up
 
@@ -215,26 +217,27 @@ def codec(machine, monkeypatch):
 def test_nvimagecodec(codec, machine):
     _, expected = make_jpeg()
     codec(SimpleNamespace(cpu=lambda: expected))
-    found = nvimagecodec.nvimagecodec().found
-    assert nvimagecodec.nvimagecodec().status == "ok" and "decoded a JPEG on the GPU" in found
+    found = software.nvimagecodec().found
+    assert software.nvimagecodec().status == "ok" and "decoded a JPEG on the GPU" in found
     told = str(choose(dp.DaliConfig(), dp.TrainTransform(), on_gpu=True))
-    assert found.startswith(f"nvImageCodec {nvimagecodec.nvimgcodec.__version__} ") and f"decode=auto takes {told}" in found
+    assert found.startswith(f"nvImageCodec {nvimgcodec.__version__} ") and f"decode=auto takes {told}" in found
     codec(None)
-    assert nvimagecodec.nvimagecodec().status == "failed" and "cannot decode a JPEG" in nvimagecodec.nvimagecodec().found
+    assert software.nvimagecodec().status == "failed" and "cannot decode a JPEG" in software.nvimagecodec().found
     machine(usable=False)
-    assert "reads headers; it decodes on a GPU only" in nvimagecodec.nvimagecodec().found
+    assert "reads headers; it decodes on a GPU only" in software.nvimagecodec().found
 
 
 def test_cupy_compiles_without_a_gpu(machine):
     machine(usable=False)
-    finding = kernels.cupy_kernel()
+    finding = software.cupy_kernel()
     assert finding.status == "ok" and "bytes of PTX; there is no GPU to run it on" in finding.found
 
 
 def test_cupy_that_cannot_compile_raises(monkeypatch):
-    monkeypatch.setattr(kernels, "SOURCE", "this is no kernel")
+    monkeypatch.setattr(software, "KERNEL", "this is no kernel")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Exception, match="NVRTC_ERROR_COMPILATION"):
-        kernels.compile_to_ptx()
+        software.cupy_kernel()
 
 
 @pytest.mark.parametrize(("value", "status"), [(1, "ok"), (0, "failed")])
@@ -249,5 +252,5 @@ def test_a_kernel_on_the_gpu_has_to_give_the_right_values(machine, monkeypatch, 
 
     nvrtc = SimpleNamespace(nvrtc=SimpleNamespace(getVersion=lambda: (12, 8)))
     fake = SimpleNamespace(cuda=nvrtc, __version__="14", zeros=np.zeros, float32=np.float32, RawKernel=raw_kernel)
-    monkeypatch.setattr(kernels, "cupy", fake)
-    assert kernels.cupy_kernel().status == status
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    assert software.cupy_kernel().status == status

@@ -13,9 +13,9 @@ from dali_pipes.backends.dali import decoding
 from dali_pipes.loader.decode_probe import Probed
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor import loading
-from dali_pipes.tools.doctor.checks import all_checks
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.images import KINDS, SIZES, make_images
+from dali_pipes.tools.doctor.run import all_checks
 
 CPU = torch.device("cpu")
 SIMPLER = "loader.jpeg_fancy_upsampling=false, with other pixels"

@@ -1,9 +1,9 @@
 """Limits that are really set, each seen by the check that is about it."""
 
-import json
+import multiprocessing
 import os
+import resource
 import subprocess
-import sys
 import uuid
 from types import SimpleNamespace
 
@@ -13,21 +13,28 @@ import pytest
 from dali_pipes.system.cpus import cgroup_folders
 from dali_pipes.system.memory import memory_left
 from dali_pipes.tools.doctor import machine
-from dali_pipes.tools.doctor.finding import Finding, size
 from dali_pipes.tools.doctor.machine import cores, locked_memory, open_files, quota, shared_memory
+from dali_pipes.tools.doctor.report import Finding, size
 
 
-def in_a_process_with(limits_code, call):
-    """The finding of a check after this code has been run, in a process of its own."""
-    code = f"import dataclasses, json, os, resource\nfrom dali_pipes.tools.doctor import machine\n{limits_code}\n"
-    code += f"print(json.dumps(dataclasses.asdict({call})))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Finding(**json.loads(done.stdout.splitlines()[-1]))
+def in_a_process_with(limit, check):
+    """The finding of a check after this call, which sets a limit for good, in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    found, finding = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: (limit(), finding.send(check())))
+    process.start()
+    finding.close()
+    answer = found.recv()
+    process.join()
+    return answer
+
+
+def limits(number, soft, hard):
+    return lambda: resource.setrlimit(number, (soft, hard))
 
 
 def test_a_low_limit_of_open_files():
-    finding = in_a_process_with("resource.setrlimit(resource.RLIMIT_NOFILE, (300, 400))", "machine.open_files(16)")
+    finding = in_a_process_with(limits(resource.RLIMIT_NOFILE, 300, 400), lambda: open_files(16))
     assert finding.status == "warning" and "300; about 576 are needed with 16 workers" in finding.found
     assert finding.remedy == "ulimit -n 65536; the hard limit is 400, which root can raise"
 
@@ -41,15 +48,15 @@ def test_open_files_that_suffice(monkeypatch):
     assert open_files(10**6) == Finding("ok", "no limit")
 
 
-def test_locked_memory_matters_where_there_is_infiniband(tmp_path):
-    lowered = "resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))"
+def test_locked_memory_matters_where_there_is_infiniband(tmp_path, monkeypatch):
+    lowered = limits(resource.RLIMIT_MEMLOCK, 1 << 16, 1 << 16)
     (tmp_path / "mlx5_0").mkdir()
-    adapter = f"from pathlib import Path; machine.INFINIBAND = Path({str(tmp_path)!r})"
-    finding = in_a_process_with(f"{lowered}\n{adapter}", "machine.locked_memory()")
+    monkeypatch.setattr(machine, "INFINIBAND", tmp_path)
+    finding = in_a_process_with(lowered, locked_memory)
     assert finding.status == "warning" and "64.0 KiB, and there is InfiniBand (mlx5_0)" in finding.found
     assert "ulimit -l unlimited" in finding.remedy
-    none = "from pathlib import Path; machine.INFINIBAND = Path('/none')"
-    finding = in_a_process_with(f"{lowered}\n{none}", "machine.locked_memory()")
+    monkeypatch.setattr(machine, "INFINIBAND", tmp_path / "none")
+    finding = in_a_process_with(lowered, locked_memory)
     assert finding.status == "ok" and "64.0 KiB" in finding.found
 
 
@@ -118,17 +125,9 @@ def test_the_quota(monkeypatch, allowed, status, found):
     assert ("OMP_NUM_THREADS=2" in finding.remedy) == (status == "warning")
 
 
-JOIN = """
-try:
-    with open({group!r} + "/cgroup.procs", "w") as processes: processes.write(str(os.getpid()))
-except OSError as error:
-    raise SystemExit(f"cannot join: {{error}}")
-"""
-
-
 @pytest.fixture(params=["v1", "v2"])
 def new_group(request):
-    """Makes a real cgroup with these limits, and returns code that joins it."""
+    """Makes a real cgroup with these limits, and returns what joins it."""
     made = []
 
     def make(controller, v1, v2):
@@ -153,7 +152,7 @@ def new_group(request):
         finally:
             probe.kill()
             probe.wait()
-        return JOIN.format(group=str(group))
+        return lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
 
     yield make
     for group in made:
@@ -162,14 +161,14 @@ def new_group(request):
 
 def test_a_real_quota(new_group):
     join = new_group("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}, {"cpu.max": "50000 100000"})
-    finding = in_a_process_with(join, "machine.quota()")
+    finding = in_a_process_with(join, quota)
     assert finding.status == "warning" and finding.found.startswith("0.5 of the ") and "OMP_NUM_THREADS=1" in finding.remedy
 
 
 def test_a_real_limit_of_memory(new_group):
     limit = str(400 * 2**20)
     join = new_group("memory", {"memory.limit_in_bytes": limit}, {"memory.max": limit})
-    finding = in_a_process_with(join, "machine.memory()")
+    finding = in_a_process_with(join, machine.memory)
     assert finding.status == "warning" and "less than 4.0 GiB" in finding.remedy
     left, unit = finding.found.split()[:2]
     assert unit == "MiB" and 350 < float(left) <= 400

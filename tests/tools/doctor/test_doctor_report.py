@@ -3,8 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dali_pipes.tools.doctor.finding import Finding
-from dali_pipes.tools.doctor.report import Line, as_json, can_train_on_gpu, closing_sentence, print_lines
+from dali_pipes.tools.doctor.report import Finding, Line, as_json, can_train_on_gpu, closing_sentence, print_lines
 
 FINE = Line("software", "DALI", Finding("ok", "DALI 2.4.0 [bold]ran[/bold]"))
 DOUBT = Line("storage", "speed", Finding("warning", "120 MB/s", "a faster disk " * 12))

@@ -1,23 +1,21 @@
-"""scripts/doctor.py as a user runs it, on this machine and on one that is set up wrongly."""
+"""The job `doctor` as a user runs it, on this machine and on one that is set up wrongly."""
 
+import importlib
 import json
 import os
 import resource
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
-REPO = Path(__file__).parents[3]
+from dali_pipes.system.child import Answer
+from dali_pipes.tools.doctor import run
+
 GROUPS = ["software", "CPU and memory", "storage", "GPU"]
-
-
-def doctor(*arguments, cwd, **options):
-    command = [sys.executable, str(REPO / "scripts/doctor.py"), *arguments, f"data.cache_dir={cwd}"]
-    environment = {**os.environ, "COLUMNS": "80", **options.pop("env", {})}
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, **options)
 
 
 def findings(done):
@@ -29,9 +27,23 @@ def findings(done):
     return {(each["group"], each["check"]): each for each in told["findings"]}, told
 
 
+def called(function):
+    """What `in_child` would have as the value of its answer."""
+    module, name = function.split(":")
+    return asdict(getattr(importlib.import_module(module), name)())
+
+
+@pytest.fixture
+def doctor(command, monkeypatch, tmp_path):
+    """In this process, with every check that it would start a process for."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(run, "in_child", lambda function, limit_s: Answer(called(function), ""))
+    return lambda *words: command("doctor", *words, f"data.cache_dir={tmp_path}")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_machine_without_a_gpu(image_folder, tmp_path):
-    done = doctor(f"data.train={image_folder}", "loader=dali", "loader.decode=whole", cwd=tmp_path)
+def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
+    done = doctor(f"data.train={image_folder}", "loader=dali", "loader.decode=whole")
     found, told = findings(done)
     assert done.returncode == 1 and told["schema"] == 1
     assert list(dict.fromkeys(group for group, _ in found)) == GROUPS
@@ -47,11 +59,36 @@ def test_a_machine_without_a_gpu(image_folder, tmp_path):
     assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.endswith(".parquet")]
 
 
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("data.train=/no/such/folder", "/no/such/folder: no such folder"),
+        ("split=tets", "split is 'tets'; choose one of train, val"),
+        ("batch_size=0", "batch_size is 0"),
+        ("worker=3", "worker"),
+        ("loader=torch", "the doctor tests DALI's decoding; choose loader=dali"),
+        ("loader.decode=none", "loader.decode is 'none'"),
+    ],
+)
+def test_a_mistake_of_the_user_is_no_finding(doctor, argument, told):
+    done = doctor(argument)
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and told in line
+
+
+def process(*arguments, cwd, **options):
+    command = [sys.executable, str(Path(__file__).parents[3] / "scripts/doctor.py"), *arguments, f"data.cache_dir={cwd}"]
+    environment = {**os.environ, "PYTHONPATH": f"{cwd}:{os.environ.get('PYTHONPATH', '')}"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, **options)
+
+
 def limited():
     resource.setrlimit(resource.RLIMIT_NOFILE, (260, 260))
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_set_up_wrongly(tmp_path):
     """One core, few open files, a second CuPy of another CUDA, one that crashes, a DALI that cannot be loaded."""
     (tmp_path / "cupy_cuda13x-14.2.0.dist-info").mkdir()
@@ -60,8 +97,7 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
     (tmp_path / "cupy/__init__.py").write_text("import os\nos.abort()\n")
     (tmp_path / "nvidia").mkdir()
     (tmp_path / "nvidia/__init__.py").write_text("raise ImportError('libnvjpeg.so.12: cannot open shared object file')\n")
-    paths = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
-    done = doctor("num_workers=4", cwd=tmp_path, env={"PYTHONPATH": paths}, preexec_fn=limited)
+    done = process("num_workers=4", cwd=tmp_path, preexec_fn=limited)
     found, _ = findings(done)
     assert done.returncode == 1
     assert found["software", "one CUDA"]["status"] == "failed" and "cupy-cuda13x 13" in found["software", "one CUDA"]["found"]
@@ -75,26 +111,8 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
     assert "DALI (software)" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("argument", "told"),
-    [
-        ("data.train=/no/such/folder", "/no/such/folder: no such folder"),
-        ("split=tets", "split is 'tets'; choose one of train, val"),
-        ("batch_size=0", "batch_size is 0"),
-        ("worker=3", "worker"),
-        ("loader=torch", "the doctor tests DALI's decoding; choose loader=dali"),
-        ("loader.decode=none", "loader.decode is 'none'"),
-    ],
-)
-def test_a_mistake_of_the_user_is_no_finding(tmp_path, argument, told):
-    done = doctor(argument, cwd=tmp_path)
-    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and told in line
-
-
 def test_a_package_that_cannot_be_imported_is_one_line(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')\n")
-    done = doctor(cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    done = process(cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "libcudnn.so.9" in done.stderr and "bash scripts/setup.sh" in done.stderr

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dali_pipes.tools.doctor import software
-from dali_pipes.tools.doctor.finding import Finding
+from dali_pipes.tools.doctor.report import Finding
 from dali_pipes.tools.doctor.software import cuda_major, installed, one_cuda, python_version, pytorch
 
 

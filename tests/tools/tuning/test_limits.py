@@ -30,8 +30,8 @@ def test_running_out_of_memory_is_seen_wherever_it_was_written(wrote):
 
 
 def test_a_process_that_the_kernel_ended():
-    assert ran_out_of_memory(ArmError("arm x: its process ended with status -9; the last it wrote:\n  "))
-    assert ran_out_of_memory(ArmError("arm x: its process ended with status -7; the last it wrote:\n  "))
+    assert ran_out_of_memory(ArmError("arm x: its process ended with SIGKILL"))
+    assert ran_out_of_memory(ArmError("arm x: its process ended with SIGBUS"))
 
 
 @pytest.mark.parametrize("wrote", ["the file is broken", "ended with status -11", "No space left on device: 'runs/x'", "status 1"])

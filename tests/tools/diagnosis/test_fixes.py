@@ -1,0 +1,72 @@
+"""Fixes for every verdict: those of a configuration, which can be tried, and advice."""
+
+from dataclasses import replace
+
+import pytest
+from test_verdict import COMPUTING, WAITING
+
+import dali_pipes as dp
+from dali_pipes.tools.diagnosis.fixes import advice, propose
+from dali_pipes.tools.diagnosis.verdict import VERDICTS, OneOffFigures
+from dali_pipes.training.config import TrainConfig
+
+
+class Program:
+    """Changed to its configuration alone."""
+
+    def __init__(self, config, workers=2):
+        self.config, self.workers = config, workers
+
+    def changed(self, **options):
+        return replace(self.config, **options)
+
+
+def fixes(verdict, loader, **options):
+    config = TrainConfig(loader=loader, **options)
+    return {fix.what: fix for fix in propose(Program(config), verdict)}
+
+
+@pytest.fixture(autouse=True)
+def eight_cores(monkeypatch):
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.fixes.available_cpus", lambda: 8)
+
+
+def test_what_is_named_is_what_is_tried():
+    torch = dp.TorchConfig(num_workers=2)
+    more = fixes("prep-bound (too few workers)", torch)
+    assert [*more][:2] == ["loader.num_workers=4", "loader.num_workers=8"] and "loader=dali_cpu" in more
+    assert more["loader.num_workers=8"].program.loader == replace(torch, num_workers=8)
+    assert more["loader=dali_cpu"].program.loader == dp.DaliConfig(device="cpu")
+    assert "docs/pixels.md" in more["loader.decoder=torchvision"].note
+    sparing = fixes("transfer-bound", torch)["loader.pin_memory=true loader.normalize_on=device"].program.loader
+    assert sparing.pin_memory and sparing.normalize_on == "device"
+    assert [*fixes("fetch-bound", torch)] == [f"loader.num_workers={count}" for count in (4, 8, 16)]
+    assert [*fixes("straggler", torch)] == ["loader.prefetch_factor=8"]
+
+
+def test_changes_of_the_model():
+    faster = fixes("model-bound", dp.TorchConfig(), batch_size=32)
+    assert [*faster] == ["precision=bf16", "batch_size=64"] and all(fix.part == "model" for fix in faster.values())
+    assert faster["precision=bf16"].program.precision == "bf16" and faster["batch_size=64"].program.batch_size == 64
+    assert [*fixes("launch-bound", dp.TorchConfig(), batch_size=32)] == ["batch_size=128"]
+    assert [*fixes("memory-bound", dp.TorchConfig(), batch_size=1)] == ["batch_size=1", "loader.prefetch_factor=1"]
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_every_verdict_has_a_fix_or_advice_but_for_the_one_that_is_none(verdict):
+    advised = list(advice(verdict, replace(WAITING, others=0.0), OneOffFigures(), 2))
+    assert len(advised) <= 1 and bool(advised or fixes(verdict, dp.TorchConfig())) == (verdict != "inconclusive")
+
+
+def test_the_gain_of_advice_follows_from_the_figures():
+    def speeds_up(verdict, found, **one_off):
+        (fix,) = advice(verdict, found, OneOffFigures(**one_off), 1)
+        return fix.speeds_up
+
+    assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25)) == {"loader": 4}
+    assert speeds_up("straggler", replace(WAITING, straggling=0.5)) == {"loader": 2}
+    assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75)) == {"model": 4}
+    assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75), device_busy=0.5) == {"model": 2}
+    assert speeds_up("cgroup-throttled", replace(WAITING, throttled=0.5, model_throttled=0.75)) == {"model": 4, "loader": 2}
+    assert speeds_up("prep-bound (CPU saturated)", replace(WAITING, loader_cores=0.5, others=99.0)) == {"loader": 2}
+    assert speeds_up("prep-bound (CPU saturated)", WAITING) == {}
