@@ -17,6 +17,21 @@ from dali_pipes.system.memory import Need
 
 
 @dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """N images on one device, ready to use on the current stream, as a backend yields them; the loader adds labels and columns.
+
+    Attributes:
+        images, ids: as in `Batch`.
+    """
+
+    images: torch.Tensor
+    ids: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """N images on one device, ready to use on the current stream.
 
@@ -81,8 +96,8 @@ class Backend(ABC):
         """How images will be decoded and why, in one line."""
 
     @abstractmethod
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
-        """Batches of exactly these rows in this order. Ends what an earlier call began."""
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+        """The images of exactly these rows in this order. Ends what an earlier call began."""
 
     def close(self) -> None:  # noqa: B027  nothing to end
         """Ends all threads and processes; harmless when called twice."""

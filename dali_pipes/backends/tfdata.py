@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.transfer import to_gpu
 from dali_pipes.backends.config import TfDataConfig
@@ -63,7 +63,6 @@ class TfDataBackend(Backend):
         if transform.exif == "apply":
             raise ConfigError("TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
         self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
-        self._labels = torch.from_numpy(manifest.labels)
         self._threads = config.num_threads
         self._reader = Reader()
         self._iterator: list[Any] = []
@@ -72,7 +71,7 @@ class TfDataBackend(Backend):
     def explain(self) -> str:
         return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._threads} threads"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if not self._close.alive:
             raise RuntimeError("the loader is closed")
         dataset = (
@@ -179,12 +178,12 @@ class TfDataBackend(Backend):
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
         return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
 
-    def _to_batch(self, arrays: tuple[Any, Any]) -> Batch:
+    def _to_batch(self, arrays: tuple[Any, Any]) -> DecodedBatch:
         images, ids = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)
         if self._transform.memory_format == "channels_last":
             images = images.permute(0, 3, 1, 2)
         count = int((ids >= 0).sum())
-        return Batch(images[:count], self._labels[ids[:count]], ids[:count])
+        return DecodedBatch(images[:count], ids[:count])
 
     def close(self) -> None:
         self._close()

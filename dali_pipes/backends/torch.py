@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, Normalizer, pixels_of
 from dali_pipes.backends.common.transfer import finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
@@ -18,7 +18,7 @@ from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import Need
 
-Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # images, labels, ids, erased regions
+Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # images, ids, erased regions
 
 
 class TorchBackend(Backend):
@@ -57,7 +57,7 @@ class TorchBackend(Backend):
         workers = f"in {self._workers} processes" if self._workers else "in this process"
         return f"PyTorch's DataLoader with {self._decoder} decodes whole images on the CPU, {workers}"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
         self._rows.rows = rows
@@ -66,7 +66,7 @@ class TorchBackend(Backend):
         self._iterator = iter(self._loader)
         if self._device.type == "cuda":
             return finish_on_gpu(self._iterator, self._device, self._finish)
-        return (Batch(self._finish(images, erased), labels, ids) for images, labels, ids, erased in self._iterator)
+        return (DecodedBatch(self._finish(images, erased), ids) for images, ids, erased in self._iterator)
 
     def close(self) -> None:
         self._end_workers()
@@ -117,7 +117,7 @@ class _Images(Dataset[Arrays]):
             self._augment(finished, rows)
         if self._finish:
             finished = self._finish(finished, erased)
-        return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids), erased
+        return finished, torch.from_numpy(rows.ids), erased
 
     def _augment(self, images: torch.Tensor, rows: PlannedBatch) -> None:
         from dali_pipes.backends.common.torchvision_augment import augment

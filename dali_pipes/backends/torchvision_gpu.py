@@ -9,14 +9,13 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
 from torchvision.transforms.v2.functional import resize as resize_image
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
-from dali_pipes.backends.common.transfer import hand_over
+from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.config import TorchvisionGpuConfig
-from dali_pipes.backends.reference.synthetic import on_device
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
@@ -63,15 +62,15 @@ class TorchvisionGpuBackend(Backend):
     def explain(self) -> str:
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         return self._read_ahead.explained(self._ready(row, encoded) for row, encoded in self._read_ahead(rows))
 
-    def _ready(self, rows: PlannedBatch, files: Encoded) -> Batch:
+    def _ready(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
         with torch.cuda.stream(self._own_stream):
             batch = self._make(rows, files)
         return hand_over(batch, self._own_stream) if self._own_stream else batch
 
-    def _make(self, rows: PlannedBatch, files: Encoded) -> Batch:
+    def _make(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
         images = torch.empty((len(rows), 3, self._size, self._size), dtype=torch.uint8, device=self._device)
         is_jpeg = [encoded[:3].tobytes() == b"\xff\xd8\xff" for encoded in files]
         jpegs = [torch.from_numpy(encoded) for encoded, jpeg in zip(files, is_jpeg, strict=True) if jpeg]
@@ -82,7 +81,7 @@ class TorchvisionGpuBackend(Backend):
             image = self._resized(rows, at, next(decoded)) if jpeg else self._with_pillow(rows, at, files[at])
             image = image.flip(2) if rows.geometry.flip[at] else image
             images[at] = augment(image, self._slots, rows.augmentation.ops[at], rows.augmentation.magnitudes[at])
-        return Batch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), *on_device(rows, self._device))
+        return DecodedBatch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), ids_on(self._device, rows))
 
     def _resized(self, rows: PlannedBatch, at: int, image: torch.Tensor) -> torch.Tensor:
         geometry = rows.geometry

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,6 @@ class PlannedBatch:
 
     Attributes:
         ids: (N,) int64.
-        labels: as `manifest.labels` has them.
         geometry: windows, sizes, crops and flips.
         augmentation: further operations on the pixels.
     """
@@ -84,7 +83,6 @@ class PlannedBatch:
     epoch: int
     step: int
     ids: NDArray[np.int64]
-    labels: NDArray[Any]
     geometry: Geometry
     augmentation: Augmentation
 
@@ -96,7 +94,6 @@ class PlannedBatch:
         return replace(
             self,
             ids=self.ids[places],
-            labels=self.labels[places],
             geometry=self.geometry.take(places),
             augmentation=self.augmentation.take(places),
         )
@@ -190,7 +187,7 @@ class Plan:
         transform, draws = self.transform.at(epoch), Draws(self.seed, epoch, ids)
         geometry = transform.geometry(sizes[ids], draws)
         augmentation = self._augmenter.draw(draws, len(ids), transform.size)
-        planned = PlannedBatch(epoch, steps.start, ids, self.manifest.labels[ids], geometry, augmentation)
+        planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
         start = 0
         for step, each in zip(steps, places, strict=True):
             yield replace(planned.take(slice(start, start + len(each))), step=step)

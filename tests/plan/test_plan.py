@@ -123,11 +123,6 @@ def test_walk_goes_on_across_epochs():
     assert places == [(1, 1), (2, 0), (2, 1), (3, 0)]
 
 
-def test_labels_are_those_of_the_ids():
-    rows = Plan(images(50), TRANSFORM, 8).rows(0, 0)
-    assert np.array_equal(rows.labels, rows.ids % 3)
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common import pillow
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.config import LoaderConfig
@@ -34,8 +34,7 @@ class ToyBackend(Backend):
         for planned in rows:
             images = np.stack([self._image(planned, at) for at in range(len(planned))])
             finished = self._normalize(torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(planned.augmentation.erased))
-            labels, ids = torch.from_numpy(planned.labels), torch.from_numpy(planned.ids)
-            yield Batch(*(each.to(self._device) for each in (finished, labels, ids)))
+            yield DecodedBatch(finished.to(self._device), torch.from_numpy(planned.ids).to(self._device))
 
     def _image(self, planned, at):
         geometry = planned.geometry

@@ -14,7 +14,7 @@ from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, to_gpu
@@ -71,10 +71,10 @@ class DaliBackend(Backend):
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         self.close()
         self._pipeline = self.pipeline(rows)
-        batches = batches_of(self._pipeline, self._manifest, self._transform, self._device)
+        batches = batches_of(self._pipeline, self._transform, self._device)
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
     def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
@@ -127,23 +127,22 @@ def shut_down(pipeline: Pipeline) -> None:
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
-def batches_of(pipeline: Pipeline, manifest: Manifest, transform: Transform, device: torch.device) -> Iterator[Batch]:
+def batches_of(pipeline: Pipeline, transform: Transform, device: torch.device) -> Iterator[DecodedBatch]:
     """The batches of a pipeline of images and ids, on `device`; on a GPU in PyTorch's memory."""
     outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
     on_gpu, dtype = pipeline.device_id is not None, TORCH_DTYPES[transform.dtype]
-    labels = torch.from_numpy(manifest.labels).to(device if on_gpu else "cpu")
-    made = ((output, _to_batch(output["images"], output["ids"].flatten().long(), labels, transform)) for (output,) in outputs)
+    made = ((output, to_batch(output["images"], output["ids"], transform)) for (output,) in outputs)
     if on_gpu:
         return copy_to_torch_memory(made, dtype)
     batches = (replace(batch, images=batch.images.to(dtype)) for _, batch in made)
     return to_gpu(batches, device) if device.type == "cuda" else batches
 
 
-def _to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, transform: Transform) -> Batch:
-    """DALI's tensors as a Batch, without a copy and not yet cast; `labels` are those of all ids."""
+def to_batch(images: torch.Tensor, ids: torch.Tensor, transform: Transform) -> DecodedBatch:
+    """DALI's tensors as a batch, not copied and not yet cast."""
     if transform.memory_format == "channels_last":
         images = images.permute(0, 3, 1, 2)
-    return Batch(images, labels[ids], ids)
+    return DecodedBatch(images, ids.flatten().long())
 
 
 @pipeline_def

@@ -1,4 +1,4 @@
-"""The headroom: a few real batches, made once and repeated. Only ids and labels are new in each batch."""
+"""The headroom: a few real batches, made once and repeated. Only the ids are new in each batch."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.common.transfer import ids_on
 from dali_pipes.backends.config import CachedConfig, DaliConfig
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.reference.synthetic import on_device
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
@@ -40,7 +40,7 @@ class CachedBackend(Backend):
     def explain(self) -> str:
         return f"the same {self._count} batches again and again; once, {self._source.explain()}"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if not self._images:
             first = next(rows)
             rows = itertools.chain([first], rows)
@@ -51,9 +51,9 @@ class CachedBackend(Backend):
             self._source.close()
         return self._repeat(rows)
 
-    def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         for row, images in zip(rows, itertools.cycle(self._images)):
-            yield Batch(images[: len(row)], *on_device(row, self._device))
+            yield DecodedBatch(images[: len(row)], ids_on(self._device, row))
 
     def close(self) -> None:
         self._source.close()

@@ -7,7 +7,7 @@ import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali.backend import batches_of, engine_mix, explain, shut_down
 from dali_pipes.backends.dali.decoding import choose
@@ -49,10 +49,10 @@ class DaliNativeBackend(Backend):
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self._device_id is not None else None
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         self.close()
         self._pipeline = self.pipeline()
-        return batches_of(self._pipeline, self._manifest, self._transform, self._device)
+        return batches_of(self._pipeline, self._transform, self._device)
 
     def pipeline(self) -> Pipeline:
         """Not yet built."""
