@@ -1,5 +1,4 @@
 import itertools
-import shutil
 
 import pytest
 import torch
@@ -12,6 +11,11 @@ from dali_pipes.plan.plan import Plan
 CPU = torch.device("cpu")
 DALI = dp.DaliConfig(device="cpu", num_threads=2)
 TRANSFORM = dp.TrainTransform(size=32)
+
+
+@pytest.fixture(scope="module")
+def manifest(thumbnails):
+    return thumbnails
 
 
 class Watched(DaliBackend):
@@ -111,9 +115,7 @@ def test_close_lets_the_images_go(manifest):
 
 
 @pytest.mark.parametrize("on_bad_sample", ["raise", "substitute"])
-def test_a_bad_file_in_the_batch_that_is_kept(image_folder, tmp_path, on_bad_sample):
-    shutil.copytree(image_folder, tmp_path / "set")
-    scanned = dp.Manifest.scan(tmp_path / "set", progress=False)
+def test_a_bad_file_in_the_batch_that_is_kept(scanned, on_bad_sample):
     scanned.path(2).write_bytes(b"")
     options = {"transform": TRANSFORM, "batch_size": 8, "shuffle": False, "on_bad_sample": on_bad_sample, "max_bad_fraction": 1}
     with dp.build_loader(scanned, dp.CachedConfig(batches=2), **options, device="cpu") as loader:
