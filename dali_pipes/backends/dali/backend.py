@@ -65,7 +65,11 @@ class DaliBackend(Backend):
         self._read_ahead: ReadAhead | None = None
 
     def explain(self) -> str:
-        return explain(self._config, self.decoding, self.device_id)
+        if self.device_id is None:
+            return f"DALI {__version__} on the CPU decodes {self.decoding}"
+        load = self._config.engine_load
+        engine = f"up to {load:.0%} of a batch by the JPEG engine" if load else "none by the JPEG engine"
+        return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {engine}"
 
     @property
     def engine_mix(self) -> str | None:
@@ -74,25 +78,49 @@ class DaliBackend(Backend):
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         self.close()
         self._pipeline = self.pipeline(rows)
-        batches = batches_of(self._pipeline, self._transform, self._device)
+        batches = self._batches(self._pipeline)
         return self._read_ahead.explained(batches) if self._read_ahead else batches
+
+    def _batches(self, pipeline: Pipeline) -> Iterator[DecodedBatch]:
+        """On the device where they arrive; on a GPU in PyTorch's memory."""
+        outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+        made = ((output, to_batch(output["images"], output["ids"], self._transform)) for (output,) in outputs)
+        dtype = TORCH_DTYPES[self._transform.dtype]
+        if self.device_id is not None:
+            return copy_to_torch_memory(made, dtype)
+        batches = (replace(batch, images=batch.images.to(dtype)) for _, batch in made)
+        return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
-        settings = {
+        if not self._manifest.whole_files:
+            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+        return _planned_pipeline(
+            self._manifest,
+            self._transform,
+            self._decoder,
+            self.decoding.region,
+            rows,
+            self._read_ahead,
+            enable_conditionals=bool(self._transform.augmenter.slots),
+            **self._settings,
+            **options,
+        )
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """Options of the pipeline."""
+        return {
             "batch_size": self._batch_size,
             "num_threads": self._config.num_threads,
             "device_id": self.device_id,
             "prefetch_queue_depth": self._config.prefetch_queue_depth,
-            "enable_conditionals": bool(self._transform.augmenter.slots),
         }
-        if not self._manifest.whole_files:
-            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+
+    @property
+    def _decoder(self) -> dict[str, Any]:
         device = "cpu" if self.device_id is None else "gpu"
-        decoder = decoder_options(self._config, self._transform, self._manifest.sizes, device)
-        return _planned_pipeline(
-            self._manifest, self._transform, decoder, self.decoding.region, rows, self._read_ahead, **settings, **options
-        )
+        return decoder_options(self._config, self._transform, self._manifest.sizes, device)
 
     def close(self) -> None:
         if self._pipeline:
@@ -106,14 +134,6 @@ class DaliBackend(Backend):
         return memory_needs(config, transform, batch_size, sizes)
 
 
-def explain(config: DaliConfig, decoding: Decoding, device_id: int | None) -> str:
-    """How images are decoded, in one line."""
-    if device_id is None:
-        return f"DALI {__version__} on the CPU decodes {decoding}"
-    engine = f"up to {config.engine_load:.0%} of a batch by the JPEG engine" if config.engine_load else "none by the JPEG engine"
-    return f"DALI {__version__} on GPU {device_id} decodes {decoding}; {engine}"
-
-
 def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
     """What determines the pixels on a GPU. The engine takes a share of each batch, so the batch decides which images it gets."""
     how = "regions" if decoding.region else "whole images"
@@ -125,17 +145,6 @@ def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
 def shut_down(pipeline: Pipeline) -> None:
     """Ends the pipeline's threads now; otherwise they live until a traceback or a cycle that holds the pipeline is collected."""
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
-
-
-def batches_of(pipeline: Pipeline, transform: Transform, device: torch.device) -> Iterator[DecodedBatch]:
-    """The batches of a pipeline of images and ids, on `device`; on a GPU in PyTorch's memory."""
-    outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-    on_gpu, dtype = pipeline.device_id is not None, TORCH_DTYPES[transform.dtype]
-    made = ((output, to_batch(output["images"], output["ids"], transform)) for (output,) in outputs)
-    if on_gpu:
-        return copy_to_torch_memory(made, dtype)
-    batches = (replace(batch, images=batch.images.to(dtype)) for _, batch in made)
-    return to_gpu(batches, device) if device.type == "cuda" else batches
 
 
 def to_batch(images: torch.Tensor, ids: torch.Tensor, transform: Transform) -> DecodedBatch:
