@@ -13,7 +13,7 @@ from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatc
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import BadSampleError, ConfigError
+from dali_pipes.errors import BadSampleError, ConfigError, check_choice
 from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fingerprint import changes, fingerprint
@@ -22,7 +22,6 @@ from dali_pipes.loader.targets import TargetLookup
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +58,7 @@ def build_loader(
     Raises:
         ConfigError: options that cannot work, or a GPU asked for where there is none.
     """
-    if on_bad_sample not in ("raise", "substitute"):
-        raise ConfigError(f"on_bad_sample is {on_bad_sample!r}; choose raise or substitute")
+    check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     plan = Plan(
         manifest,
         transform,
@@ -73,7 +71,7 @@ def build_loader(
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
     backend, target = entry_of(config).load(), _resolve_device(device, config)
-    config = config.on_cores(available_cpus())
+    config = config.on_cores()
 
     @cache  # images of another size are made by another backend, and what this GPU can decode stays the same
     def probe() -> str:

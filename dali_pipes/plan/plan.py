@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.geometry import Geometry
@@ -124,12 +124,10 @@ class Plan:
         n, batch = len(self.manifest), self.global_batch_size
         if not n:
             raise ConfigError(f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong")
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
+        check_min("batch_size", self.batch_size, 1)
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
-        if self.last_batch not in ("partial", "drop", "pad"):
-            raise ConfigError(f"last_batch is {self.last_batch!r}; choose one of partial, drop, pad")
+        check_choice("last_batch", self.last_batch, ("partial", "drop", "pad"))
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
                 f"{self.manifest.root}: {n} images do not fill one global batch of {batch} ({self.batch_size} × {self.shard.count} "

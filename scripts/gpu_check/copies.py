@@ -21,7 +21,6 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.measure.consume import Touch
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.telemetry import MIB, cpu_seconds
 from dali_pipes.tools.preview import PreviewConfig
 
@@ -107,8 +106,8 @@ def _work(config: PreviewConfig) -> Work:
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     manifest = open_images(config.data, config.split)
     plan = Plan(manifest, config.transform, config.batch_size, seed=config.seed, last_batch="pad")
-    loader = config.loader.on_cores(available_cpus())
-    return Work(plan, config.transform, DaliBackend(manifest, config.transform, loader, config.batch_size, device), device)
+    backend = DaliBackend(manifest, config.transform, config.loader.on_cores(), config.batch_size, device)
+    return Work(plan, config.transform, backend, device)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 
 
 class CachedBackend(Backend):
@@ -28,8 +27,7 @@ class CachedBackend(Backend):
         device: torch.device,
         probe: Callable[[], str] | None = None,
     ):
-        dali = DaliConfig().on_cores(available_cpus())
-        self._source = DaliBackend(manifest, transform, dali, batch_size, device, probe)
+        self._source = DaliBackend(manifest, transform, DaliConfig().on_cores(), batch_size, device, probe)
         self._count, self._batch_size, self._device = config.batches, batch_size, device
         self._images: list[torch.Tensor] = []
 
