@@ -63,7 +63,7 @@ BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
 class Backend(ABC):
-    """One way to carry out a plan.
+    """One way to carry out a plan. What a subclass makes once, it makes in `_prepare`.
 
     Args:
         config: its options, with the number of cores set.
@@ -75,7 +75,6 @@ class Backend(ABC):
         ConfigError: what is asked for is more than this backend can do.
     """
 
-    @abstractmethod
     def __init__(
         self,
         manifest: Manifest,
@@ -84,7 +83,13 @@ class Backend(ABC):
         batch_size: int,
         device: torch.device,
         probe: Callable[[], str] | None = None,
-    ): ...
+    ):
+        self._manifest, self._transform, self._config = manifest, transform, config
+        self._batch_size, self._device, self._probe = batch_size, device, probe
+        self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> None: ...
 
     @property
     def engine_mix(self) -> str | None:

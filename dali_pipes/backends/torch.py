@@ -24,15 +24,16 @@ Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # images, ids, erased 
 class TorchBackend(Backend):
     """Carries out a plan with a DataLoader; every worker makes whole batches."""
 
-    def __init__(
-        self, manifest: Manifest, transform: Transform, config: TorchConfig, batch_size: int, device: torch.device, *_: Any
-    ):
-        self._device, self._decoder = device, "Pillow" if config.decoder == "pil" else "torchvision"
-        in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
-        self._finish = (lambda images, erased: images) if in_worker else Normalizer(transform)
+    _config: TorchConfig
+
+    def _prepare(self) -> None:
+        config = self._config
+        in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and self._device.type == "cpu")
+        self._finish = (lambda images, erased: images) if in_worker else Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
-        manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
-        self._images, self._rows = _Images(manifest, transform, config.decoder, in_worker), _RowSampler()
+        self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
+        self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
+        self._rows = _RowSampler()
         self._iterator: Any = None
         options: dict[str, Any] = (
             {
@@ -48,14 +49,15 @@ class TorchBackend(Backend):
             sampler=self._rows,
             batch_size=None,
             num_workers=workers,
-            pin_memory=config.pin_memory and device.type == "cuda",
+            pin_memory=config.pin_memory and self._device.type == "cuda",
             generator=torch.Generator(),  # a separate one: the model's random numbers do not depend on the loader
             **options,
         )
 
     def explain(self) -> str:
         workers = f"in {self._workers} processes" if self._workers else "in this process"
-        return f"PyTorch's DataLoader with {self._decoder} decodes whole images on the CPU, {workers}"
+        decoder = "Pillow" if self._config.decoder == "pil" else "torchvision"
+        return f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}"
 
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if self._loader is None:

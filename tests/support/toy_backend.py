@@ -23,9 +23,8 @@ class ToyConfig(LoaderConfig):
 
 
 class ToyBackend(Backend):
-    def __init__(self, manifest, transform, config, batch_size, device, probe=None):
-        self._manifest, self._size, self._device = manifest, transform.size, device
-        self._normalize = Normalizer(transform)
+    def _prepare(self):
+        self._normalize = Normalizer(self._transform)
 
     def explain(self):
         return "Pillow decodes one image after the other"
@@ -40,7 +39,7 @@ class ToyBackend(Backend):
         geometry = planned.geometry
         where = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
         encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
-        pixels = pillow.read(encoded, name, self._size, False, *where)
+        pixels = pillow.read(encoded, name, self._transform.size, False, *where)
         return np.ascontiguousarray(pixels[:, ::-1] if geometry.flip[at] else pixels)
 
 

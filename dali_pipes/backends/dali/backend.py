@@ -3,7 +3,7 @@
 import gc
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -48,19 +48,12 @@ class DaliBackend(Backend):
         ConfigError: decode=region with libraries that are known to decode regions wrongly.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        transform: Transform,
-        config: DaliConfig,
-        batch_size: int,
-        device: torch.device,
-        probe: Callable[[], str] | None = None,
-    ):
-        self._manifest, self._transform, self._config = manifest, transform, config
-        self._batch_size, self._device = batch_size, device
-        self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self.decoding = choose(config, transform, self.device_id is not None, probe)
+    _config: DaliConfig
+
+    def _prepare(self) -> None:
+        on_gpu = self._device.type == "cuda" and self._config.device != "cpu"
+        self.device_id = self._device.index if on_gpu else None
+        self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
 

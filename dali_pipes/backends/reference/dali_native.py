@@ -1,40 +1,30 @@
 """DALI's own graph, outside the plan: readers.file shuffles, image_random_crop draws the crop. For comparisons, not training."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.graph import normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import TrainTransform, Transform
+from dali_pipes.plan.transforms import TrainTransform
 
 
 class DaliNativeBackend(DaliBackend):
     """Batches of random samples and crops with ids; the rows of the plan are not used."""
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        transform: Transform,
-        config: DaliNativeConfig,
-        batch_size: int,
-        device: torch.device,
-        probe: Callable[[], str] | None = None,
-    ):
-        if not isinstance(transform, TrainTransform):
+    def _prepare(self) -> None:
+        if not isinstance(self._transform, TrainTransform):
             raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
-        if transform.augmenter.policies or transform.sizes:
+        if self._transform.augmenter.policies or self._transform.sizes:
             raise ConfigError("DaliNativeConfig supports neither augment nor sizes; use DaliConfig")
-        if not manifest.whole_files:
+        if not self._manifest.whole_files:
             raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
-        super().__init__(manifest, transform, config, batch_size, device, probe)
+        super()._prepare()
 
     def explain(self) -> str:
         return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
