@@ -1,7 +1,9 @@
 """Errors that users cause, and the option checks that raise them. Programs print these as one line; anything else is a bug and
 keeps its traceback."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import field, fields
+from typing import Any
 
 
 class DaliPipesError(Exception):
@@ -10,6 +12,19 @@ class DaliPipesError(Exception):
 
 class ConfigError(DaliPipesError, ValueError):
     """An option, or a combination of options, that cannot work."""
+
+
+class OptionError(ConfigError):
+    """One option that cannot work, of a dataclass of options.
+
+    Attributes:
+        owner: that class.
+        problem: begins with the option's name.
+    """
+
+    def __init__(self, owner: type, problem: str):
+        super().__init__(f"{owner.__name__}.{problem}")
+        self.owner, self.problem = owner, problem
 
 
 class ManifestError(DaliPipesError, ValueError):
@@ -28,9 +43,31 @@ class BadSampleError(DaliPipesError, RuntimeError):
         self.bad_samples = bad_samples
 
 
-def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
+def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
+    """A field of a dataclass of options, which `check_options` checks."""
+    return field(default=default, metadata={"check": (check, bounds)})
+
+
+def check_options(options: Any) -> None:
+    """Calls `check(name, value, *bounds)` of every field made by `option`; what it returns, unless None, becomes the value.
+
+    Raises:
+        OptionError: a value that cannot work.
+    """
+    for each in fields(options):
+        if "check" in each.metadata:
+            check, bounds = each.metadata["check"]
+            try:
+                converted = check(each.name, getattr(options, each.name), *bounds)
+            except ConfigError as error:
+                raise OptionError(type(options), str(error)) from None
+            if converted is not None:
+                setattr(options, each.name, converted)
+
+
+def check_choice(option: str, value: object, choices: Sequence[str | None]) -> None:
     if value not in choices:
-        raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
+        raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(each for each in choices if each)}")
 
 
 def check_min(option: str, value: float | None, least: float) -> None:
@@ -38,10 +75,10 @@ def check_min(option: str, value: float | None, least: float) -> None:
         raise ConfigError(f"{option} is {value}; it must be at least {least}")
 
 
-def check_int(option: str, value: object, least: int) -> None:
-    """Checks for an int of at least `least`; True and 3.0 are not ints."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} on")
+def check_int(option: str, value: object, least: int, most: int | None = None) -> None:
+    """Checks for an int; True and 3.0 are not ints."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} {'on' if most is None else f'to {most}'}")
 
 
 def check_number(option: str, value: object, low: float, high: float) -> None:

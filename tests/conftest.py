@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from command import command  # noqa: F401  a fixture
+from hypothesis import settings
 from PIL import Image
 
 import dali_pipes as dp
@@ -18,6 +20,9 @@ from dali_pipes.data.demo import PATTERNS, draw_image
 
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")  # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
 LEFT_OUT = pytest.StashKey[int]()
+
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 with contextlib.suppress(ImportError):  # TensorFlow's log handler closes its stream, pytest's, when a job configures logging
     import absl.logging
@@ -90,12 +95,38 @@ def image_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def manifest(image_folder) -> dp.Manifest:
+def photographs(image_folder) -> dp.Manifest:
     return dp.Manifest.scan(image_folder, progress=False)
 
 
 @pytest.fixture(scope="session")
-def real_manifest(manifest) -> dp.Manifest:
+def manifest(photographs) -> dp.Manifest:
+    """What a test loads; in the folders data/ and loader/ the thumbnails."""
+    return photographs
+
+
+@pytest.fixture(scope="session")
+def real_manifest(photographs) -> dp.Manifest:
     """The images that DALI_PIPES_IMAGES names, or else those made above."""
     named = os.environ.get("DALI_PIPES_IMAGES")
-    return dp.Manifest.open(named, progress=False) if named else manifest
+    return dp.Manifest.open(named, progress=False) if named else photographs
+
+
+@pytest.fixture(scope="session")
+def thumbnails(tmp_path_factory) -> dp.Manifest:
+    """37 JPEGs of noise in 5 classes, at most 64 × 64 pixels, for tests of all but the pixels: far quicker to decode."""
+    root = tmp_path_factory.mktemp("thumbnails")
+    rng = np.random.default_rng(2)
+    for number in range(37):
+        height, width = rng.integers(32, 65, 2)
+        folder = root / f"class {number % 5}" / ("nested" if number % 4 == 0 else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).save(folder / f"{number:03d}.jpg", quality=92)
+    return dp.Manifest.scan(root, progress=False)
+
+
+@pytest.fixture
+def scanned(thumbnails, tmp_path) -> dp.Manifest:
+    """Thumbnails that the test may spoil, scanned while all was well."""
+    shutil.copytree(thumbnails.root, tmp_path / "set")
+    return dp.Manifest.scan(tmp_path / "set", progress=False)

@@ -17,6 +17,21 @@ from dali_pipes.system.memory import Need
 
 
 @dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """N images on one device, ready to use on the current stream, as a backend yields them; the loader adds labels and columns.
+
+    Attributes:
+        images, ids: as in `Batch`.
+    """
+
+    images: torch.Tensor
+    ids: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """N images on one device, ready to use on the current stream.
 
@@ -48,7 +63,7 @@ BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
 class Backend(ABC):
-    """One way to carry out a plan.
+    """One way to carry out a plan. What a subclass makes once, it makes in `_prepare`.
 
     Args:
         config: its options, with the number of cores set.
@@ -60,7 +75,6 @@ class Backend(ABC):
         ConfigError: what is asked for is more than this backend can do.
     """
 
-    @abstractmethod
     def __init__(
         self,
         manifest: Manifest,
@@ -69,7 +83,13 @@ class Backend(ABC):
         batch_size: int,
         device: torch.device,
         probe: Callable[[], str] | None = None,
-    ): ...
+    ):
+        self._manifest, self._transform, self._config = manifest, transform, config
+        self._batch_size, self._device, self._probe = batch_size, device, probe
+        self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> None: ...
 
     @property
     def engine_mix(self) -> str | None:
@@ -81,8 +101,8 @@ class Backend(ABC):
         """How images will be decoded and why, in one line."""
 
     @abstractmethod
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
-        """Batches of exactly these rows in this order. Ends what an earlier call began."""
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+        """The images of exactly these rows in this order. Ends what an earlier call began."""
 
     def close(self) -> None:  # noqa: B027  nothing to end
         """Ends all threads and processes; harmless when called twice."""

@@ -5,7 +5,10 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from dali_pipes.errors import check_choice, check_min, check_range
+from dali_pipes.errors import check_choice, check_min, check_options, check_range, option
+from dali_pipes.system.cpus import available_cpus
+
+DECODE = ("auto", "region", "whole", "probe", "force_region")
 
 
 class Concurrency(NamedTuple):
@@ -26,6 +29,9 @@ class Concurrency(NamedTuple):
 class LoaderConfig:
     """The options of one backend; the base of all of them."""
 
+    def __post_init__(self) -> None:
+        check_options(self)
+
     @property
     def needs_gpu(self) -> bool:
         """Whether this loader runs on a GPU only."""
@@ -41,10 +47,10 @@ class LoaderConfig:
         """The option that says how many cores are used."""
         return next((name for name in ("num_workers", "num_threads") if hasattr(self, name)), None)
 
-    def on_cores(self, cores: int) -> Self:
-        """With that option set, if it is None."""
-        option = self.cores_option
-        return replace(self, **{option: cores}) if option and getattr(self, option) is None else self
+    def on_cores(self, cores: int | None = None) -> Self:
+        """With that option set, if it is None; by default to all cores that this process may use."""
+        name = self.cores_option
+        return replace(self, **{name: cores or available_cpus()}) if name and getattr(self, name) is None else self
 
     @property
     def concurrency(self) -> Concurrency:
@@ -79,30 +85,18 @@ class DaliConfig(LoaderConfig):
         read_threads: threads that read images out of shards, all but idle; DALI itself reads files of one image.
     """
 
-    device: str = "auto"
-    num_threads: int | None = None
-    prefetch_queue_depth: int = 2
-    hw_decoder_load: float = 0.65
+    device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))
+    num_threads: int | None = option(None, check_min, 1)
+    prefetch_queue_depth: int = option(2, check_min, 1)
+    hw_decoder_load: float = option(0.65, check_range, 0, 1)
     exact: bool = False
-    decode: str = "auto"
+    decode: str = option("auto", check_choice, DECODE)
     jpeg_fancy_upsampling: bool = True
-    hybrid_huffman_threshold: int = 1_000_000
-    preallocate_width_hint: int | None = None
-    preallocate_height_hint: int | None = None
-    device_memory_padding: int = 16 * 2**20
-    read_threads: int = 8
-
-    def __post_init__(self) -> None:
-        check_choice("loader.device", self.device, ("auto", "gpu", "cpu"))
-        check_choice("loader.decode", self.decode, ("auto", "region", "whole", "probe", "force_region"))
-        check_min("loader.num_threads", self.num_threads, 1)
-        check_min("loader.prefetch_queue_depth", self.prefetch_queue_depth, 1)
-        check_min("loader.read_threads", self.read_threads, 1)
-        for option in ("hybrid_huffman_threshold", "device_memory_padding"):
-            check_min(f"loader.{option}", getattr(self, option), 0)
-        for option in ("preallocate_width_hint", "preallocate_height_hint"):
-            check_min(f"loader.{option}", getattr(self, option), 1)
-        check_range("loader.hw_decoder_load", self.hw_decoder_load, 0, 1)
+    hybrid_huffman_threshold: int = option(1_000_000, check_min, 0)
+    preallocate_width_hint: int | None = option(None, check_min, 1)
+    preallocate_height_hint: int | None = option(None, check_min, 1)
+    device_memory_padding: int = option(16 * 2**20, check_min, 0)
+    read_threads: int = option(8, check_min, 1)
 
     @property
     def engine_load(self) -> float:
@@ -146,7 +140,7 @@ class DaliNativeConfig(DaliConfig):
     where they work. With `jpeg_fancy_upsampling` images are decoded as by DaliConfig, and the difference is what the plan costs.
     """
 
-    decode: str = "probe"
+    decode: str = option("probe", check_choice, DECODE)
     jpeg_fancy_upsampling: bool = False
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
@@ -168,21 +162,13 @@ class TorchConfig(LoaderConfig):
             "auto" is "device" if that is a GPU.
     """
 
-    decoder: str = "pil"
-    num_workers: int | None = None
+    decoder: str = option("pil", check_choice, ("pil", "torchvision"))
+    num_workers: int | None = option(None, check_min, 0)
     pin_memory: bool = True
-    prefetch_factor: int = 2
+    prefetch_factor: int = option(2, check_min, 1)
     persistent_workers: bool = True
-    multiprocessing_context: str | None = None
-    normalize_on: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_choice("loader.decoder", self.decoder, ("pil", "torchvision"))
-        check_choice("loader.normalize_on", self.normalize_on, ("auto", "worker", "device"))
-        if self.multiprocessing_context is not None:
-            check_choice("loader.multiprocessing_context", self.multiprocessing_context, ("fork", "spawn", "forkserver"))
-        check_min("loader.num_workers", self.num_workers, 0)
-        check_min("loader.prefetch_factor", self.prefetch_factor, 1)
+    multiprocessing_context: str | None = option(None, check_choice, (None, "fork", "spawn", "forkserver"))
+    normalize_on: str = option("auto", check_choice, ("auto", "worker", "device"))
 
     @property
     def sends_bytes(self) -> bool:
@@ -211,10 +197,7 @@ class CachedConfig(LoaderConfig):
         batches: how many are kept, on the device.
     """
 
-    batches: int = 4
-
-    def __post_init__(self) -> None:
-        check_min("loader.batches", self.batches, 1)
+    batches: int = option(4, check_min, 1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -225,10 +208,7 @@ class TfDataConfig(LoaderConfig):
         num_threads: threads of its private pool; None: all cores that this process may use.
     """
 
-    num_threads: int | None = None
-
-    def __post_init__(self) -> None:
-        check_min("loader.num_threads", self.num_threads, 1)
+    num_threads: int | None = option(None, check_min, 1)
 
     @property
     def concurrency(self) -> Concurrency:
@@ -244,12 +224,8 @@ class TorchvisionGpuConfig(LoaderConfig):
         prefetch: batches read ahead.
     """
 
-    num_threads: int | None = None
-    prefetch: int = 2
-
-    def __post_init__(self) -> None:
-        check_min("loader.num_threads", self.num_threads, 1)
-        check_min("loader.prefetch", self.prefetch, 1)
+    num_threads: int | None = option(None, check_min, 1)
+    prefetch: int = option(2, check_min, 1)
 
     @property
     def needs_gpu(self) -> bool:

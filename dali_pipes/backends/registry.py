@@ -22,7 +22,6 @@ from dali_pipes.backends.config import (
 )
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import Need
 
 GROUP = "dali_pipes.backends"
@@ -136,4 +135,4 @@ def entry_of(config: LoaderConfig) -> BackendEntry:
 
 def loader_needs(config: LoaderConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
     """What a loader of these options needs at least; see `Backend.memory_needs`."""
-    return entry_of(config).load().memory_needs(config.on_cores(available_cpus()), transform, batch_size, sizes)
+    return entry_of(config).load().memory_needs(config.on_cores(), transform, batch_size, sizes)

@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.dlpack import from_dlpack
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.transfer import to_gpu
 from dali_pipes.backends.config import TfDataConfig
-from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import DTYPES, PaddedCropTransform, Transform
+from dali_pipes.plan.transforms import DTYPES, PaddedCropTransform
 
 
 @contextlib.contextmanager
@@ -55,24 +53,21 @@ class TfDataBackend(Backend):
     JPEGs are decoded by TensorFlow (accurate DCT, fancy upsampling), other formats by Pillow.
     """
 
-    def __init__(
-        self, manifest: Manifest, transform: Transform, config: TfDataConfig, batch_size: int, device: torch.device, *_: Any
-    ):
-        if transform.augmenter.policies:
+    _config: TfDataConfig
+
+    def _prepare(self) -> None:
+        if self._transform.augmenter.policies:
             raise ConfigError("TfDataConfig does not support augment; use DaliConfig or TorchConfig")
-        if transform.exif == "apply":
+        if self._transform.exif == "apply":
             raise ConfigError("TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
-        self._manifest, self._transform, self._batch_size, self._device = manifest, transform, batch_size, device
-        self._labels = torch.from_numpy(manifest.labels)
-        self._threads = config.num_threads
         self._reader = Reader()
         self._iterator: list[Any] = []
         self._close = weakref.finalize(self, self._iterator.clear)  # also at interpreter exit: see _next
 
     def explain(self) -> str:
-        return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._threads} threads"
+        return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._config.num_threads} threads"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if not self._close.alive:
             raise RuntimeError("the loader is closed")
         dataset = (
@@ -83,7 +78,7 @@ class TfDataBackend(Backend):
             .prefetch(tf.data.AUTOTUNE)
         )
         options = tf.data.Options()
-        options.threading.private_threadpool_size = self._threads
+        options.threading.private_threadpool_size = self._config.num_threads
         self._iterator[:] = [iter(dataset.with_options(options))]
         batches = map(self._to_batch, iter(self._next, None))
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
@@ -179,12 +174,12 @@ class TfDataBackend(Backend):
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
         return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
 
-    def _to_batch(self, arrays: tuple[Any, Any]) -> Batch:
+    def _to_batch(self, arrays: tuple[Any, Any]) -> DecodedBatch:
         images, ids = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)
         if self._transform.memory_format == "channels_last":
             images = images.permute(0, 3, 1, 2)
         count = int((ids >= 0).sum())
-        return Batch(images[:count], self._labels[ids[:count]], ids[:count])
+        return DecodedBatch(images[:count], ids[:count])
 
     def close(self) -> None:
         self._close()

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, Normalizer, pixels_of
 from dali_pipes.backends.common.transfer import finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
@@ -19,21 +19,22 @@ from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import Need
 
-Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # images, labels, ids, erased regions
+Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # images, ids, erased regions
 
 
 class TorchBackend(Backend):
     """Carries out a plan with a DataLoader; every worker makes whole batches."""
 
-    def __init__(
-        self, manifest: Manifest, transform: Transform, config: TorchConfig, batch_size: int, device: torch.device, *_: Any
-    ):
-        self._device, self._decoder = device, "Pillow" if config.decoder == "pil" else "torchvision"
-        in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and device.type == "cpu")
-        self._finish = (lambda images, erased: images) if in_worker else Normalizer(transform)
+    _config: TorchConfig
+
+    def _prepare(self) -> None:
+        config = self._config
+        in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and self._device.type == "cpu")
+        self._finish = (lambda images, erased: images) if in_worker else Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
-        manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
-        self._images, self._rows = _Images(manifest, transform, config.decoder, in_worker), _RowSampler()
+        self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
+        self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
+        self._rows = _RowSampler()
         self._iterator: Any = None
         options: dict[str, Any] = (
             {
@@ -49,7 +50,7 @@ class TorchBackend(Backend):
             sampler=self._rows,
             batch_size=None,
             num_workers=workers,
-            pin_memory=config.pin_memory and device.type == "cuda",
+            pin_memory=config.pin_memory and self._device.type == "cuda",
             worker_init_fn=_leave_ctrl_c_to_the_main_process if workers else None,
             generator=torch.Generator(),  # a separate one: the model's random numbers do not depend on the loader
             **options,
@@ -57,9 +58,10 @@ class TorchBackend(Backend):
 
     def explain(self) -> str:
         workers = f"in {self._workers} processes" if self._workers else "in this process"
-        return f"PyTorch's DataLoader with {self._decoder} decodes whole images on the CPU, {workers}"
+        decoder = "Pillow" if self._config.decoder == "pil" else "torchvision"
+        return f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
         self._rows.rows = rows
@@ -68,7 +70,7 @@ class TorchBackend(Backend):
         self._iterator = iter(self._loader)
         if self._device.type == "cuda":
             return finish_on_gpu(self._iterator, self._device, self._finish)
-        return (Batch(self._finish(images, erased), labels, ids) for images, labels, ids, erased in self._iterator)
+        return (DecodedBatch(self._finish(images, erased), ids) for images, ids, erased in self._iterator)
 
     def close(self) -> None:
         self._end_workers()
@@ -119,7 +121,7 @@ class _Images(Dataset[Arrays]):
             self._augment(finished, rows)
         if self._finish:
             finished = self._finish(finished, erased)
-        return finished, torch.from_numpy(rows.labels), torch.from_numpy(rows.ids), erased
+        return finished, torch.from_numpy(rows.ids), erased
 
     def _augment(self, images: torch.Tensor, rows: PlannedBatch) -> None:
         from dali_pipes.backends.common.torchvision_augment import augment

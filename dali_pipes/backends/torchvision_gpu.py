@@ -1,7 +1,6 @@
 """torchvision on the GPU: threads read the images, nvJPEG decodes whole batches, crop, resize and flip run image by image."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,18 +8,15 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
 from torchvision.transforms.v2.functional import resize as resize_image
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
-from dali_pipes.backends.common.transfer import hand_over
+from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.config import TorchvisionGpuConfig
-from dali_pipes.backends.reference.synthetic import on_device
-from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform
 
 
 class TorchvisionGpuBackend(Backend):
@@ -37,21 +33,15 @@ class TorchvisionGpuBackend(Backend):
     that no pending kernel on it reads what the decoder overwrites. This blocks the host, but no other stream.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        transform: Transform,
-        config: TorchvisionGpuConfig,
-        batch_size: int,
-        device: torch.device,
-        *_: Any,
-    ):
+    _config: TorchvisionGpuConfig
+
+    def _prepare(self) -> None:
+        transform, device = self._transform, self._device
         if transform.exif == "apply":
             raise ConfigError("TorchvisionGpuConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
-        self._manifest, self._size, self._device = manifest, transform.size, device
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
-        self._read_ahead = ReadAhead(manifest, config.num_threads or 1, config.prefetch)
+        self._read_ahead = ReadAhead(self._manifest, self._config.num_threads or 1, self._config.prefetch)
         self._own_stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._own_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -63,16 +53,16 @@ class TorchvisionGpuBackend(Backend):
     def explain(self) -> str:
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         return self._read_ahead.explained(self._ready(row, encoded) for row, encoded in self._read_ahead(rows))
 
-    def _ready(self, rows: PlannedBatch, files: Encoded) -> Batch:
+    def _ready(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
         with torch.cuda.stream(self._own_stream):
             batch = self._make(rows, files)
         return hand_over(batch, self._own_stream) if self._own_stream else batch
 
-    def _make(self, rows: PlannedBatch, files: Encoded) -> Batch:
-        images = torch.empty((len(rows), 3, self._size, self._size), dtype=torch.uint8, device=self._device)
+    def _make(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
+        images = torch.empty((len(rows), 3, self._transform.size, self._transform.size), dtype=torch.uint8, device=self._device)
         is_jpeg = [encoded[:3].tobytes() == b"\xff\xd8\xff" for encoded in files]
         jpegs = [torch.from_numpy(encoded) for encoded, jpeg in zip(files, is_jpeg, strict=True) if jpeg]
         if self._own_stream:
@@ -82,7 +72,7 @@ class TorchvisionGpuBackend(Backend):
             image = self._resized(rows, at, next(decoded)) if jpeg else self._with_pillow(rows, at, files[at])
             image = image.flip(2) if rows.geometry.flip[at] else image
             images[at] = augment(image, self._slots, rows.augmentation.ops[at], rows.augmentation.magnitudes[at])
-        return Batch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), *on_device(rows, self._device))
+        return DecodedBatch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), ids_on(self._device, rows))
 
     def _resized(self, rows: PlannedBatch, at: int, image: torch.Tensor) -> torch.Tensor:
         geometry = rows.geometry
@@ -91,12 +81,12 @@ class TorchvisionGpuBackend(Backend):
         image = image[:, top : top + height, left : left + width]
         image = resize_image(image, [int(side) for side in geometry.resize[at]], antialias=True)
         y, x = map(int, geometry.crop[at])
-        return crop(image, y, x, self._size, self._size)
+        return crop(image, y, x, self._transform.size, self._transform.size)
 
     def _with_pillow(self, rows: PlannedBatch, at: int, encoded: np.ndarray) -> torch.Tensor:
         geometry, name = rows.geometry, self._manifest.name(rows.ids[at])
         planned = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
-        pixels = read_pil.read(encoded, name, self._size, False, *planned)
+        pixels = read_pil.read(encoded, name, self._transform.size, False, *planned)
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
 
     def close(self) -> None:

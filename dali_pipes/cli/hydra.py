@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dali_pipes.cli.conf import conf_folder, users_folder
 from dali_pipes.cli.help import explained
 from dali_pipes.cli.schemas import register
-from dali_pipes.errors import ConfigError, DaliPipesError
+from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
 
 
 class OursAfterTheUsers(SearchPathPlugin):
@@ -40,7 +40,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
-            message = str(error) if isinstance(error, DaliPipesError) else _explain(error, users)
+            message = _placed(error, config) if isinstance(error, DaliPipesError) else _explain(error, users)
             stop(message) if composed else stop_once(message)
         except OSError as error:
             if error.filename is None:
@@ -86,6 +86,31 @@ def job_folder() -> Path | None:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ConfigError("-m under torchrun would sweep on every rank; start each run with torchrun, or sweep with cluster=slurm")
     return Path(config.runtime.output_dir)
+
+
+def _placed(error: DaliPipesError, config: DictConfig) -> str:
+    """The error, with an option named by its place in the configuration, such as loader.num_threads."""
+    if not isinstance(error, OptionError):
+        return str(error)
+    places = [(place, node) for place, node in _groups(config) if OmegaConf.get_type(node) is error.owner]
+    broken = [place for place, node in places if _cannot_work(node)] + [place for place, _ in places]
+    return f"{broken[0]}.{error.problem}" if broken else str(error)
+
+
+def _groups(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
+    for name in map(str, config):
+        node = config._get_node(name)
+        if isinstance(node, DictConfig) and not node._is_none():
+            yield f"{prefix}{name}", node
+            yield from _groups(node, f"{prefix}{name}.")
+
+
+def _cannot_work(config: DictConfig) -> bool:
+    try:
+        OmegaConf.to_object(config)
+    except DaliPipesError:
+        return True
+    return False
 
 
 def _explain(error: BaseException, users: Path | None) -> str:

@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, check_choice
 
 StrOrBytesPath = str | bytes | os.PathLike[str]
 
@@ -48,8 +48,7 @@ class ScanOptions:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        if self.verify not in ("header", "full"):
-            raise ConfigError(f"verify is {self.verify!r}; choose header or full")
+        check_choice("verify", self.verify, ("header", "full"))
         if not 1 <= self.max_pixels <= MAX_PIXELS:
             raise ConfigError(f"max_pixels is {self.max_pixels}; it must lie between 1 and Pillow's limit, {MAX_PIXELS}")
 

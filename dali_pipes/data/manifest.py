@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data import manifest_file
-from dali_pipes.data.headers import MAX_PIXELS, Header, ScanOptions
+from dali_pipes.data.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.labels import COLUMN, has_nulls, task_of, to_numpy
-from dali_pipes.data.listing import list_image_folder, list_table, read_headers
-from dali_pipes.data.manifest_table import SCHEMA, file_rows, own_columns, shard_rows, unchanged_shard
+from dali_pipes.data.manifest_table import own_columns
 from dali_pipes.data.packed_names import PackedNames
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.remote import FileVersion, copy_of, is_remote
-from dali_pipes.data.shards.scan import class_names, is_shard, list_shards, read_shards
+from dali_pipes.data.remote import copy_of, is_remote
+from dali_pipes.data.scanning import scan_folder, scan_shards, scan_table
+from dali_pipes.data.shards.scan import is_shard, list_shards
 from dali_pipes.errors import ManifestError
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Manifest:
     Attributes:
         root: folder that the paths are relative to, or the URL of one, as text.
         classes: class names; a label is a place in this list.
-        table: every image, usable or not, with the columns of `SCHEMA`, and further ones of numbers as "column:NAME".
+        table: every image, usable or not, with the columns of `manifest_table.SCHEMA` and further ones of numbers, "column:NAME".
     """
 
     def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
@@ -71,39 +71,16 @@ class Manifest:
         known = _remembered(Path(cache)) if cache else None
         folder, shards = list_shards(place)
         if shards or isinstance(folder, str):
-            manifest = cls._of_shards(folder, shards, check, known, workers, progress)
+            same = known.table if known and known.root == folder else None
+            manifest = cls(folder, *scan_shards(folder, shards, check, same, workers, progress))
         else:
-            classes, paths, labels = list_image_folder(folder)
-            headers = read_headers(folder, paths, check, known._headers() if known else None, workers, progress)
-            manifest = cls(folder, classes, file_rows(paths, pa.array(labels), headers))
+            manifest = cls(folder, *scan_folder(folder, check, known.table if known else None, workers, progress))
         if cache:
             try:
                 manifest.save(cache)
             except OSError as error:
                 log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, error.strerror)
         return manifest
-
-    @classmethod
-    def _of_shards(
-        cls,
-        root: Path | str,
-        shards: dict[bytes, FileVersion],
-        check: ScanOptions,
-        known: "Manifest | None",
-        workers: int | None,
-        progress: bool,
-    ) -> Self:
-        tables = known._unchanged_shards(root, shards, check) if known else {}
-        missing = {name: stamp for name, stamp in shards.items() if name not in tables}
-        for name, found in zip(missing, read_shards(root, missing, check, workers, progress), strict=True):
-            tables[name] = shard_rows(name, found)
-        table = pa.concat_tables([tables[name] for name in shards])
-        if not len(table):
-            raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
-        classes = class_names(root, 1 + max(pc.max(table["label"]).as_py(), -1))
-        unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
-        problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
-        return cls(root, classes, table.set_column(table.schema.get_field_index("problem"), SCHEMA.field("problem"), problem))
 
     @classmethod
     def from_table(
@@ -130,17 +107,8 @@ class Manifest:
         Raises:
             ManifestError: no such table, or its labels make no sense.
         """
-        file = Path(os.path.abspath(file))
-        classes, paths, labels, columns = list_table(file, label_separator)
-        root = Path(os.path.abspath(root or file.parent))
-        if any(path.startswith(b"/") for path in paths):
-            paths = [os.path.join(os.fsencode(root), path).lstrip(b"/") for path in paths]
-            root = Path("/")
-        return cls(
-            root,
-            classes,
-            file_rows(paths, labels, read_headers(root, paths, ScanOptions(verify, max_pixels), None, workers, progress), columns),
-        )
+        file, check = Path(os.path.abspath(file)), ScanOptions(verify, max_pixels)
+        return cls(*scan_table(file, Path(os.path.abspath(root or file.parent)), label_separator, check, workers, progress))
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -320,26 +288,6 @@ class Manifest:
     def _places(self) -> NDArray[np.int64]:
         """(n, 4): offset and length of each sample, size and modification time of its file."""
         return np.stack([self._column(name) for name in ("offset", "bytes", "file_bytes", "mtime_ns")], axis=1)
-
-    def _unchanged_shards(self, root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions) -> dict[bytes, pa.Table]:
-        """The rows of each shard that has not changed since and was checked as thoroughly.
-
-        A shard that could not be read to its end, or whose problem is not in the bytes alone, is left out.
-        """
-        if not len(self.table) or self.root != root:
-            return {}
-        codes = self.table["path"].combine_chunks().dictionary_encode()
-        borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1))
-        rows = {
-            self.table["path"][int(start)].as_py(): self.table.slice(start, end - start)
-            for start, end in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
-        }
-        return {name: rows[name] for name in shards if name in rows and unchanged_shard(shards[name], rows[name], check)}
-
-    def _headers(self) -> dict[bytes, Header]:
-        good = self.table.filter(self.table["problem"].is_null())
-        columns = zip(*(good[name].to_pylist() for name in Header._fields), strict=True)
-        return dict(zip(good["path"].to_pylist(), map(Header._make, columns), strict=True))
 
     def _column(self, name: str) -> NDArray[np.int64]:
         return self.table[name].to_numpy()[self._usable].astype(np.int64)

@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from dali_pipes.backends.base import Backend, Batch, BatchTransform
+from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import BadSampleError, ConfigError
+from dali_pipes.errors import BadSampleError, ConfigError, check_choice
 from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fingerprint import changes, fingerprint
@@ -22,7 +22,6 @@ from dali_pipes.loader.targets import TargetLookup
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +58,7 @@ def build_loader(
     Raises:
         ConfigError: options that cannot work, or a GPU asked for where there is none.
     """
-    if on_bad_sample not in ("raise", "substitute"):
-        raise ConfigError(f"on_bad_sample is {on_bad_sample!r}; choose raise or substitute")
+    check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     plan = Plan(
         manifest,
         transform,
@@ -73,7 +71,7 @@ def build_loader(
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
     backend, target = entry_of(config).load(), _resolve_device(device, config)
-    config = config.on_cores(available_cpus())
+    config = config.on_cores()
 
     @cache  # images of another size are made by another backend, and what this GPU can decode stays the same
     def probe() -> str:
@@ -129,7 +127,7 @@ class Loader:
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
-        self._stream: Iterator[Batch] | None = None
+        self._stream: Iterator[DecodedBatch] | None = None
         self._iteration = 0
         self._closed = False
 
@@ -166,16 +164,16 @@ class Loader:
         for step in range(self._step, len(self.plan)):
             if iteration != self._iteration:
                 raise RuntimeError("this epoch was abandoned when iter() was called again; a loader delivers one epoch at a time")
-            batch = self._next_batch()
+            decoded = self._next_batch()
             last = step + 1 == self.plan.steps
             self._move_to(epoch + last, 0 if last else step + 1)
             self._abandoned = not last
-            yield self._complete(batch, epoch, step)
+            yield self._complete(decoded, epoch, step)
         if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
             self._move_to(epoch + 1, 0)
 
-    def _complete(self, batch: Batch, epoch: int, step: int) -> Batch:
-        batch = self._look_up(batch)
+    def _complete(self, decoded: DecodedBatch, epoch: int, step: int) -> Batch:
+        batch = self._look_up(decoded)
         if self._batch_transform is None:
             return batch
         return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step)))
@@ -185,7 +183,7 @@ class Loader:
         if self._transform.size_at(epoch) != self._size:
             self._stream = None
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self) -> DecodedBatch:
         while True:
             if self._stream is None:
                 self._fit_backend()

@@ -1,31 +1,26 @@
-"""Targets other than one class for each image: several classes, and the columns of the table."""
-
-from dataclasses import replace
+"""Labels and further columns of the table, joined to the images of a batch by their ids."""
 
 import torch
 from torch import Tensor
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.data.manifest import Manifest
 
 
 class TargetLookup:
-    """Turns lists of class numbers into multi-hot labels, and adds the manifest's columns, looked up by id on the batch's device.
-
-    A batch of one class each and without columns is returned unchanged.
-    """
+    """Adds labels and the manifest's columns, looked up by id on the batch's device; lists of class numbers become multi-hot."""
 
     def __init__(self, manifest: Manifest):
         self._classes = len(manifest.classes) if manifest.task == "multilabel" else None
+        self._labels = torch.from_numpy(manifest.labels)
         self._columns = {name: torch.from_numpy(values) for name, values in manifest.columns.items()}
 
-    def __call__(self, batch: Batch) -> Batch:
-        if self._classes is not None:
-            batch = replace(batch, labels=multi_hot(batch.labels, self._classes))
-        if not self._columns:
-            return batch
-        self._columns = {name: values.to(batch.ids.device) for name, values in self._columns.items()}  # copied once
-        return replace(batch, columns={name: values[batch.ids] for name, values in self._columns.items()})
+    def __call__(self, batch: DecodedBatch) -> Batch:
+        ids, device = batch.ids, batch.ids.device
+        self._labels = self._labels.to(device)  # copied once
+        self._columns = {name: values.to(device) for name, values in self._columns.items()}
+        labels = self._labels[ids] if self._classes is None else multi_hot(self._labels[ids], self._classes)
+        return Batch(batch.images, labels, ids, {name: values[ids] for name, values in self._columns.items()})
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.training.readback import Readback
 
 
@@ -29,7 +29,7 @@ class Touch:
     def __init__(self) -> None:
         self._total = torch.zeros(())
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: Batch | DecodedBatch) -> None:
         self._total = batch.images[..., 0].sum(dtype=torch.float32) + self._total.to(batch.images.device)
 
     def finish(self) -> None:

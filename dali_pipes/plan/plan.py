@@ -5,13 +5,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.geometry import Geometry
@@ -76,7 +76,6 @@ class PlannedBatch:
 
     Attributes:
         ids: (N,) int64.
-        labels: as `manifest.labels` has them.
         geometry: windows, sizes, crops and flips.
         augmentation: further operations on the pixels.
     """
@@ -84,7 +83,6 @@ class PlannedBatch:
     epoch: int
     step: int
     ids: NDArray[np.int64]
-    labels: NDArray[Any]
     geometry: Geometry
     augmentation: Augmentation
 
@@ -96,7 +94,6 @@ class PlannedBatch:
         return replace(
             self,
             ids=self.ids[places],
-            labels=self.labels[places],
             geometry=self.geometry.take(places),
             augmentation=self.augmentation.take(places),
         )
@@ -127,12 +124,10 @@ class Plan:
         n, batch = len(self.manifest), self.global_batch_size
         if not n:
             raise ConfigError(f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong")
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
+        check_min("batch_size", self.batch_size, 1)
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
-        if self.last_batch not in ("partial", "drop", "pad"):
-            raise ConfigError(f"last_batch is {self.last_batch!r}; choose one of partial, drop, pad")
+        check_choice("last_batch", self.last_batch, ("partial", "drop", "pad"))
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
                 f"{self.manifest.root}: {n} images do not fill one global batch of {batch} ({self.batch_size} × {self.shard.count} "
@@ -190,7 +185,7 @@ class Plan:
         transform, draws = self.transform.at(epoch), Draws(self.seed, epoch, ids)
         geometry = transform.geometry(sizes[ids], draws)
         augmentation = self._augmenter.draw(draws, len(ids), transform.size)
-        planned = PlannedBatch(epoch, steps.start, ids, self.manifest.labels[ids], geometry, augmentation)
+        planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
         start = 0
         for step, each in zip(steps, places, strict=True):
             yield replace(planned.take(slice(start, start + len(each))), step=step)

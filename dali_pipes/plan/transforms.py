@@ -8,7 +8,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import ConfigError, check_choice, check_int, check_ordered_pair, check_range
+from dali_pipes.errors import (
+    ConfigError,
+    OptionError,
+    check_choice,
+    check_int,
+    check_options,
+    check_ordered_pair,
+    check_range,
+    option,
+)
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
 from dali_pipes.plan.philox import Draws
@@ -16,6 +25,19 @@ from dali_pipes.plan.philox import Draws
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # the names in PyTorch and TensorFlow
+
+
+def _check_colors(option: str, values: Sequence[float]) -> tuple[float, ...]:
+    """As a tuple; YAML has lists only."""
+    if len(values) != 3:
+        raise ConfigError(f"{option} is {list(values)}; it takes three numbers, for red, green and blue")
+    return tuple(values)
+
+
+def _check_positive_colors(option: str, values: Sequence[float]) -> tuple[float, ...]:
+    if not all(0 < value < float("inf") for value in values):
+        raise ConfigError(f"{option} is {list(values)}; it must be positive")
+    return _check_colors(option, values)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -30,24 +52,15 @@ class Transform(ABC):
         exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
     """
 
-    size: int = 224
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-    dtype: str = "fp32"
-    memory_format: str = "contiguous"
-    exif: str = "ignore"
+    size: int = option(224, check_int, 1)
+    mean: tuple[float, float, float] = option(IMAGENET_MEAN, _check_colors)
+    std: tuple[float, float, float] = option(IMAGENET_STD, _check_positive_colors)
+    dtype: str = option("fp32", check_choice, tuple(DTYPES))
+    memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
+    exif: str = option("ignore", check_choice, ("ignore", "apply"))
 
     def __post_init__(self) -> None:
-        check_int("transform.size", self.size, 1)
-        check_choice("transform.dtype", self.dtype, tuple(DTYPES))
-        check_choice("transform.memory_format", self.memory_format, ("contiguous", "channels_last"))
-        check_choice("transform.exif", self.exif, ("ignore", "apply"))
-        for option, value in (("mean", self.mean), ("std", self.std)):
-            if len(value) != 3:
-                raise ConfigError(f"transform.{option} is {list(value)}; it takes three numbers, for red, green and blue")
-        if not all(0 < value < float("inf") for value in self.std):
-            raise ConfigError(f"transform.std is {list(self.std)}; it must be positive")
-        self.mean, self.std = _tuple(self.mean), _tuple(self.std)
+        check_options(self)
 
     @property
     @abstractmethod
@@ -95,13 +108,12 @@ class RandomTransform(Transform):
             these epochs.
     """
 
-    flip: float = 0.5
+    flip: float = option(0.5, check_range, 0, 1)
     augment: list[Any] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        Transform.__post_init__(self)
-        check_range("transform.flip", self.flip, 0, 1)
+        check_options(self)
         self.augment = Augmenter(self.augment).policies
         self.sizes = _epochs_and_sizes(self.sizes)
         narrowest = min(self.every_size)
@@ -135,13 +147,8 @@ class TrainTransform(RandomTransform):
         ratio: smallest and largest width / height of the crop.
     """
 
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-
-    def __post_init__(self) -> None:
-        RandomTransform.__post_init__(self)
-        self.scale = check_ordered_pair("transform.scale", self.scale)
-        self.ratio = check_ordered_pair("transform.ratio", self.ratio)
+    scale: tuple[float, float] = option((0.08, 1.0), check_ordered_pair)
+    ratio: tuple[float, float] = option((3 / 4, 4 / 3), check_ordered_pair)
 
     @property
     def crops(self) -> bool:
@@ -161,12 +168,8 @@ class PaddedCropTransform(RandomTransform):
         padding: black pixels added on each side before the crop.
     """
 
-    size: int = 32
-    padding: int = 4
-
-    def __post_init__(self) -> None:
-        RandomTransform.__post_init__(self)
-        check_int("transform.padding", self.padding, 0)
+    size: int = option(32, check_int, 1)
+    padding: int = option(4, check_int, 0)
 
     @property
     def crops(self) -> bool:
@@ -187,11 +190,12 @@ class EvalTransform(Transform):
     resize: int = 256
 
     def __post_init__(self) -> None:
-        Transform.__post_init__(self)
+        check_options(self)
         if self.resize < self.size:
-            raise ConfigError(
+            raise OptionError(
+                type(self),
                 f"resize is {self.resize}, less than the size of {self.size}, so there is nothing to crop; "
-                "set resize to the size or more"
+                "set resize to the size or more",
             )
 
     @property
@@ -215,8 +219,3 @@ def _epochs_and_sizes(given: object) -> dict[int, int]:
             f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
         )
     return sizes
-
-
-def _tuple(values: Sequence[float]) -> Any:
-    """As a tuple; YAML has lists only."""
-    return tuple(values)

@@ -13,15 +13,14 @@ from nvidia.dali import Pipeline, backend
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray, to_torch_type
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import DecodedBatch
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
-from dali_pipes.backends.dali.backend import DaliBackend, _to_batch, shut_down
+from dali_pipes.backends.dali.backend import DaliBackend, shut_down, to_batch
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.consume import Touch
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.telemetry import MIB, cpu_seconds
 from dali_pipes.tools.preview import PreviewConfig
 
@@ -41,30 +40,24 @@ class Work:
     backend: DaliBackend
     device: torch.device
 
-    @property
-    def labels(self) -> torch.Tensor:
-        return torch.from_numpy(self.plan.manifest.labels).to(self.device)
-
     def rows(self) -> Iterator[PlannedBatch]:
         return self.plan.iter_from()
 
 
-def exported(work: Work) -> Iterator[Batch]:
+def exported(work: Work) -> Iterator[DecodedBatch]:
     """Dynamic executor, DLPack, then `copy_to_torch_memory`: what the loader does."""
     return work.backend.stream(work.rows())
 
 
-def copied_by_the_iterator(work: Work) -> Iterator[Batch]:
+def copied_by_the_iterator(work: Work) -> Iterator[DecodedBatch]:
     """`exec_dynamic=False`, of which DALI's iterator makes copies itself, in the current stream's order."""
-    labels = work.labels
     with _running(work.backend.pipeline(work.rows(), exec_dynamic=False)) as pipeline:
         for (output,) in DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL):
-            yield _finished(work, output["images"], output["ids"], labels)
+            yield _finished(work, output["images"], output["ids"])
 
 
-def copied_by_hand(work: Work) -> Iterator[Batch]:
+def copied_by_hand(work: Work) -> Iterator[DecodedBatch]:
     """Dynamic executor, but nothing is exported: `share_outputs` on the current stream, `feed_ndarray` on it, `release_outputs`."""
-    labels = work.labels
     with _running(work.backend.pipeline(work.rows())) as pipeline:
         pipeline.schedule_run()
         while True:
@@ -73,10 +66,10 @@ def copied_by_hand(work: Work) -> Iterator[Batch]:
             images, ids = (_copied(output.as_tensor(), work.device, stream) for output in outputs)
             pipeline.release_outputs()
             pipeline.schedule_run()
-            yield _finished(work, images, ids, labels)
+            yield _finished(work, images, ids)
 
 
-WAYS: dict[str, Callable[[Work], Iterator[Batch]]] = {
+WAYS: dict[str, Callable[[Work], Iterator[DecodedBatch]]] = {
     "exported by DLPack, then copied": exported,
     "copied by the iterator": copied_by_the_iterator,
     "copied by feed_ndarray": copied_by_hand,
@@ -113,8 +106,8 @@ def _work(config: PreviewConfig) -> Work:
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     manifest = open_images(config.data, config.split)
     plan = Plan(manifest, config.transform, config.batch_size, seed=config.seed, last_batch="pad")
-    loader = config.loader.on_cores(available_cpus())
-    return Work(plan, config.transform, DaliBackend(manifest, config.transform, loader, config.batch_size, device), device)
+    backend = DaliBackend(manifest, config.transform, config.loader.on_cores(), config.batch_size, device)
+    return Work(plan, config.transform, backend, device)
 
 
 @contextlib.contextmanager
@@ -125,9 +118,9 @@ def _running(pipeline: Pipeline) -> Iterator[Pipeline]:
         shut_down(pipeline)
 
 
-def _finished(work: Work, images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor) -> Batch:
+def _finished(work: Work, images: torch.Tensor, ids: torch.Tensor) -> DecodedBatch:
     """With the cast that `exported` makes as it copies."""
-    batch = _to_batch(images, ids.flatten().long(), labels, work.transform)
+    batch = to_batch(images, ids, work.transform)
     return replace(batch, images=batch.images.to(TORCH_DTYPES[work.transform.dtype]))
 
 
@@ -136,7 +129,7 @@ def _copied(tensor: Any, device: torch.device, stream: Any) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _batches(work: Work, way: Callable[[Work], Iterator[Batch]]) -> Iterator[Iterator[Batch]]:
+def _batches(work: Work, way: Callable[[Work], Iterator[DecodedBatch]]) -> Iterator[Iterator[DecodedBatch]]:
     """From the plan's beginning; at the end nothing is left of them."""
     batches = way(work)
     try:
@@ -162,7 +155,7 @@ def _agreement(work: Work) -> Found:
     }
 
 
-def _window(work: Work, way: Callable[[Work], Iterator[Batch]], late: int, batches_wanted: int | None) -> Found:
+def _window(work: Work, way: Callable[[Work], Iterator[DecodedBatch]], late: int, batches_wanted: int | None) -> Found:
     before, touch, images = _device_bytes(work.device, emptied=True), Touch(), 0
     with _batches(work, way) as batches:
 

@@ -176,7 +176,7 @@ def test_the_yardstick_avoids_regions_that_crash(manifest, monkeypatch, nvimgcod
     monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, (12, 4, 0)))
     config = DaliNativeConfig(device="gpu", num_threads=2)
     backend = DaliNativeBackend(manifest, dp.TrainTransform(), config, 8, torch.device("cuda", 0))
-    pipeline = backend.pipeline()
+    pipeline = backend.pipeline(iter(()))
     pipeline._build_graph()
     (found,) = (operator for operator in pipeline._ops if kind(operator).startswith("decoders"))
     assert kind(found) == f"decoders__{decoder}" and device(found) == "mixed"

@@ -77,7 +77,7 @@ def test_dalis_own_graph_has_its_kernels(manifest):
     found = set()
     for form, decode in product(FORMS, ("whole", "force_region")):
         config, device = DaliNativeConfig(device="gpu", num_threads=2, decode=decode), torch.device("cuda", 0)
-        pipeline = DaliNativeBackend(manifest, dp.TrainTransform(**form), config, 8, device).pipeline()
+        pipeline = DaliNativeBackend(manifest, dp.TrainTransform(**form), config, 8, device).pipeline(iter(()))
         pipeline._build_graph()
         found |= uses(pipeline)
     assert {"decoders__ImageRandomCrop", "decoders__Image", "RandomResizedCrop"} <= {use.operator for use in found}

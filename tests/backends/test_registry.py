@@ -58,8 +58,8 @@ def test_every_row_is_a_backend(name):
 
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
-def test_another_packages_backend_holds_the_contract(toy, manifest, last_batch):
-    test_contract.test_delivers_the_rows_of_the_plan(manifest, "toy", last_batch)
+def test_another_packages_backend_holds_the_contract(toy, thumbnails, last_batch):
+    test_contract.test_delivers_the_rows_of_the_plan(thumbnails, "toy", last_batch)
 
 
 @pytest.mark.parametrize("transform", test_contract.TRANSFORMS)
@@ -67,6 +67,7 @@ def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
     test_contract.test_pixels_agree_with_pillow(real_manifest, "toy", transform)
 
 
+@pytest.mark.slow
 def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
     """In processes of their own, where only the entry point says that there is such a backend."""
     loaders = {"torch": dp.TorchConfig(num_workers=0), "toy": backends()["toy"].config(patience=2)}

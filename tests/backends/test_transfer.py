@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import dali_pipes as dp
+from dali_pipes.backends.base import DecodedBatch
 from dali_pipes.backends.common.transfer import MOST_KEPT, copy_to_torch_memory
 
 
@@ -22,7 +22,7 @@ def made_of(count, originals):
         originals.append(weakref.ref(images))
         ids = torch.full((2,), number, dtype=torch.int32)  # as DALI's own reader has them: the batch holds others
         originals.append(weakref.ref(ids))
-        yield {"images": images, "ids": ids}, dp.Batch(images, torch.arange(2), ids.long())
+        yield {"images": images, "ids": ids}, DecodedBatch(images, ids.long())
 
 
 def events(monkeypatch, state, still_there=lambda: True):
@@ -84,7 +84,7 @@ def test_the_copy_casts_in_one_pass(monkeypatch, dtype):
     events(monkeypatch, SimpleNamespace(done=True, waited=0))
     images = (torch.randn(2, 3, 8, 8) * 2).contiguous(memory_format=torch.channels_last)
     with Operations() as operations:
-        (copy,) = copy_to_torch_memory(iter([(None, dp.Batch(images, torch.arange(2), torch.arange(2)))]), dtype)
+        (copy,) = copy_to_torch_memory(iter([(None, DecodedBatch(images, torch.arange(2)))]), dtype)
     assert operations.names == ["_to_copy"]
     assert copy.images.dtype == dtype and torch.equal(copy.images, images.to(dtype))
     assert copy.images.data_ptr() != images.data_ptr() and copy.images.is_contiguous(memory_format=torch.channels_last)

@@ -31,6 +31,7 @@ def mistakes(folder, empty, bare):
     yield "mistyped option", "preview", [train, "loader.num_thread=2"], "num_thread"
     yield "mistyped loader", "preview", [train, "loader=dalli"], "dalli"
     yield "mistyped value", "preview", [train, "loader.device=cuda"], "loader.device is 'cuda'; choose one of auto, gpu, cpu"
+    yield "mistyped value of an arm", "benchmark", [train, "loaders.dali_cpu.decode=crop"], "loaders.dali_cpu.decode is 'crop'"
     yield "not a number", "preview", [train, "batch_size=many"], "batch_size"
     yield "special characters", "preview", [f"data.train={folder}/a=b, c"], "needs quotes"
     yield "no option", "scan", ["/my/images"], "/my/images: an option is NAME=VALUE, such as data.train=DIR"

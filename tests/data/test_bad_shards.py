@@ -3,8 +3,6 @@
 import gc
 import multiprocessing
 import os
-import subprocess
-import sys
 
 import psutil
 import pytest
@@ -170,31 +168,6 @@ def test_nothing_is_left_open(scanned, name):
     use()  # what libraries open once and keep
     before = use()
     assert all(now <= then for now, then in zip(use(), before, strict=True))
-
-
-CARELESS = """
-import sys
-import dali_pipes as dp
-
-if __name__ == "__main__":
-    configs = {"dali": dp.DaliConfig(device="cpu"), "torch": dp.TorchConfig(num_workers=2), "tfdata": dp.TfDataConfig()}
-    loader = dp.build_loader(
-        dp.Manifest.load(sys.argv[1]), configs[sys.argv[2]], transform=dp.TrainTransform(size=64), batch_size=8
-    )
-    for _ in range(3):
-        for batch in loader:
-            pass
-    batch = next(iter(loader))
-    raise ValueError("never closed")
-"""
-
-
-@pytest.mark.parametrize("name", ["dali", "torch", "tfdata"])
-def test_a_program_that_never_closes_its_loader_ends(scanned, tmp_path, name):
-    scanned.save(tmp_path / "m.parquet")
-    command = [sys.executable, "-c", CARELESS, str(tmp_path / "m.parquet"), name]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1 and ended.stderr.endswith("ValueError: never closed\n")
 
 
 def test_workers_forked_while_threads_read_for_dali(scanned):

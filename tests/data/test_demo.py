@@ -49,6 +49,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path):
     assert (tmp_path / "train/cats/1.jpg").read_bytes() == b"precious"
 
 
+@pytest.mark.slow
 def test_a_small_network_learns_it(demo):
     """Well above the 10 % of chance on images it has never seen, after a minute of one core at most."""
     torch.manual_seed(0)

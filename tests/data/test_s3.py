@@ -32,7 +32,7 @@ def s3(manifest, tmp_path_factory):
             patch.setenv(f"AWS_{name}", value)
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)
         patch.setattr(remote, "_FIRST_PAUSE_S", 0.01)
-        patch.setattr(remote, "_CHUNK", 50_000)
+        patch.setattr(remote, "_CHUNK", 5_000)
         client = boto3.client("s3", endpoint_url=f"http://{':'.join(map(str, moto.get_host_and_port()))}")
         client.create_bucket(Bucket="images")
         for path in tar_shards(manifest, tmp_path_factory.mktemp("s3")).iterdir():
@@ -42,13 +42,19 @@ def s3(manifest, tmp_path_factory):
     moto.stop()
 
 
+@pytest.fixture(scope="module")
+def bucket(s3, tmp_path_factory):
+    """The manifest of the bucket."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DALI_PIPES_CACHE", str(tmp_path_factory.mktemp("scanning")))
+        return Manifest.open("s3://images/deep/train", progress=False)
+
+
 @pytest.fixture
-def far(s3, tmp_path, monkeypatch):
-    """The manifest of the bucket; and then an empty cache, so that loading fetches again."""
-    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "scanning"))
-    found = Manifest.open("s3://images/deep/train", progress=False)
+def far(bucket, tmp_path, monkeypatch):
+    """The bucket, with an empty cache, so that loading fetches again."""
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "loading"))
-    return found
+    return bucket
 
 
 def test_the_manifest_is_that_of_the_folder(manifest, far):

@@ -13,17 +13,19 @@ import torch.distributed as dist
 
 import dali_pipes as dp
 
+CONFIGS = {"dali": dp.DaliConfig(device="cpu", num_threads=1), "torch": dp.TorchConfig(num_workers=1)}
+TRANSFORM = dp.TrainTransform(size=16)
+
 
 def main() -> None:
     manifest, out, name, global_batch_size, epochs = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
     dist.init_process_group("gloo")
     shard = dp.Shard.from_env()
-    config = {"dali": dp.DaliConfig(device="cpu", num_threads=1), "torch": dp.TorchConfig(num_workers=1)}[name]
     state = out / "state.json"
     loader = dp.build_loader(
         dp.Manifest.load(manifest),
-        config,
-        transform=dp.TrainTransform(size=16),
+        CONFIGS[name],
+        transform=TRANSFORM,
         batch_size=global_batch_size // shard.count,
         shard=shard,
     )

@@ -1,6 +1,7 @@
 """Promise 4: a bad image is named, costs no other sample, and ends a run only if that is what was asked for."""
 
 import collections
+import json
 import os
 import shutil
 import subprocess
@@ -26,13 +27,6 @@ pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 ON_GPU = needs_cuda("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu", "torch_to_gpu")
 every_backend = pytest.mark.parametrize("name", [*CONFIGS, *ON_GPU])
 cpu_and_gpu = pytest.mark.parametrize("name", ["dali_region", *needs_cuda("dali_gpu")])
-
-
-@pytest.fixture
-def scanned(image_folder, tmp_path):
-    """A folder that was scanned while all was well."""
-    shutil.copytree(image_folder, tmp_path / "set")
-    return dp.Manifest.scan(tmp_path / "set", progress=False)
 
 
 def build(manifest, name, batch_size=8, **options):
@@ -155,33 +149,65 @@ def test_resume_after_a_substitution_is_the_same_stream(scanned, name):
         assert start + epoch(loader) + epoch(loader) == whole
 
 
-READ_AS_NOBODY = """
-import os, sys
-import dali_pipes as dp
-
-manifest, options = dp.Manifest.load(sys.argv[1]), {{"transform": dp.TrainTransform(size=32), "shuffle": False}}
-with dp.build_loader(manifest, {config}, batch_size=4, **options) as loader:  # imports all there is to import
-    next(iter(loader))
-os.setgid(65534)
-os.setuid(65534)
-with dp.build_loader(manifest, {config}, batch_size=8, **options) as loader:
-    try:
-        list(loader)
-    except dp.BadSampleError as error:
-        print(error.bad_samples[0][1:])
-"""
+@pytest.fixture
+def as_nobody(tmp_path):
+    """Root may read everything; this user may read the folder, and no file that the test forbids."""
+    for folder in [tmp_path, tmp_path / "set", *tmp_path.parents[:3]]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    yield lambda: (os.setegid(65534), os.seteuid(65534))
+    os.seteuid(0)
+    os.setegid(0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read a file")
-@pytest.mark.parametrize("config", ["dp.DaliConfig(device='cpu')", "dp.TorchConfig(num_workers=0)", "dp.TfDataConfig()"])
-def test_a_file_that_may_not_be_read(scanned, tmp_path, config):
-    scanned.save(tmp_path / "m.parquet")
-    for folder in [scanned.root, tmp_path, *tmp_path.parents[:3]]:
-        folder.chmod(folder.stat().st_mode | 0o055)
+@pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()], ids=str)
+def test_a_file_that_may_not_be_read(scanned, as_nobody, config):
     scanned.path(6).chmod(0)
-    program = READ_AS_NOBODY.format(config=config)
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "m.parquet")], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == str((str(scanned.path(6)), "permission denied")), done.stderr[-2000:]
+    as_nobody()
+    options = {"transform": dp.TrainTransform(size=32), "batch_size": 8, "shuffle": False}
+    with dp.build_loader(scanned, config, **options) as loader, pytest.raises(dp.BadSampleError) as caught:
+        list(loader)
+    assert caught.value.bad_samples[0][1:] == (str(scanned.path(6)), "permission denied")
+
+
+FAIL_OFTEN = """
+import json, sys
+import dali_pipes as dp
+
+manifest, config, told = dp.Manifest.load(sys.argv[1]), dp.DaliConfig(**json.loads(sys.argv[2])), []
+for _ in range(25):
+    with dp.build_loader(manifest, config, transform=dp.TrainTransform(), batch_size=32, shuffle=False) as loader:
+        try:
+            next(iter(loader))
+        except dp.BadSampleError as error:
+            told.append(sorted(path for _, path, _ in error.bad_samples))
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "decode", "threads"),
+    [
+        ("cpu", "region", 2),
+        ("cpu", "region", 4),
+        pytest.param("gpu", "region", 4, marks=pytest.mark.needs_cuda),
+        pytest.param("gpu", "whole", 2, marks=pytest.mark.needs_cuda),
+    ],
+)
+def test_fifty_pipelines_over_garbage_headers_and_empty_files_never_crash(photographs, tmp_path, device, decode, threads):
+    """25 failing pipelines in each of two processes; decoders that start on garbage crash in batches of 32, though not of 8."""
+    shutil.copytree(photographs.root, tmp_path / "set")
+    scanned = dp.Manifest.scan(tmp_path / "set", progress=False)
+    places = {8: "garbage", 10: "header only", 13: "zero bytes"}
+    for place, fault in places.items():
+        FAULTS[fault](scanned.path(place))
+    scanned.save(tmp_path / "m.parquet")
+    config = json.dumps({"device": device, "decode": decode, "num_threads": threads})
+    command = [sys.executable, "-c", FAIL_OFTEN, str(tmp_path / "m.parquet"), config]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"status {done.returncode}: {done.stderr[-2000:]}"
+    assert json.loads(done.stdout) == [sorted(str(scanned.path(place)) for place in places)] * 25
 
 
 @pytest.mark.parametrize("verify", ["header", "full"])

@@ -1,7 +1,6 @@
 """The probe of decoding, on the CPU; and what nvImageCodec says, in its own words."""
 
 import io
-import shutil
 import subprocess
 import sys
 
@@ -87,14 +86,13 @@ def test_a_damaged_image_that_is_delivered_is_a_doubt():
     assert Probed(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [told]
 
 
-def test_the_cpu_against_itself(image_folder, tmp_path):
+@pytest.mark.slow
+def test_the_cpu_against_itself(scanned):
     """In a process of its own, with a damaged file among them, which both refuse."""
-    shutil.copytree(image_folder, tmp_path / "images")
-    damaged = next((tmp_path / "images").rglob("003.jpg"))
+    damaged = scanned.path(3)
     damaged.write_bytes(damaged.read_bytes()[:-900])
-    manifest = dp.Manifest.scan(tmp_path / "images", progress=False)
-    found = probe(manifest, "ignore", dp.DaliConfig(device="cpu"), 16, CPU)
-    assert found.images == len(manifest) - 1 and found.mean == 0 and found.faults() == []
+    found = probe(scanned, "ignore", dp.DaliConfig(device="cpu"), 16, CPU)
+    assert found.images == len(scanned) - 1 and found.mean == 0 and found.faults() == []
     assert found.cpu_ms > 0 and found.cpu_ms_on_cpu > 0 and found.nvjpg is None and found.engine_load == 0
     assert found.decodes.startswith("DALI") and "on the CPU decodes" in found.decodes
 
@@ -128,6 +126,7 @@ def manifest_file(manifest):
     return file
 
 
+@pytest.mark.slow
 def test_a_probe_that_fails_is_an_answer(manifest):
     """On a machine without a GPU the child fails as it would where the driver is broken."""
     if torch.cuda.is_available():

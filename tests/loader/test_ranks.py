@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from rank_worker import CONFIGS, TRANSFORM
 
 import dali_pipes as dp
 
+pytestmark = pytest.mark.slow
 GLOBAL_BATCH, EPOCHS = 6, 3
 WORKER = str(Path(__file__).with_name("rank_worker.py"))
 
@@ -30,15 +32,27 @@ def finish(process):
     assert process.returncode == 0, told[-3000:]
 
 
-def delivered(out) -> dict[tuple[int, int], list[int]]:
-    """Ids of every global step, (epoch, samples after it) → the ranks' slices in rank order. A repeated step must be the same."""
-    steps: dict[tuple[int, int], dict[int, list[int]]] = {}
+def delivered(out) -> dict[tuple[int, int], tuple[list[int], float]]:
+    """Of every global step, (epoch, samples after it), the ids in the order of the ranks and the sum of all pixels."""
+    steps: dict[tuple[int, int], dict[int, dict]] = {}
     for file in sorted(out.glob("rank*.jsonl"), key=lambda file: file.stat().st_mtime_ns):
         rank = int(file.name.split("-")[0].removeprefix("rank"))
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            steps.setdefault((row["epoch"], row["samples"]), {})[rank] = row["ids"]
-    return {step: [each for rank in sorted(ranks) for each in ranks[rank]] for step, ranks in steps.items()}
+        for row in map(json.loads, file.read_text().splitlines()):
+            steps.setdefault((row["epoch"], row["samples"]), {})[rank] = row
+    return {
+        step: ([each for rank in sorted(rows) for each in rows[rank]["ids"]], sum(row["pixels"] for row in rows.values()))
+        for step, rows in steps.items()
+    }
+
+
+def by_one_process(manifest, name):
+    """What the ranks must deliver together."""
+    found = {}
+    with dp.build_loader(manifest, CONFIGS[name], transform=TRANSFORM, batch_size=GLOBAL_BATCH) as loader:
+        for epoch in range(EPOCHS):
+            for step, batch in enumerate(loader):
+                found[epoch, (step + 1) * GLOBAL_BATCH] = batch.ids.tolist(), float(batch.images.double().sum())
+    return found
 
 
 @pytest.fixture
@@ -47,10 +61,9 @@ def saved(manifest, tmp_path):
     return tmp_path / "m.parquet"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [((1, "dali"), (3, "torch")), ((3, "dali"), (2, "dali")), ((2, "torch"), (1, "dali"))]
-)
+@pytest.mark.parametrize(("before", "after"), [((1, "torch"), (3, "dali")), ((3, "dali"), (2, "torch"))])
 def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_path, before, after):
+    """The ids, and pixels that do not depend on the number of ranks."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     process = start(*before[:1], saved, first, before[1], step_s=0.1)
@@ -68,16 +81,14 @@ def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_pa
     (second / "state.json").write_text(json.dumps(state))
     finish(start(after[0], saved, second, after[1]))
 
-    plan = dp.Plan(manifest, dp.TrainTransform(size=16), GLOBAL_BATCH)
-    expected = {
-        (epoch, (step + 1) * GLOBAL_BATCH): plan.rows(epoch, step).ids.tolist()
-        for epoch in range(EPOCHS)
-        for step in range(len(plan))
-    }
-    done = {step: ids for step, ids in delivered(first).items() if step <= (state["epoch"], state["samples"])}
+    done = {step: one for step, one in delivered(first).items() if step <= (state["epoch"], state["samples"])}
     rest = delivered(second)
     assert not done.keys() & rest.keys()
-    assert {**done, **rest} == expected
+    for part, name in ((done, before[1]), (rest, after[1])):
+        expected = by_one_process(manifest, name)
+        assert part.keys() <= expected.keys() and len(done) + len(rest) == len(expected) == 18
+        for step, (ids, total) in part.items():
+            assert ids == expected[step][0] and total == pytest.approx(expected[step][1], abs=1e-6)
 
 
 def read_state(folder):
@@ -85,18 +96,3 @@ def read_state(folder):
         return json.loads((folder / "state.json").read_text())
     except FileNotFoundError:
         return None
-
-
-def test_pixels_do_not_depend_on_the_number_of_ranks(saved, tmp_path):
-    sums = []
-    for ranks in (1, 2):
-        out = tmp_path / str(ranks)
-        out.mkdir()
-        finish(start(ranks, saved, out, "dali"))
-        totals: dict[tuple[int, int], float] = {}
-        for file in out.glob("rank*.jsonl"):
-            for row in map(json.loads, file.read_text().splitlines()):
-                totals[row["epoch"], row["samples"]] = totals.get((row["epoch"], row["samples"]), 0.0) + row["pixels"]
-        sums.append(totals)
-    assert sums[0].keys() == sums[1].keys() and len(sums[0]) == 18
-    assert all(abs(sums[0][step] - sums[1][step]) < 1e-6 for step in sums[0])

@@ -72,8 +72,8 @@ def images() -> Manifest:
     return Manifest("/nowhere", [str(label) for label in range(13)], pa.table(columns, schema=SCHEMA))
 
 
-def named_arrays(rows):
-    yield from {"ids": rows.ids, "labels": rows.labels}.items()
+def named_arrays(rows, labels):
+    yield from {"ids": rows.ids, "labels": labels[rows.ids]}.items()
     for name in ("source", "window", "resize", "crop", "flip"):
         yield name, getattr(rows.geometry, name)
     for name in ("ops", "magnitudes", "erased"):
@@ -84,7 +84,7 @@ def digest(plan: Plan) -> str:
     found = hashlib.sha256()
     for epoch in range(3):
         for step in range(50):
-            for name, array in named_arrays(plan.rows(epoch, step)):
+            for name, array in named_arrays(plan.rows(epoch, step), plan.manifest.labels):
                 found.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:16]
 

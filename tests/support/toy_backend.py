@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common import pillow
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.config import LoaderConfig
@@ -23,9 +23,8 @@ class ToyConfig(LoaderConfig):
 
 
 class ToyBackend(Backend):
-    def __init__(self, manifest, transform, config, batch_size, device, probe=None):
-        self._manifest, self._size, self._device = manifest, transform.size, device
-        self._normalize = Normalizer(transform)
+    def _prepare(self):
+        self._normalize = Normalizer(self._transform)
 
     def explain(self):
         return "Pillow decodes one image after the other"
@@ -34,14 +33,13 @@ class ToyBackend(Backend):
         for planned in rows:
             images = np.stack([self._image(planned, at) for at in range(len(planned))])
             finished = self._normalize(torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(planned.augmentation.erased))
-            labels, ids = torch.from_numpy(planned.labels), torch.from_numpy(planned.ids)
-            yield Batch(*(each.to(self._device) for each in (finished, labels, ids)))
+            yield DecodedBatch(finished.to(self._device), torch.from_numpy(planned.ids).to(self._device))
 
     def _image(self, planned, at):
         geometry = planned.geometry
         where = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
         encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
-        pixels = pillow.read(encoded, name, self._size, False, *where)
+        pixels = pillow.read(encoded, name, self._transform.size, False, *where)
         return np.ascontiguousarray(pixels[:, ::-1] if geometry.flip[at] else pixels)
 
 

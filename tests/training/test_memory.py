@@ -78,7 +78,7 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
         check_fits([host], {"host": 100 * 2**20})
     (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES)
     assert alone.where == "host"
-    monkeypatch.setattr("dali_pipes.backends.registry.available_cpus", lambda: 15)
+    monkeypatch.setattr("dali_pipes.backends.config.available_cpus", lambda: 15)
     _, device, *_ = loader_needs(dp.DaliConfig(decode="force_region"), TRANSFORM, 8, SIZES)
     assert device.bytes == 16 * 16 * 2**20
 

@@ -6,34 +6,32 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import DecodedBatch
+from dali_pipes.plan.plan import PlannedBatch
 
 MOST_KEPT = 4  # batches of another library
 
-Arrays = tuple[torch.Tensor, ...]  # images, labels, ids, and further arguments of `finish`, which stay on the CPU
+Arrays = tuple[torch.Tensor, ...]  # images, ids, and further arguments of `finish`, which stay on the CPU
 
 
-def to_gpu(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+def to_gpu(batches: Iterator[DecodedBatch], device: torch.device) -> Iterator[DecodedBatch]:
     """Finished batches, on `device`, ready on the current stream when yielded."""
-    arrays = ((batch.images, batch.labels, batch.ids) for batch in batches)
-    return finish_on_gpu(arrays, device, lambda images: images)
+    return finish_on_gpu(((batch.images, batch.ids) for batch in batches), device, lambda images: images)
 
 
-def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Callable[..., torch.Tensor]) -> Iterator[Batch]:
+def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Callable[..., torch.Tensor]) -> Iterator[DecodedBatch]:
     """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
 
     One batch is fetched ahead. An error while fetching it is raised only after the batch before it has been delivered.
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(batch: Arrays) -> Batch:
+    def start(batch: Arrays) -> DecodedBatch:
         with torch.cuda.stream(copies):
-            images, labels, ids = (
-                (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True) for tensor in batch[:3]
-            )
-            return Batch(finish(images, *batch[3:]), labels, ids)
+            images, ids = (copy_to_gpu(tensor, device) for tensor in batch[:2])
+            return DecodedBatch(finish(images, *batch[2:]), ids)
 
-    def fetch() -> Batch | None:
+    def fetch() -> DecodedBatch | None:
         batch = next(batches, None)
         return start(batch) if batch else None
 
@@ -48,16 +46,27 @@ def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Calla
         yield ready
 
 
-def hand_over(batch: Batch, made_on: torch.cuda.Stream) -> Batch:
+def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy from page-locked memory, which the host does not wait for."""
+    return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
+
+
+def ids_on(device: torch.device, rows: PlannedBatch) -> torch.Tensor:
+    """(N,) int64 ids of planned rows."""
+    ids = torch.from_numpy(rows.ids)
+    return ids if device.type == "cpu" else copy_to_gpu(ids, device)
+
+
+def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
     """The batch, ready on the current stream; its memory is not reused before that stream has read it."""
     current = torch.cuda.current_stream(batch.images.device)
     current.wait_stream(made_on)
-    for tensor in (batch.images, batch.labels, batch.ids):
+    for tensor in (batch.images, batch.ids):
         tensor.record_stream(current)
     return batch
 
 
-def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]], dtype: torch.dtype) -> Iterator[Batch]:
+def copy_to_torch_memory(batches: Iterator[tuple[Any, DecodedBatch]], dtype: torch.dtype) -> Iterator[DecodedBatch]:
     """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
 
     The copy casts the images: one pass over memory, whatever their dtype was.
@@ -88,7 +97,7 @@ def copy_to_torch_memory(batches: Iterator[tuple[Any, Batch]], dtype: torch.dtyp
             while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
                 being_copied[0][0].synchronize()
                 being_copied.popleft()
-            copy = Batch(batch.images.to(dtype, copy=True), batch.labels, batch.ids.clone())
+            copy = DecodedBatch(batch.images.to(dtype, copy=True), batch.ids.clone())
             copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
             being_copied.append((copied, (owner, batch)))

@@ -3,7 +3,7 @@
 import gc
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, to_gpu
@@ -48,51 +48,72 @@ class DaliBackend(Backend):
         ConfigError: decode=region with libraries that are known to decode regions wrongly.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        transform: Transform,
-        config: DaliConfig,
-        batch_size: int,
-        device: torch.device,
-        probe: Callable[[], str] | None = None,
-    ):
-        self._manifest, self._transform, self._config = manifest, transform, config
-        self._batch_size, self._device = batch_size, device
-        self.device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self.decoding = choose(config, transform, self.device_id is not None, probe)
+    _config: DaliConfig
+
+    def _prepare(self) -> None:
+        on_gpu = self._device.type == "cuda" and self._config.device != "cpu"
+        self.device_id = self._device.index if on_gpu else None
+        self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
 
     def explain(self) -> str:
-        return explain(self._config, self.decoding, self.device_id)
+        if self.device_id is None:
+            return f"DALI {__version__} on the CPU decodes {self.decoding}"
+        load = self._config.engine_load
+        engine = f"up to {load:.0%} of a batch by the JPEG engine" if load else "none by the JPEG engine"
+        return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {engine}"
 
     @property
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         self.close()
         self._pipeline = self.pipeline(rows)
-        batches = batches_of(self._pipeline, self._manifest, self._transform, self._device)
+        batches = self._batches(self._pipeline)
         return self._read_ahead.explained(batches) if self._read_ahead else batches
+
+    def _batches(self, pipeline: Pipeline) -> Iterator[DecodedBatch]:
+        """On the device where they arrive; on a GPU in PyTorch's memory."""
+        outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+        made = ((output, to_batch(output["images"], output["ids"], self._transform)) for (output,) in outputs)
+        dtype = TORCH_DTYPES[self._transform.dtype]
+        if self.device_id is not None:
+            return copy_to_torch_memory(made, dtype)
+        batches = (replace(batch, images=batch.images.to(dtype)) for _, batch in made)
+        return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
-        settings = {
+        if not self._manifest.whole_files:
+            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+        return _planned_pipeline(
+            self._manifest,
+            self._transform,
+            self._decoder,
+            self.decoding.region,
+            rows,
+            self._read_ahead,
+            enable_conditionals=bool(self._transform.augmenter.slots),
+            **self._settings,
+            **options,
+        )
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """Options of the pipeline."""
+        return {
             "batch_size": self._batch_size,
             "num_threads": self._config.num_threads,
             "device_id": self.device_id,
             "prefetch_queue_depth": self._config.prefetch_queue_depth,
-            "enable_conditionals": bool(self._transform.augmenter.slots),
         }
-        if not self._manifest.whole_files:
-            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+
+    @property
+    def _decoder(self) -> dict[str, Any]:
         device = "cpu" if self.device_id is None else "gpu"
-        decoder = decoder_options(self._config, self._transform, self._manifest.sizes, device)
-        return _planned_pipeline(
-            self._manifest, self._transform, decoder, self.decoding.region, rows, self._read_ahead, **settings, **options
-        )
+        return decoder_options(self._config, self._transform, self._manifest.sizes, device)
 
     def close(self) -> None:
         if self._pipeline:
@@ -104,14 +125,6 @@ class DaliBackend(Backend):
     @classmethod
     def memory_needs(cls, config: DaliConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
         return memory_needs(config, transform, batch_size, sizes)
-
-
-def explain(config: DaliConfig, decoding: Decoding, device_id: int | None) -> str:
-    """How images are decoded, in one line."""
-    if device_id is None:
-        return f"DALI {__version__} on the CPU decodes {decoding}"
-    engine = f"up to {config.engine_load:.0%} of a batch by the JPEG engine" if config.engine_load else "none by the JPEG engine"
-    return f"DALI {__version__} on GPU {device_id} decodes {decoding}; {engine}"
 
 
 def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
@@ -127,23 +140,11 @@ def shut_down(pipeline: Pipeline) -> None:
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
-def batches_of(pipeline: Pipeline, manifest: Manifest, transform: Transform, device: torch.device) -> Iterator[Batch]:
-    """The batches of a pipeline of images and ids, on `device`; on a GPU in PyTorch's memory."""
-    outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-    on_gpu, dtype = pipeline.device_id is not None, TORCH_DTYPES[transform.dtype]
-    labels = torch.from_numpy(manifest.labels).to(device if on_gpu else "cpu")
-    made = ((output, _to_batch(output["images"], output["ids"].flatten().long(), labels, transform)) for (output,) in outputs)
-    if on_gpu:
-        return copy_to_torch_memory(made, dtype)
-    batches = (replace(batch, images=batch.images.to(dtype)) for _, batch in made)
-    return to_gpu(batches, device) if device.type == "cuda" else batches
-
-
-def _to_batch(images: torch.Tensor, ids: torch.Tensor, labels: torch.Tensor, transform: Transform) -> Batch:
-    """DALI's tensors as a Batch, without a copy and not yet cast; `labels` are those of all ids."""
+def to_batch(images: torch.Tensor, ids: torch.Tensor, transform: Transform) -> DecodedBatch:
+    """DALI's tensors as a batch, not copied and not yet cast."""
     if transform.memory_format == "channels_last":
         images = images.permute(0, 3, 1, 2)
-    return Batch(images, labels[ids], ids)
+    return DecodedBatch(images, ids.flatten().long())
 
 
 @pipeline_def

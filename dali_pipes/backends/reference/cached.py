@@ -1,36 +1,26 @@
-"""The headroom: a few real batches, made once and repeated. Only ids and labels are new in each batch."""
+"""The headroom: a few real batches, made once and repeated. Only the ids are new in each batch."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
-from dali_pipes.backends.base import Backend, Batch
+from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.common.transfer import ids_on
 from dali_pipes.backends.config import CachedConfig, DaliConfig
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.reference.synthetic import on_device
-from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
 
 
 class CachedBackend(Backend):
     """Makes the samples of the first rows with DALI, in several orders, and delivers these images for all rows."""
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        transform: Transform,
-        config: CachedConfig,
-        batch_size: int,
-        device: torch.device,
-        probe: Callable[[], str] | None = None,
-    ):
-        dali = DaliConfig().on_cores(available_cpus())
-        self._source = DaliBackend(manifest, transform, dali, batch_size, device, probe)
-        self._count, self._batch_size, self._device = config.batches, batch_size, device
+    _config: CachedConfig
+
+    def _prepare(self) -> None:
+        dali = DaliConfig().on_cores()
+        self._source = DaliBackend(self._manifest, self._transform, dali, self._batch_size, self._device, self._probe)
         self._images: list[torch.Tensor] = []
 
     @property
@@ -38,22 +28,22 @@ class CachedBackend(Backend):
         return self._source.engine_mix
 
     def explain(self) -> str:
-        return f"the same {self._count} batches again and again; once, {self._source.explain()}"
+        return f"the same {self._config.batches} batches again and again; once, {self._source.explain()}"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if not self._images:
             first = next(rows)
             rows = itertools.chain([first], rows)
             places = np.resize(np.arange(len(first)), self._batch_size)
-            orders = [first.take(np.roll(places, shift)) for shift in range(self._count)]
+            orders = [first.take(np.roll(places, shift)) for shift in range(self._config.batches)]
             made = self._source.stream(itertools.cycle(orders))
-            self._images = [batch.images.clone() for batch in itertools.islice(made, self._count)]
+            self._images = [batch.images.clone() for batch in itertools.islice(made, self._config.batches)]
             self._source.close()
         return self._repeat(rows)
 
-    def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         for row, images in zip(rows, itertools.cycle(self._images)):
-            yield Batch(images[: len(row)], *on_device(row, self._device))
+            yield DecodedBatch(images[: len(row)], ids_on(self._device, row))
 
     def close(self) -> None:
         self._source.close()

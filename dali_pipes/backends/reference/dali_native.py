@@ -1,77 +1,36 @@
 """DALI's own graph, outside the plan: readers.file shuffles, image_random_crop draws the crop. For comparisons, not training."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.base import Backend, Batch
-from dali_pipes.backends.config import DaliNativeConfig
-from dali_pipes.backends.dali.backend import batches_of, engine_mix, explain, shut_down
-from dali_pipes.backends.dali.decoding import choose
-from dali_pipes.backends.dali.graph import decoder_options, normalize
+from dali_pipes.backends.dali.backend import DaliBackend
+from dali_pipes.backends.dali.graph import normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import TrainTransform, Transform
+from dali_pipes.plan.transforms import TrainTransform
 
 
-class DaliNativeBackend(Backend):
+class DaliNativeBackend(DaliBackend):
     """Batches of random samples and crops with ids; the rows of the plan are not used."""
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        transform: Transform,
-        config: DaliNativeConfig,
-        batch_size: int,
-        device: torch.device,
-        probe: Callable[[], str] | None = None,
-    ):
-        if not isinstance(transform, TrainTransform):
+    def _prepare(self) -> None:
+        if not isinstance(self._transform, TrainTransform):
             raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
-        if transform.augmenter.policies or transform.sizes:
+        if self._transform.augmenter.policies or self._transform.sizes:
             raise ConfigError("DaliNativeConfig supports neither augment nor sizes; use DaliConfig")
-        if not manifest.whole_files:
+        if not self._manifest.whole_files:
             raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
-        self._manifest, self._transform, self._config, self._batch_size = manifest, transform, config, batch_size
-        self._device = device
-        self._device_id = device.index if device.type == "cuda" and config.device != "cpu" else None
-        self.decoding = choose(config, transform, self._device_id is not None, probe)
-        self._pipeline: Pipeline | None = None
+        super()._prepare()
 
     def explain(self) -> str:
-        return f"{explain(self._config, self.decoding, self._device_id)}; by DALI's own reader and random crop, outside the plan"
+        return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
 
-    @property
-    def engine_mix(self) -> str | None:
-        return engine_mix(self._config, self.decoding, self._batch_size) if self._device_id is not None else None
-
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[Batch]:
-        self.close()
-        self._pipeline = self.pipeline()
-        return batches_of(self._pipeline, self._manifest, self._transform, self._device)
-
-    def pipeline(self) -> Pipeline:
-        """Not yet built."""
-        device = "cpu" if self._device_id is None else "gpu"
-        return _native_pipeline(
-            self._manifest,
-            self._transform,
-            decoder_options(self._config, self._transform, self._manifest.sizes, device),
-            self.decoding.region,
-            batch_size=self._batch_size,
-            num_threads=self._config.num_threads,
-            device_id=self._device_id,
-            prefetch_queue_depth=self._config.prefetch_queue_depth,
-        )
-
-    def close(self) -> None:
-        if self._pipeline:
-            shut_down(self._pipeline)
-        self._pipeline = None
+    def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
+        return _native_pipeline(self._manifest, self._transform, self._decoder, self.decoding.region, **self._settings, **options)
 
 
 @pipeline_def

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import ConfigError, check_choice, check_int, check_number, check_ordered_pair
+from dali_pipes.errors import (
+    ConfigError,
+    OptionError,
+    check_choice,
+    check_int,
+    check_number,
+    check_options,
+    check_ordered_pair,
+    option,
+)
 from dali_pipes.plan.augment.operations import CODE, Codes, Numbers, Slot
 from dali_pipes.plan.augment.tables import (
     IMAGENET_PAIRS,
@@ -30,6 +39,9 @@ _TRIES = 10
 class Policy(ABC):
     """One way to draw operations."""
 
+    def __post_init__(self) -> None:
+        check_options(self)
+
     @property
     @abstractmethod
     def slots(self) -> tuple[Slot, ...]:
@@ -45,12 +57,8 @@ class TrivialAugmentWide(Policy):
     """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the wide space."""
 
     name: str = "TrivialAugmentWide"
-    num_magnitude_bins: int = 31
-    interpolation: str = "nearest"
-
-    def __post_init__(self) -> None:
-        check_int(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
-        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+    num_magnitude_bins: int = option(31, check_int, 2)
+    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -69,18 +77,16 @@ class RandAugment(Policy):
     """`num_ops` operations, all at one magnitude: Cubuk et al., "RandAugment" (CVPR Workshops 2020)."""
 
     name: str = "RandAugment"
-    num_ops: int = 2
-    magnitude: int = 9
-    num_magnitude_bins: int = 31
-    interpolation: str = "nearest"
+    num_ops: int = option(2, check_int, 1, DRAWS)
+    magnitude: int = option(9, check_int, 0)
+    num_magnitude_bins: int = option(31, check_int, 2)
+    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     def __post_init__(self) -> None:
-        check_int(f"{self.name}: num_magnitude_bins", self.num_magnitude_bins, 2)
-        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
-        check_int("RandAugment: num_ops", self.num_ops, 1)
-        check_number("RandAugment: num_ops", self.num_ops, 1, DRAWS)
-        check_int("RandAugment: magnitude", self.magnitude, 0)
-        check_number("RandAugment: magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
+        check_options(self)
+        if self.magnitude >= self.num_magnitude_bins:
+            most = self.num_magnitude_bins - 1
+            raise OptionError(type(self), f"magnitude is {self.magnitude}; it takes whole numbers from 0 to {most}")
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -97,10 +103,7 @@ class AutoAugment(Policy):
     """One of 25 learned pairs of operations: Cubuk et al., "AutoAugment" (CVPR 2019), those of ImageNet."""
 
     name: str = "AutoAugment"
-    interpolation: str = "nearest"
-
-    def __post_init__(self) -> None:
-        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
+    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -125,17 +128,14 @@ class ColorJitter(Policy):
     """
 
     name: str = "ColorJitter"
-    brightness: float = 0.0
-    contrast: float = 0.0
-    saturation: float = 0.0
-    hue: float = 0.0
-    p: float = 1.0
+    brightness: float = option(0.0, check_number, 0, 1000)
+    contrast: float = option(0.0, check_number, 0, 1000)
+    saturation: float = option(0.0, check_number, 0, 1000)
+    hue: float = option(0.0, check_number, 0, 0.5)
+    p: float = option(1.0, check_number, 0, 1)
 
     def __post_init__(self) -> None:
-        check_number(f"{self.name}: p", self.p, 0, 1)
-        for option in ("brightness", "contrast", "saturation"):
-            check_number(f"ColorJitter: {option}", getattr(self, option), 0, 1000)
-        check_number("ColorJitter: hue", self.hue, 0, 0.5)
+        check_options(self)
         if not self._parts():
             raise ConfigError("ColorJitter changes nothing; set brightness, contrast, saturation or hue")
 
@@ -166,10 +166,7 @@ class RandomGrayscale(Policy):
     """Gray in three channels, with probability `p`."""
 
     name: str = "RandomGrayscale"
-    p: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number(f"{self.name}: p", self.p, 0, 1)
+    p: float = option(0.1, check_number, 0, 1)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -190,16 +187,14 @@ class GaussianBlur(Policy):
     """
 
     name: str = "GaussianBlur"
-    kernel_size: int = 23
-    sigma: tuple[float, float] = (0.1, 2.0)
-    p: float = 1.0
+    kernel_size: int = option(23, check_int, 1)
+    sigma: tuple[float, float] = option((0.1, 2.0), check_ordered_pair)
+    p: float = option(1.0, check_number, 0, 1)
 
     def __post_init__(self) -> None:
-        check_number(f"{self.name}: p", self.p, 0, 1)
-        self.sigma = check_ordered_pair("GaussianBlur: sigma", self.sigma)
-        check_int("GaussianBlur: kernel_size", self.kernel_size, 1)
+        check_options(self)
         if self.kernel_size % 2 == 0:
-            raise ConfigError(f"GaussianBlur: kernel_size is {self.kernel_size}; it must be odd")
+            raise OptionError(type(self), f"kernel_size is {self.kernel_size}; it must be odd")
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -216,12 +211,8 @@ class RandomRotation(Policy):
     """A rotation about the centre by up to `degrees` either way; areas from outside the image are black."""
 
     name: str = "RandomRotation"
-    degrees: float = 15.0
-    interpolation: str = "nearest"
-
-    def __post_init__(self) -> None:
-        check_choice(f"{self.name}: interpolation", self.interpolation, INTERPOLATIONS)
-        check_number("RandomRotation: degrees", self.degrees, 0, 180)
+    degrees: float = option(15.0, check_number, 0, 180)
+    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -244,14 +235,12 @@ class RandomErasing:
     """
 
     name: str = "RandomErasing"
-    p: float = 0.5
-    scale: tuple[float, float] = (0.02, 0.33)
-    ratio: tuple[float, float] = (0.3, 3.3)
+    p: float = option(0.5, check_number, 0, 1)
+    scale: tuple[float, float] = option((0.02, 0.33), check_ordered_pair)
+    ratio: tuple[float, float] = option((0.3, 3.3), check_ordered_pair)
 
     def __post_init__(self) -> None:
-        check_number(f"{self.name}: p", self.p, 0, 1)
-        self.scale = check_ordered_pair("RandomErasing: scale", self.scale)
-        self.ratio = check_ordered_pair("RandomErasing: ratio", self.ratio)
+        check_options(self)
 
     def regions(self, draws: Draws, first: int, size: int) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width; zeros where nothing is erased."""

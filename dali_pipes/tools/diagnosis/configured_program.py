@@ -20,7 +20,6 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.measure.trial import endless
-from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.fixes import propose
 from dali_pipes.tools.diagnosis.program import Feed, Fix
 from dali_pipes.tools.diagnosis.window import Step
@@ -44,7 +43,7 @@ class ConfiguredProgram:
     def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0):
         self.config, self.manifest, self.paths, self.data_bytes = config, manifest, files, data_bytes
         self.decodes_on_gpu = torch.cuda.is_available() and config.loader.decodes_on == "gpu"
-        self.workers, self.burst, self.in_flight = config.loader.on_cores(available_cpus()).concurrency
+        self.workers, self.burst, self.in_flight = config.loader.on_cores().concurrency
         self._fabric = launch(config.precision)
 
     @contextmanager

@@ -74,7 +74,7 @@ def test_without_workers_nothing_is_prefetched():
         ({"loader": DaliNativeConfig(), "loader_name": "dali_native"}, "loader=dali_native has no settings to search"),
         ({"search": SearchConfig(decode=["whole"])}, r"search.decode: .* that is num_workers, prefetch_factor"),
         ({"search": SearchConfig(num_workers=[])}, "search.num_workers is empty"),
-        ({"search": SearchConfig(num_workers=[-1])}, "loader.num_workers is -1; it must be at least 0"),
+        ({"search": SearchConfig(num_workers=[-1])}, "TorchConfig.num_workers is -1; it must be at least 0"),
         ({"search": SearchConfig(num_workers=[1], prefetch_factor=[2])}, "nothing to search: num_workers=1"),
     ],
 )

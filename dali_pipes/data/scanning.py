@@ -1,0 +1,77 @@
+"""What a scan makes of a folder of classes, of shards, or of a table of paths: the class names, and a manifest's table.
+
+What an earlier scan found, `known`, is its table; what has not changed since, and was checked as thoroughly, is not read again.
+"""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.headers import Header, ScanOptions
+from dali_pipes.data.listing import list_image_folder, list_table, read_headers
+from dali_pipes.data.manifest_table import SCHEMA, file_rows, shard_rows, unchanged_shard
+from dali_pipes.data.remote import FileVersion
+from dali_pipes.data.shards.scan import class_names, read_shards
+from dali_pipes.errors import ManifestError
+
+Scanned = tuple[list[str], pa.Table]
+
+
+def scan_folder(root: Path, check: ScanOptions, known: pa.Table | None, workers: int | None, progress: bool) -> Scanned:
+    classes, paths, labels = list_image_folder(root)
+    headers = read_headers(root, paths, check, None if known is None else _headers(known), workers, progress)
+    return classes, file_rows(paths, pa.array(labels), headers)
+
+
+def scan_table(
+    file: Path, root: Path, separator: str | None, check: ScanOptions, workers: int | None, progress: bool
+) -> tuple[Path, list[str], pa.Table]:
+    """With the folder that its paths are relative to: `root`, or "/" if one of them is absolute."""
+    classes, paths, labels, columns = list_table(file, separator)
+    if any(path.startswith(b"/") for path in paths):
+        paths = [os.path.join(os.fsencode(root), path).lstrip(b"/") for path in paths]
+        root = Path("/")
+    return root, classes, file_rows(paths, labels, read_headers(root, paths, check, None, workers, progress), columns)
+
+
+def scan_shards(
+    root: Path | str,
+    shards: dict[bytes, FileVersion],
+    check: ScanOptions,
+    known: pa.Table | None,
+    workers: int | None,
+    progress: bool,
+) -> Scanned:
+    """
+    Args:
+        known: of the same root.
+    """
+    tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
+    missing = {name: stamp for name, stamp in shards.items() if name not in tables}
+    for name, found in zip(missing, read_shards(root, missing, check, workers, progress), strict=True):
+        tables[name] = shard_rows(name, found)
+    table = pa.concat_tables([tables[name] for name in shards])
+    if not len(table):
+        raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
+    classes = class_names(root, 1 + max(pc.max(table["label"]).as_py(), -1))
+    unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
+    problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
+    return classes, table.set_column(table.schema.get_field_index("problem"), SCHEMA.field("problem"), problem)
+
+
+def _headers(known: pa.Table) -> dict[bytes, Header]:
+    good = known.filter(known["problem"].is_null())
+    columns = zip(*(good[name].to_pylist() for name in Header._fields), strict=True)
+    return dict(zip(good["path"].to_pylist(), map(Header._make, columns), strict=True))
+
+
+def _unchanged(known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions) -> dict[bytes, pa.Table]:
+    """The rows of each shard; one that could not be read to its end, or whose problem is not in the bytes alone, is left out."""
+    codes = known["path"].combine_chunks().dictionary_encode()
+    borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
+    rows = {known["path"][start].as_py(): known.slice(start, end - start) for start, end in pairwise(borders)}
+    return {name: rows[name] for name in shards if name in rows and unchanged_shard(shards[name], rows[name], check)}
