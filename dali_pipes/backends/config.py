@@ -71,18 +71,19 @@ class DaliConfig(LoaderConfig):
         num_threads: CPU threads; None: all that this process may use.
         prefetch_queue_depth: batches in flight.
         hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it together with num_threads.
-        exact: keeps the engine out (hw_decoder_load=0), whose pixels differ slightly from those of nvJPEG's CUDA decoder: then an
-            image has the same pixels bit for bit on any number of GPUs, and after a resume.
-        decode: "region" decodes the planned window only, "whole" decodes the image and cuts the window out, "auto" takes regions
-            unless the installed libraries are known to decode them wrongly, or on the CPU, for a GPU (docs/gpu-path.md); "probe"
-            tries them on this GPU first, in a separate process; "force_region" takes them whatever is known.
+        exact: does not use the GPU's hardware JPEG engine (hw_decoder_load=0), whose pixels differ slightly from those of nvJPEG's
+            CUDA decoder. Then an image has the same pixels bit for bit on any number of GPUs, and after a resume.
+        decode: "region" decodes only the planned window; "whole" decodes the image and cuts the window out. "auto" decodes regions,
+            except on a GPU with libraries that are known to decode them wrongly or on the CPU (docs/gpu-path.md). "probe" tests
+            regions on this GPU first, in a separate process. "force_region" always decodes regions, even with known faults.
         jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
-        hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU only; less spares CPU threads.
+        hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU only; a smaller value saves CPU
+            time.
         preallocate_width_hint, preallocate_height_hint: pixels, for which the engine's memory is allocated beforehand, GPU only;
             None: the 99th percentile of the images.
         device_memory_padding: bytes on the GPU that each thread's decoder starts with, GPU only; an image that needs more waits for
             more to be allocated.
-        read_threads: threads that read images out of shards, all but idle; DALI itself reads files of one image.
+        read_threads: threads that read images out of shards and mostly wait; files of one image are read by DALI itself.
     """
 
     device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))

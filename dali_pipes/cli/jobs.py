@@ -52,9 +52,9 @@ def train(config: Any) -> None:
 
 
 def benchmark(config: Any) -> None:
-    """The A/B: compares loaders on the same plan.
+    """The A/B: compares the speed and the CPU time of loaders on the same samples and crops.
 
-    Agreement of the pixels first, then trials in random order, ratios with intervals.
+    First the pixels of all loaders (`arms`) are compared, then they are measured in rounds of random order: ratios with intervals.
 
     dali-pipes benchmark data.train=/my/images arms=[torch,dali]
     dali-pipes benchmark data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
@@ -100,7 +100,7 @@ def scan(config: Any) -> None:
 
 
 def preview(config: Any) -> None:
-    """Shows what a loader yields: shapes, speed, a digest of the sample order, and a picture of the first images.
+    """Shows what a loader yields: shapes, speed, a checksum of the sample order, and a picture of the first images.
 
     dali-pipes preview loader=dali data.train=/my/images
     dali-pipes preview loader=torch data.train=/my/images     # the same samples, the same crops
@@ -152,7 +152,7 @@ def tune(config: Any) -> None:
 def doctor(config: Any) -> None:
     """Is this machine set up for loading images and training on a GPU?
 
-    A line for each check, with what to do where one is not ok.
+    A line for each check, with what to do where one is not ok; if stdout is not a terminal, one line of JSON goes there.
 
     dali-pipes doctor
     dali-pipes doctor data.train=/my/images     # and the storage they lie on

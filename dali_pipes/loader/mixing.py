@@ -38,7 +38,7 @@ class _Mix(ABC):
     Attributes:
         alpha: λ ~ Beta(alpha, alpha) is the share of image i.
         num_classes: needed where labels are class numbers.
-        probability: with which a batch is mixed.
+        probability: that a batch is mixed.
     """
 
     alpha: float = 1.0

@@ -19,11 +19,11 @@ class MeasureConfig:
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         cpus: cores for each trial; None: all that this process may use.
         batch_size: images per batch and job.
-        seed: for the order of the samples, all random draws, and the order of the trials.
-        pairs: rounds of trials, one trial of every arm in each; ratios are taken within a round. Fewer than 5 give no interval and
-            no claim.
+        seed: of the order of the samples, all random choices, and the order of the trials.
+        pairs: rounds of trials; in each round every loader is measured once, and ratios are taken within a round. With fewer than
+            5 there is no interval, and no loader is called faster.
         min_seconds, min_batches: how long a trial is measured at least.
-        max_warmup_seconds: a trial that is not steady by then is measured anyway, and reported as never steady.
+        max_warmup_seconds: a trial that is not steady by then is measured anyway, and the report says so.
         images: how many of the data set's images are used at most; all of them are read into the page cache first.
         agreement_images: images that are compared pixel by pixel; 0: none.
         overrides: what was given on the command line.
@@ -64,7 +64,7 @@ class LoadersConfig(MeasureConfig):
     """A measurement of loaders that have to make the same pixels.
 
     Attributes:
-        loader_name: the option chosen by `loader=`.
+        loader_name: the name given with loader=NAME.
         max_mean_difference, max_p99_difference: the largest mean and 99th percentile of |difference| over `agreement_images`, in
             steps of 1/255; loaders that differ by more are not timed.
     """

@@ -30,7 +30,7 @@ class PreviewConfig:
     Attributes:
         split: "train" or "val".
         batch_size: images per batch.
-        seed: of the order of the samples and everything drawn.
+        seed: of the order of the samples and all random choices.
         batches: how many; None: a whole epoch.
         out: folder for the picture of the first images.
     """

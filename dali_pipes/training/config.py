@@ -12,7 +12,7 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        name: in torchvision.models, or in timm if that is installed; None only where there is a default, not in training.
+        name: in torchvision.models, or in timm if that is installed; required for training; None: the program's default.
         channels_last: memory format of the weights; on a GPU convolutions in half precision are faster with it.
         compile: torch.compile.
     """
@@ -33,7 +33,7 @@ class OptimizerConfig:
         beta1, beta2: of AdamW.
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
         lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr` holds for any.
-        decay_norm_and_bias: whether biases and normalizations are decayed as well, as PyTorch's optimizers do by default.
+        decay_norm_and_bias: whether biases and normalizations get weight decay too, as PyTorch's optimizers do by default.
     """
 
     name: str = "sgd"
@@ -63,8 +63,8 @@ class MixingConfig:
     """MixUp and CutMix of the training images; docs/mixing.md. With both alphas, one of the two is drawn for each batch.
 
     Attributes:
-        mixup_alpha, cutmix_alpha: of the Beta distribution that λ is drawn from; 0: off.
-        probability: with which a batch is mixed.
+        mixup_alpha, cutmix_alpha: λ is drawn from Beta(alpha, alpha); 0: off.
+        probability: that a batch is mixed.
     """
 
     mixup_alpha: float = 0.0
@@ -83,7 +83,7 @@ class TrainConfig:
 
     Attributes:
         epochs: epochs of training, including the warm-up.
-        warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it falls to 0 as half a cosine.
+        warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it decreases to 0 (cosine schedule).
         batch_size: images per rank and forward pass; the global batch is batch_size × accumulate × ranks.
         eval_batch_size: images per rank when evaluating.
         accumulate: forward passes per optimizer step.
@@ -91,11 +91,11 @@ class TrainConfig:
         label_smoothing: the share of the label's weight that is spread evenly over all classes.
         ema_decay: decay of an exponential moving average of the weights, which is then evaluated; None: no average.
         seed: for the initial weights, the order of the samples and all random draws.
-        on_bad_sample: "raise" ends at an image that cannot be decoded and names it; "substitute" uses another of its batch.
+        on_bad_sample: "raise" stops with an error that names the bad image; "substitute" puts another image of its batch in its place.
         max_bad_fraction: with "substitute", the share of the images that may be bad before training ends.
         resume: "auto" resumes from `out`/last.pt if there is one; a path resumes from that file; None starts from scratch.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after every epoch.
-        heartbeat: a file that is touched at every step, and removed at the end; None: no such file.
+        heartbeat: a file whose modification time is set at every step, and which is removed at the end; None: no such file.
         eval_only: evaluates `checkpoint`, and trains nothing.
         checkpoint: a file that training wrote.
         out: folder of the run; None: a new one under runs/train.

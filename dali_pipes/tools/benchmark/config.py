@@ -12,7 +12,7 @@ class BenchmarkConfig(LoadersConfig):
     """scripts/benchmark.py.
 
     Attributes:
-        loader: one more arm, under the name of the option chosen by `loader=`; in `arms` it is called "loader".
+        loader: one more loader to compare, under the name given with loader=NAME; in `arms` it is called "loader".
         loaders: a loader config for each other name.
         arms: what to compare.
         baseline: the arm that the others are compared with; None: the first that loads real images.

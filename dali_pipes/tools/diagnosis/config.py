@@ -17,7 +17,7 @@ class DiagnoseConfig(TrainConfig):
         cold: also train on files that are not in the page cache.
         verify: run the first fix, and report its gain beside the prediction.
         verify_pairs: how often before and after are run, alternately.
-        corun: programs at once on this machine, this one included; the others train as this one would.
+        corun: number of training programs that run at the same time on this machine; 1: this one alone.
     """
 
     rounds: int = 3
