@@ -91,7 +91,7 @@ class TrainConfig:
         label_smoothing: the share of the label's weight that is spread evenly over all classes.
         ema_decay: decay of an exponential moving average of the weights, which is then evaluated; None: no average.
         seed: for the initial weights, the order of the samples and all random draws.
-        on_bad_sample: "raise" stops with an error that names the bad image; "substitute" puts another image of its batch in its place.
+        on_bad_sample: "raise" stops with an error that names the bad image; "substitute" takes another of its batch.
         max_bad_fraction: with "substitute", the share of the images that may be bad before training ends.
         resume: "auto" resumes from `out`/last.pt if there is one; a path resumes from that file; None starts from scratch.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after every epoch.
