@@ -64,3 +64,8 @@ def __getattr__(name: str) -> Any:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
                 return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """For completion in a shell and a notebook, which know no other names."""
+    return [*globals(), *__all__]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from PIL import Image
 
 from dali_pipes.backends.registry import entry_of
@@ -55,10 +54,10 @@ def write_page(folder: Path) -> None:
     pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = pages.from_string(TEMPLATE.read_text()).render(
         result=result,
-        palette=Markup(charts.PALETTE),
+        palette=charts.PALETTE,
         headline=headline(result),
         facts=[control_line(result), agreement_line(result), *notes(result)],
-        charts=[(Markup(svg.removeprefix("<svg")), caption) for svg, caption in _charts(result, trials, measured)],
+        charts=list(_charts(result, trials, measured)),
         figures=(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
         more=_more(result, measured),
         samples=list(_samples(result, folder / "samples")),

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from torch import nn
 
+from dali_pipes.tools.diagnosis import configured_program
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
 SMALL = ["model.name=squeezenet1_1", "transform.size=32", "batch_size=8", "rounds=1", "seconds=0.2"]
@@ -21,7 +23,8 @@ def diagnose(command, image_folder, tmp_path):
     return run
 
 
-def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path):
+def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path, monkeypatch):
+    monkeypatch.setattr(configured_program, "build_network", small_network)
     ended = diagnose("loader=torch", "loader.num_workers=1", "batch_size=4", "verify=true", "verify_pairs=1")
     result = json.loads(ended.stdout)
     (folder,) = (tmp_path / "out").iterdir()
@@ -33,6 +36,10 @@ def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path):
     tried = [fix for fix in result["fixes"] if fix["measured"]]
     assert all(fix["predicted"] is None or fix["predicted"] >= 1.03 for fix in result["fixes"]) and len(tried) <= 1
     assert result["provenance"]["data"]["images"] == 37
+
+
+def small_network(config, classes):
+    return nn.Sequential(nn.Conv2d(3, 8, 3, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
 
 
 @pytest.mark.slow
