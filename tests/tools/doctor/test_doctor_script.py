@@ -77,8 +77,13 @@ def test_a_mistake_of_the_user_is_no_finding(doctor, argument, told):
     assert line.startswith("error: ") and told in line
 
 
-def process(*arguments, cwd, **options):
-    command = [sys.executable, str(Path(__file__).parents[3] / "scripts/doctor.py"), *arguments, f"data.cache_dir={cwd}"]
+REPO = Path(__file__).parents[3]
+SCRIPT = [str(REPO / "scripts/doctor.py")]
+COMMAND = ["-c", "from dali_pipes.cli import main; main()", "doctor"]  # what the installed command does
+
+
+def process(*arguments, cwd, program=SCRIPT, **options):
+    command = [sys.executable, *program, *arguments, f"data.cache_dir={cwd}"]
     environment = {**os.environ, "PYTHONPATH": f"{cwd}:{os.environ.get('PYTHONPATH', '')}"}
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, **options)
 
@@ -111,8 +116,9 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
     assert "DALI (software)" in done.stderr.splitlines()[-1]
 
 
-def test_a_package_that_cannot_be_imported_is_one_line(tmp_path):
+@pytest.mark.parametrize("program", [SCRIPT, COMMAND], ids=["script", "command"])
+def test_a_package_that_cannot_be_imported_is_one_line(tmp_path, program):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')\n")
-    done = process(cwd=tmp_path)
+    done = process(cwd=tmp_path, program=program)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "libcudnn.so.9" in done.stderr and "bash scripts/setup.sh" in done.stderr
