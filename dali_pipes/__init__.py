@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         for home in _HOMES:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
-                return getattr(module, name)
+                return globals().setdefault(name, getattr(module, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -43,7 +43,7 @@ setup() {
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
   export VIRTUAL_ENV=$PWD/$venv
-  "$venv/bin/uv" pip install --quiet --require-hashes --build-constraints requirements/build.txt --requirement "$lock"
+  "$venv/bin/uv" pip install --quiet --compile-bytecode --require-hashes --build-constraints requirements/build.txt --requirement "$lock"
   "$venv/bin/uv" pip install --quiet --no-deps --build-constraints requirements/build.txt --editable .
   cat "$lock" pyproject.toml >"$stamp"
 }

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Ends the program in one line if a package that it needs is missing or broken."""
+    """Ends the program in one line if a package that it needs is missing or broken, or at Ctrl-C."""
     try:
         yield
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        sys.exit(130)
     except ImportError as error:
         sys.exit(f"error: the package cannot be imported ({error}); bash scripts/setup.sh installs what it needs")
 
