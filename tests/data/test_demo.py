@@ -50,6 +50,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_small_network_learns_it(tmp_path):
     """Well above the 10 % of chance on images it has never seen, after a minute of one core at most."""
     torch.manual_seed(0)
