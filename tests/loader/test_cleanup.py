@@ -119,7 +119,7 @@ def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
     (tmp_path / "careless.py").write_text(CARELESS)
     for images in ("files", "shards", "files"):  # what could hang here is a race
         command = [sys.executable, str(tmp_path / "careless.py"), str(tmp_path / f"{images}.parquet"), name]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=90)
         assert ended.returncode == 1 and ended.stderr.endswith("ValueError: never closed\n")
 
 
