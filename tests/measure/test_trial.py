@@ -110,7 +110,7 @@ def test_what_is_not_finite_is_no_result(work, monkeypatch):
 
     def spoiled(loader):
         batch = fetch(loader)
-        return dp.Batch(torch.full_like(batch.images, float("nan")), batch.labels, batch.ids)
+        return replace(batch, images=torch.full_like(batch.images, float("nan")))
 
     monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
     with pytest.raises(ValueError, match="this run is not valid"):

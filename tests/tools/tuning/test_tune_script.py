@@ -49,7 +49,7 @@ MISTAKES = {
     "an option of another loader": (["loader=torch", "search.num_threads=[1]"], "search.num_threads"),
     "a batch size that cannot be": (["loader=torch", "batch_sizes=[0]"], "batch_sizes is 0"),
     "unknown workload": (["loader=torch", "workload=cold"], "workload is 'cold'; choose one of loader, train"),
-    "no such folder": (["loader=torch", "into=/no/such"], "into=/no/such: no such folder"),
+    "no folder": (["loader=torch", "into=/dev/null/x"], "into=/dev/null/x: /dev/null is no folder"),
     "no images": (["loader=torch", "data.train=/no/such"], "/no/such: no such folder"),
     "no such model": (["loader=torch", "workload=train", "model.name=resnet"], "model.name is 'resnet'"),
 }
