@@ -102,7 +102,7 @@ def test_a_failed_save_leaves_the_old_file(manifest, tmp_path, monkeypatch):
     before = (tmp_path / "m.parquet").read_bytes()
 
     def dies(table, where, **options):
-        where.write_bytes(b"half")
+        where.write(b"half")
         raise OSError("disk full")
 
     monkeypatch.setattr(pq, "write_table", dies)

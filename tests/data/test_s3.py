@@ -64,7 +64,12 @@ def test_the_manifest_is_that_of_the_folder(manifest, far):
 
 
 @pytest.mark.parametrize(
-    "config", [dp.DaliConfig(device="cpu", num_threads=2), dp.TorchConfig(num_workers=2), dp.TfDataConfig(num_threads=2)], ids=str
+    "config",
+    [
+        pytest.param(dp.DaliConfig(device="cpu", num_threads=2), id="dali"),
+        pytest.param(dp.TorchConfig(num_workers=2), id="torch", marks=pytest.mark.slow),
+        pytest.param(dp.TfDataConfig(num_threads=2), id="tfdata", marks=pytest.mark.slow),
+    ],
 )
 def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):
     before = dict(s3.done)

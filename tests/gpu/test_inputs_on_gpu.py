@@ -14,8 +14,9 @@ from odd_inputs import ODD
 import dali_pipes as dp
 
 CONFIGS = {"torch": dp.TorchConfig(num_workers=0), "dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-NAMES = ["dali_cpu", *needs_cuda("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu")]
-APPLYING_EXIF = ["dali_cpu", *needs_cuda("dali_gpu", "dali_gpu_whole")]
+ON_CPU = pytest.param("dali_cpu", marks=pytest.mark.slow)  # tests/loader/test_inputs.py has them for all loaders on the CPU
+NAMES = [ON_CPU, *needs_cuda("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu")]
+APPLYING_EXIF = [ON_CPU, *needs_cuda("dali_gpu", "dali_gpu_whole")]
 LIMITS = {"dali_cpu": (0.25, 2), "dali_gpu": (0.5, 3), "dali_gpu_whole": (0.5, 3)}  # of the mean and the 99th percentile
 DAMAGED = {
     "JPEG that states a larger height",

@@ -1,13 +1,1 @@
-"""Tests here load thumbnails: what they are about is not in the pixels."""
-
-import pytest
-
-
-@pytest.fixture(scope="session")
-def manifest(thumbnails):
-    return thumbnails
-
-
-@pytest.fixture(scope="session")
-def image_folder(thumbnails):
-    return thumbnails.root
+from data.conftest import image_folder, manifest  # noqa: F401  thumbnails here too
