@@ -40,7 +40,7 @@ def launch(precision: str) -> Fabric:
     gpus = torch.cuda.device_count()
     if gpus and local_world > gpus:
         raise ConfigError(f"{local_world} ranks on this machine, but it has {gpus} GPUs; start one rank per GPU")
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it tells of every rank that joins
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it logs every rank that joins
     fabric = Fabric(
         accelerator="cuda" if gpus else "cpu",
         devices=local_world,
