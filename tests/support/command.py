@@ -7,7 +7,7 @@ import sys
 import pytest
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict, read_write
 
 from dali_pipes.cli import jobs
 
@@ -38,5 +38,8 @@ def command(monkeypatch, capsys, tmp_path):
 
 def composed(job, overrides):
     """The config that a job gets, where conf/benchmark.yaml looks up in Hydra's own what was chosen. Hydra must be initialized."""
-    HydraConfig.instance().set_config(compose(job, overrides, return_hydra_config=True))
-    return OmegaConf.to_object(compose(job, overrides))
+    config = compose(job, overrides, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    with read_write(config), open_dict(config):
+        del config["hydra"]
+    return OmegaConf.to_object(config)
