@@ -186,9 +186,10 @@ def test_a_sweep_collects_into_one_table(benchmark, tmp_path):
     assert done.returncode == 0, done.stderr
     (sweep,) = (tmp_path / "runs").iterdir()
     assert len(list(sweep.glob("*/result.json"))) == 2
-    lines = [line for line in (sweep / "sweep.txt").read_text().splitlines() if "dali_cpu" in line]
+    table = (sweep / "sweep.txt").read_text()
+    lines = [line for line in table.splitlines() if "dali_cpu" in line]
     assert [line.split("│")[1].strip() for line in lines] == ["1", "2"]
-    assert "loader.num_threads" in done.stderr and "2 runs of this sweep" in done.stderr
+    assert "loader.num_threads" in table and "2 runs of this sweep" in done.stderr
 
 
 @pytest.mark.parametrize("run", ["/no/such/run", str(REPO / "pyproject.toml")])
