@@ -17,6 +17,7 @@ def digest(folder):
     return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.rglob("*.jpg")}
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_imagenet(demo):
     """About 500 × 375 pixels and 110 KB an image, 4.5 bits a pixel, with a spread of sizes."""
     train, val = dp.Manifest.scan(demo / "train", progress=False), dp.Manifest.scan(demo / "val", progress=False)

@@ -17,7 +17,7 @@ server = pytest.importorskip(
 pytest.importorskip("s3fs", reason="needs s3fs (pip install 'dali_pipes[s3]')")
 boto3 = pytest.importorskip("boto3")
 # what the libraries themselves leave to the garbage collector when a connection breaks
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,8 @@ def test_the_manifest_is_that_of_the_folder(manifest, far):
     "config",
     [
         pytest.param(dp.DaliConfig(device="cpu", num_threads=2), id="dali"),
-        pytest.param(dp.TorchConfig(num_workers=2), id="torch", marks=pytest.mark.slow),
-        pytest.param(dp.TfDataConfig(num_threads=2), id="tfdata", marks=pytest.mark.slow),
+        pytest.param(dp.TorchConfig(num_workers=2), id="torch"),
+        pytest.param(dp.TfDataConfig(num_threads=2), id="tfdata"),
     ],
 )
 def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):

@@ -85,6 +85,7 @@ def test_orientation_is_that_of_pillow(child, tmp_path, name, exif):
     assert (np.abs(found - expected).mean(axis=(1, 2, 3)) <= LIMITS[name][0]).all()
 
 
+@pytest.mark.slow
 def test_orientation_makes_a_difference(child, tmp_path):
     stored, upright = (orientations(child, tmp_path, "dali_cpu", exif) for exif in ("ignore", "apply"))
     assert (np.abs(stored - upright).mean(axis=(1, 2, 3)) > 5).tolist() == [False] + [True] * 7

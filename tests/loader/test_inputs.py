@@ -64,7 +64,10 @@ def documented() -> dict[str, list[str]]:
     return {line[0]: line for line in cells if line[0] in ODD}
 
 
-@pytest.mark.parametrize("name", ODD)
+HUGE = "400-megapixel PNG of 389 KB"  # seconds
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == HUGE else name for name in ODD])
 def test_the_table_tells_what_happens(tmp_path, name):
     found = row(name, tmp_path)
     if os.environ.get("UPDATE_DOCS") == "1":

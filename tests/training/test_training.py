@@ -86,6 +86,7 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, 
         assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(config, run, tmp_path, monkeypatch):
     mixing = MixingConfig(mixup_alpha=0.2, cutmix_alpha=1.0, probability=0.9)
     mixed = run(config(mixing=mixing, out=str(tmp_path / "never")))
@@ -116,7 +117,7 @@ def test_more_epochs_go_on_from_the_last(config, run, tmp_path):
     assert run(config(epochs=3, warmup_epochs=0, resume=str(tmp_path / "run/last.pt")))["epochs"] == 3
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_half_precision(config, run, tmp_path, precision):
     """Images come in the same precision."""
     images = {"transform": dp.TrainTransform(size=32, dtype=precision), "eval_transform": dp.EvalTransform(size=32, resize=36)}
@@ -136,6 +137,7 @@ def test_evaluation_alone_finds_the_same(config, run, tmp_path):
     assert found["loss"] == pytest.approx(trained["val_loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loss_curves_of_two_loaders_lie_on_each_other(config, run, tmp_path):
     """The pixels differ by up to a few steps of 255; so do the losses, a little, and more as the weights move apart."""
     for name, loader in (("torch", dp.TorchConfig(num_workers=1)), ("dali", dp.DaliConfig(device="cpu", num_threads=1))):
@@ -145,6 +147,7 @@ def test_the_loss_curves_of_two_loaders_lie_on_each_other(config, run, tmp_path)
     assert dali_losses == pytest.approx(torch_losses, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_loader_is_changed_at_a_checkpoint(config, run, tmp_path, monkeypatch):
     torch_loader = dp.TorchConfig(num_workers=1)
     run(config(loader=torch_loader, out=str(tmp_path / "never"), optimizer=GENTLE))
