@@ -1,13 +1,14 @@
 import copy
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from made_up import trial
 from rich.console import Console
 
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.tools.benchmark.compare import SCHEMA, CompareError, collect_sweep, compare, load_result
+from dali_pipes.tools.benchmark.compare import SCHEMA, CompareError, collect_sweep, compare, draw, load_result
 
 
 def made_result(rate=1000.0, **work):
@@ -92,6 +93,20 @@ def test_a_result_of_the_schema_before_stands_beside_a_new_one(save, console):
     assert result["schema"] == 2
     compare([before, save("again", result | {"schema": SCHEMA})], console)
     assert console.export_text().count("dali_cpu") >= 2
+
+
+def test_the_picture_of_the_readme_is_drawn_from_its_result(tmp_path):
+    docs = Path(__file__).parents[3] / "docs"
+    draw(docs / "benchmarks/loaders_cpu_2cores_2026-11-21", tmp_path / "chart.svg")
+    drawn = ElementTree.parse(tmp_path / "chart.svg")
+    assert {"torch", "dali_cpu", "tfdata"} <= set(" ".join(drawn.getroot().itertext()).split())
+
+
+def test_a_run_without_a_second_arm_has_no_picture(save, tmp_path):
+    result = made_result()
+    del result["arms"]["dali"]
+    with pytest.raises(CompareError, match="no arm was measured against torch"):
+        draw(save("one", result), tmp_path / "chart.svg")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"arms": {}}'])
