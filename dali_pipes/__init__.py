@@ -68,4 +68,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """For completion in a shell and a notebook, which know no other names."""
-    return [*globals(), *__all__]
+    return sorted({*globals(), *__all__})

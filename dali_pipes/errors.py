@@ -9,6 +9,11 @@ from typing import Any
 class DaliPipesError(Exception):
     """Base of every error that a user can fix; its text names the thing, what breaks, and what to do instead."""
 
+    @property
+    def summary(self) -> str:
+        """What a program prints where there is little room."""
+        return str(self)
+
 
 class ConfigError(DaliPipesError, ValueError):
     """An option, or a combination of options, that cannot work."""
@@ -41,6 +46,14 @@ class BadSampleError(DaliPipesError, RuntimeError):
     def __init__(self, message: str, bad_samples: list[tuple[int, str, str]]):
         super().__init__(message)
         self.bad_samples = bad_samples
+
+    @property
+    def summary(self) -> str:
+        """The first of the files alone."""
+        if not self.bad_samples:
+            return str(self)
+        _, path, why = self.bad_samples[0]
+        return f"{path}: {why}; fix or remove it (dali-pipes scan verify=full lists all such files)"
 
 
 def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:

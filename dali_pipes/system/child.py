@@ -16,7 +16,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
 
-from dali_pipes.errors import BadSampleError, DaliPipesError
+from dali_pipes.errors import DaliPipesError
 
 # not `-m`, which would warn on stderr that the package has already imported this module
 _START = f"from {__name__} import main; main()"
@@ -191,11 +191,8 @@ def main() -> None:
         controller = Controller(orders, answers)
         try:
             _named(sys.argv[1])(controller)
-        except BadSampleError as error:
-            _, path, why = error.bad_samples[0]
-            controller.send({"error": f"{path}: {why}; fix or remove it (dali-pipes scan verify=full lists all such files)"})
         except DaliPipesError as error:
-            controller.send({"error": str(error)})
+            controller.send({"error": error.summary})
 
 
 class Answer(NamedTuple):
