@@ -109,6 +109,6 @@ def check_ordered_pair(option: str, pair: object) -> tuple[float, float]:
     return pair[0], pair[1]
 
 
-def check_range(option: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
+def check_range(option: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:
         raise ConfigError(f"{option} is {value}; it must lie between {low} and {high}")

@@ -92,16 +92,17 @@ def _placed(error: DaliPipesError, config: DictConfig) -> str:
     """The error, with an option named by its place in the configuration, such as loader.num_threads."""
     if not isinstance(error, OptionError):
         return str(error)
-    places = [(place, node) for place, node in _groups(config) if OmegaConf.get_type(node) is error.owner]
+    nodes = [("", config), *_groups(config)]
+    places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is error.owner]
     broken = [place for place, node in places if _cannot_work(node)] + [place for place, _ in places]
-    return f"{broken[0]}.{error.problem}" if broken else str(error)
+    return f"{broken[0]}{error.problem}" if broken else str(error)
 
 
 def _groups(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
     for name in map(str, config):
         node = config._get_node(name)
         if isinstance(node, DictConfig) and not node._is_none():
-            yield f"{prefix}{name}", node
+            yield f"{prefix}{name}.", node
             yield from _groups(node, f"{prefix}{name}.")
 
 

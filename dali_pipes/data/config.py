@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from dali_pipes.errors import ConfigError
 
+SPLITS = ("train", "val")
+
 
 @dataclass(kw_only=True, slots=True)
 class DataConfig:

@@ -14,6 +14,7 @@ StrOrBytesPath = str | bytes | os.PathLike[str]
 EXIF_ORIENTATION = 0x0112
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
+VERIFY = ("header", "full")
 
 Image.init()
 
@@ -35,6 +36,11 @@ class Header(NamedTuple):
     problem: str | None
 
 
+def check_max_pixels(option: str, value: int) -> None:
+    if not 1 <= value <= MAX_PIXELS:
+        raise ConfigError(f"{option} is {value}; it must lie between 1 and Pillow's limit, {MAX_PIXELS}")
+
+
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
     """How thoroughly a file is checked.
@@ -48,9 +54,8 @@ class ScanOptions:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        check_choice("verify", self.verify, ("header", "full"))
-        if not 1 <= self.max_pixels <= MAX_PIXELS:
-            raise ConfigError(f"max_pixels is {self.max_pixels}; it must lie between 1 and Pillow's limit, {MAX_PIXELS}")
+        check_choice("verify", self.verify, VERIFY)
+        check_max_pixels("max_pixels", self.max_pixels)
 
     def satisfied_by(self, header: Header) -> bool:
         """Whether an earlier check of a usable file was as thorough as this one."""

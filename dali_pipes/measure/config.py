@@ -4,9 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, check_choice, check_min
+from dali_pipes.errors import ConfigError, check_choice, check_min, check_options, option
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import ModelConfig
+
+
+def _check_cpus(option: str, value: int | None) -> None:
+    if value is not None and not 1 <= value <= available_cpus():
+        raise ConfigError(f"{option} is {value}; this process may use 1 to {available_cpus()}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -32,31 +37,25 @@ class MeasureConfig:
     data: DataConfig = field(default_factory=DataConfig)
     transform: Any = None
     loader: Any = None
-    workload: str = "loader"
+    workload: str = option("loader", check_choice, ("loader", "train", "cold"))
     model: ModelConfig = field(default_factory=lambda: ModelConfig(name=None))
-    cpus: int | None = None
-    batch_size: int = 64
-    seed: int = 0
-    pairs: int = 6
-    min_seconds: float = 4.0
-    min_batches: int = 8
-    max_warmup_seconds: float = 20.0
-    images: int = 20_000
-    agreement_images: int = 128
+    cpus: int | None = option(None, _check_cpus)
+    batch_size: int = option(64, check_min, 1)
+    seed: int = option(0, check_min, 0)
+    pairs: int = option(6, check_min, 1)
+    min_seconds: float = option(4.0, check_min, 0)
+    min_batches: int = option(8, check_min, 1)
+    max_warmup_seconds: float = option(20.0, check_min, 0)
+    images: int = option(20_000, check_min, 1)
+    agreement_images: int = option(128, check_min, 0)
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_choice("workload", self.workload, ("loader", "train", "cold"))
+        check_options(self)
         if getattr(self.transform, "sizes", None):
             raise ConfigError("transform.sizes changes the work from epoch to epoch; compare loaders at one transform.size")
         if self.model.compile or not self.model.channels_last:
             raise ConfigError("the step of workload=train is channels_last and not compiled; only model.name can be chosen")
-        for option in ("batch_size", "pairs", "min_batches", "images"):
-            check_min(option, getattr(self, option), 1)
-        for option in ("agreement_images", "seed", "min_seconds", "max_warmup_seconds"):
-            check_min(option, getattr(self, option), 0)
-        if self.cpus is not None and not 1 <= self.cpus <= available_cpus():
-            raise ConfigError(f"cpus is {self.cpus}; this process may use 1 to {available_cpus()}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,5 +69,5 @@ class LoadersConfig(MeasureConfig):
     """
 
     loader_name: str = "loader"
-    max_mean_difference: float = 0.25
-    max_p99_difference: float = 2.0
+    max_mean_difference: float = option(0.25, check_min, 0)
+    max_p99_difference: float = option(2.0, check_min, 0)

@@ -12,9 +12,9 @@ from PIL import Image
 from rich.console import Console
 
 from dali_pipes.backends.base import Batch
-from dali_pipes.data.config import DataConfig
+from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
-from dali_pipes.errors import check_choice, check_min
+from dali_pipes.errors import check_choice, check_min, check_options, option
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.measure.agreement import to_steps
 from dali_pipes.plan.transforms import Transform
@@ -38,16 +38,14 @@ class PreviewConfig:
     data: DataConfig = field(default_factory=DataConfig)
     transform: Any = None
     loader: Any = None
-    split: str = "train"
-    batch_size: int = 64
-    seed: int = 0
-    batches: int | None = None
+    split: str = option("train", check_choice, SPLITS)
+    batch_size: int = option(64, check_min, 1)
+    seed: int = option(0, check_min, 0)
+    batches: int | None = option(None, check_min, 1)
     out: str = "runs/preview"
 
     def __post_init__(self) -> None:
-        check_choice("split", self.split, ("train", "val"))
-        check_min("batch_size", self.batch_size, 1)
-        check_min("batches", self.batches, 1)
+        check_options(self)
 
 
 def preview(config: PreviewConfig) -> None:

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dali_pipes.data.config import DataConfig
-from dali_pipes.data.headers import MAX_PIXELS
+from dali_pipes.data.config import SPLITS, DataConfig
+from dali_pipes.data.headers import MAX_PIXELS, VERIFY, check_max_pixels
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import check_choice
+from dali_pipes.errors import check_choice, check_options, option
 
 
 @dataclass(kw_only=True, slots=True)
@@ -27,13 +27,13 @@ class ScanConfig:
     """
 
     data: DataConfig = field(default_factory=DataConfig)
-    split: str = "train"
-    verify: str = "header"
-    max_pixels: int = MAX_PIXELS
+    split: str = option("train", check_choice, SPLITS)
+    verify: str = option("header", check_choice, VERIFY)
+    max_pixels: int = option(MAX_PIXELS, check_max_pixels)
     out: str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("split", self.split, ("train", "val"))
+        check_options(self)
 
 
 def scan(config: ScanConfig) -> None:

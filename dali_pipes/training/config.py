@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, check_choice, check_min, check_range
+from dali_pipes.errors import ConfigError, OptionError, check_choice, check_min, check_options, check_range, option
 
 
 @dataclass(kw_only=True, slots=True)
@@ -36,26 +36,20 @@ class OptimizerConfig:
         decay_norm_and_bias: whether biases and normalizations get weight decay too, as PyTorch's optimizers do by default.
     """
 
-    name: str = "sgd"
-    lr: float = 0.1
-    lr_batch_size: int | None = 256
-    weight_decay: float = 1e-4
+    name: str = option("sgd", check_choice, ("sgd", "adamw"))
+    lr: float = option(0.1, check_min, 0)
+    lr_batch_size: int | None = option(256, check_min, 1)
+    weight_decay: float = option(1e-4, check_min, 0)
     decay_norm_and_bias: bool = True
-    momentum: float = 0.9
+    momentum: float = option(0.9, check_range, 0, 1)
     nesterov: bool = False
-    beta1: float = 0.9
-    beta2: float = 0.999
+    beta1: float = option(0.9, check_range, 0, 0.99999)
+    beta2: float = option(0.999, check_range, 0, 0.99999)
 
     def __post_init__(self) -> None:
-        check_choice("optimizer.name", self.name, ("sgd", "adamw"))
-        check_min("optimizer.lr", self.lr, 0)
-        check_min("optimizer.weight_decay", self.weight_decay, 0)
-        check_min("optimizer.lr_batch_size", self.lr_batch_size, 1)
-        check_range("optimizer.momentum", self.momentum, 0, 1)
-        for option in ("beta1", "beta2"):
-            check_range(f"optimizer.{option}", getattr(self, option), 0, 0.99999)
+        check_options(self)
         if self.nesterov and not self.momentum:
-            raise ConfigError("optimizer.nesterov=true needs optimizer.momentum greater than 0")
+            raise OptionError(type(self), "nesterov=true needs a momentum greater than 0")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,14 +61,12 @@ class MixingConfig:
         probability: that a batch is mixed.
     """
 
-    mixup_alpha: float = 0.0
-    cutmix_alpha: float = 0.0
-    probability: float = 1.0
+    mixup_alpha: float = option(0.0, check_min, 0)
+    cutmix_alpha: float = option(0.0, check_min, 0)
+    probability: float = option(1.0, check_range, 0, 1)
 
     def __post_init__(self) -> None:
-        check_min("mixing.mixup_alpha", self.mixup_alpha, 0)
-        check_min("mixing.cutmix_alpha", self.cutmix_alpha, 0)
-        check_range("mixing.probability", self.probability, 0, 1)
+        check_options(self)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -109,14 +101,14 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     mixing: MixingConfig = field(default_factory=MixingConfig)
-    epochs: int = 90
-    warmup_epochs: float = 5
-    batch_size: int = 64
-    eval_batch_size: int = 128
-    accumulate: int = 1
-    precision: str = "fp32"
-    label_smoothing: float = 0.0
-    ema_decay: float | None = None
+    epochs: int = option(90, check_min, 1)
+    warmup_epochs: float = option(5, check_min, 0)
+    batch_size: int = option(64, check_min, 1)
+    eval_batch_size: int = option(128, check_min, 1)
+    accumulate: int = option(1, check_min, 1)
+    precision: str = option("fp32", check_choice, ("fp32", "bf16", "fp16"))
+    label_smoothing: float = option(0.0, check_range, 0, 1)
+    ema_decay: float | None = option(None, check_range, 0, 1)
     seed: int = 0
     on_bad_sample: str = "raise"
     max_bad_fraction: float = 0.001
@@ -129,13 +121,7 @@ class TrainConfig:
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for option in ("epochs", "batch_size", "eval_batch_size", "accumulate"):
-            check_min(option, getattr(self, option), 1)
-        check_min("warmup_epochs", self.warmup_epochs, 0)
-        check_choice("precision", self.precision, ("fp32", "bf16", "fp16"))
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-        if self.ema_decay is not None:
-            check_range("ema_decay", self.ema_decay, 0, 1)
+        check_options(self)
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
                 raise ConfigError("transform.dtype=uint8 is not normalized and cannot be trained on; use fp32, fp16 or bf16")

@@ -38,7 +38,7 @@ def mistakes(folder, empty, bare):
     yield "not tuned here", "preview", [train, "loader=tuned_nowhere"], "(dali-pipes tune writes tuned ones)"
     yield "no loader", "preview", [train, "loader=null"], "must be a string"
     yield "arm twice", "benchmark", [train, "loader=torch", "arms=[torch,loader]"], "each only once"
-    yield "too few pairs", "benchmark", [train, "pairs=0"], "pairs is 0"
+    yield "too few pairs", "benchmark", [train, "pairs=0"], "error: pairs is 0"
     yield "unknown workload", "benchmark", [train, "workload=trian"], "workload is 'trian'; choose one of loader, train, cold"
     yield "too many cpus", "benchmark", [train, "cpus=100000"], "cpus is 100000; this process may use 1 to"
     yield "cold and several jobs", "benchmark", [train, "workload=cold", "corun=2"], "workload=cold reads every file once"
@@ -48,6 +48,7 @@ def mistakes(folder, empty, bare):
     yield "out of a benchmark", "benchmark", [train, "out=/proc/none"], "/proc/none: no such file or directory"
     yield "batch size 0", "preview", [train, "batch_size=0"], "batch_size is 0"
     yield "batch size 0 in a benchmark", "benchmark", [train, "batch_size=0"], "batch_size is 0"
+    yield "mistake in a group", "train", [train, "optimizer.beta2=1"], "error: optimizer.beta2 is 1.0; it must lie between 0"
     yield "unknown arm", "benchmark", [train, "arms=[torch,dalli]"], "an arm is 'dalli'"
     if not torch.cuda.is_available():
         yield "no GPU", "preview", [train, "loader=dali", "loader.device=gpu"], "DaliConfig(device='gpu'), but PyTorch sees no GPU"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.errors import ConfigError, check_choice, check_min
+from dali_pipes.errors import ConfigError, check_choice, check_min, option
 from dali_pipes.measure.config import LoadersConfig
 
 
@@ -27,8 +27,8 @@ class BenchmarkConfig(LoadersConfig):
     loaders: dict[str, Any] = field(default_factory=dict)
     arms: list[str] = field(default_factory=lambda: ["torch", "loader"])
     baseline: str | None = None
-    corun: int = 1
-    minutes: float | None = None
+    corun: int = option(1, check_min, 1)
+    minutes: float | None = option(None, check_min, 0)
     restart: bool = True
     out: str = "runs/benchmark"
 
@@ -38,8 +38,6 @@ class BenchmarkConfig(LoadersConfig):
             raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
         if self.workload == "cold" and not self.restart:
             raise ConfigError("workload=cold is one epoch for each trial; it needs restart=true")
-        check_min("corun", self.corun, 1)
-        check_min("minutes", self.minutes, 0)
         if "loader" in self.arms:
             self.loaders = self.loaders | {self.loader_name: self.loader}
             self.arms = [self.loader_name if arm == "loader" else arm for arm in self.arms]

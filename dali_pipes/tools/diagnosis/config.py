@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.errors import ConfigError, check_min
+from dali_pipes.errors import ConfigError, check_min, option
 from dali_pipes.training.config import TrainConfig
 
 
@@ -20,19 +20,16 @@ class DiagnoseConfig(TrainConfig):
         corun: number of training programs that run at the same time on this machine; 1: this one alone.
     """
 
-    rounds: int = 3
-    seconds: float = 3.0
-    images: int = 20_000
+    rounds: int = option(3, check_min, 1)
+    seconds: float = option(3.0, check_min, 0.1)
+    images: int = option(20_000, check_min, 1)
     cold: bool = True
     verify: bool = False
-    verify_pairs: int = 3
-    corun: int = 1
+    verify_pairs: int = option(3, check_min, 1)
+    corun: int = option(1, check_min, 1)
     out: str | None = "runs/diagnose"
 
     def __post_init__(self) -> None:
         TrainConfig.__post_init__(self)
         if getattr(self.transform, "sizes", None):
             raise ConfigError("transform.sizes changes the work from epoch to epoch; diagnose one transform.size at a time")
-        for option in ("rounds", "images", "verify_pairs", "corun"):
-            check_min(option, getattr(self, option), 1)
-        check_min("seconds", self.seconds, 0.1)

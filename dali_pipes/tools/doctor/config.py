@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.backends.config import DaliConfig
-from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import check_choice, check_min
+from dali_pipes.data.config import SPLITS, DataConfig
+from dali_pipes.errors import check_choice, check_min, check_options, option
 
 
 @dataclass(kw_only=True, slots=True)
@@ -24,16 +24,12 @@ class DoctorConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     loader: Any = None
-    split: str = "train"
-    num_workers: int | None = None
-    batch_size: int = 256
-    images_per_s: float = 1000.0
-    limit_s: float = 120.0
+    split: str = option("train", check_choice, SPLITS)
+    num_workers: int | None = option(None, check_min, 0)
+    batch_size: int = option(256, check_min, 1)
+    images_per_s: float = option(1000.0, check_min, 0)
+    limit_s: float = option(120.0, check_min, 1)
 
     def __post_init__(self) -> None:
         self.loader = DaliConfig() if self.loader is None else self.loader
-        check_choice("split", self.split, ("train", "val"))
-        check_min("num_workers", self.num_workers, 0)
-        check_min("batch_size", self.batch_size, 1)
-        check_min("images_per_s", self.images_per_s, 0)
-        check_min("limit_s", self.limit_s, 1)
+        check_options(self)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dali_pipes.errors import ConfigError, check_choice, check_min, check_range
+from dali_pipes.errors import ConfigError, check_choice, check_min, check_range, option
 from dali_pipes.measure.config import MeasureConfig
 
 QUALITY = 90
@@ -29,28 +29,21 @@ class PrepareConfig(MeasureConfig):
         report: folder for the measurement; a subfolder is made for each.
     """
 
-    source: str = "images"
+    source: str = option("images", check_choice, ("images", "cifar10", "cifar100"))
     archive: str | None = None
     sha256: str | None = None
     out: str | None = None
-    to: str = "folder"
-    resize: int | None = None
-    quality: int | None = None
-    exif: str = "keep"
-    shard_mib: int = 256
+    to: str = option("folder", check_choice, ("folder", "shards"))
+    resize: int | None = option(None, check_min, 1)
+    quality: int | None = option(None, check_range, 1, 100)
+    exif: str = option("keep", check_choice, ("keep", "apply"))
+    shard_mib: int = option(256, check_min, 1)
     eval_transform: Any = None
     measure: bool = False
     report: str = "runs/prepare"
 
     def __post_init__(self) -> None:
         MeasureConfig.__post_init__(self)
-        check_choice("source", self.source, ("images", "cifar10", "cifar100"))
-        check_choice("to", self.to, ("folder", "shards"))
-        check_choice("exif", self.exif, ("keep", "apply"))
-        check_min("resize", self.resize, 1)
-        check_min("shard_mib", self.shard_mib, 1)
-        if self.quality is not None:
-            check_range("quality", self.quality, 1, 100)
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
         if self.source == "images":

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dali_pipes.errors import check_choice, check_min
+from dali_pipes.errors import check_choice, check_min, option
 from dali_pipes.measure.config import LoadersConfig
 
 
@@ -43,23 +43,22 @@ class TuneConfig(LoadersConfig):
         out: folder for the runs; a subfolder is made for each.
     """
 
+    workload: str = option("loader", check_choice, ("loader", "train"))
     loader_name: str = "dali"
     search: SearchConfig = field(default_factory=SearchConfig)
     batch_sizes: list[int] = field(default_factory=list)
-    minutes: float = 10.0
+    minutes: float = option(10.0, check_min, 0)
     max_cpus: float | None = None
     max_cpu_s_per_1000_images: float | None = None
     max_memory_mib: float | None = None
     max_gpu_memory_mib: float | None = None
-    min_seconds: float = 3.0
-    max_warmup_seconds: float = 10.0
+    min_seconds: float = option(3.0, check_min, 0)
+    max_warmup_seconds: float = option(10.0, check_min, 0)
     host: str | None = None
     into: str = "conf/loader"
     out: str = "runs/tune"
 
     def __post_init__(self) -> None:
-        check_choice("workload", self.workload, ("loader", "train"))
         LoadersConfig.__post_init__(self)
-        check_min("minutes", self.minutes, 0)
         for size in self.batch_sizes:
             check_min("one of batch_sizes", size, 1)
