@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -23,6 +24,9 @@ LEFT_OUT = pytest.StashKey[int]()
 
 settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background, where shells ignore Ctrl-C, which tests send
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 with contextlib.suppress(ImportError):  # TensorFlow's log handler closes its stream, pytest's, when a job configures logging
     import absl.logging

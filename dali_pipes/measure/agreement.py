@@ -11,6 +11,7 @@ from PIL import Image
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.config import LoadersConfig
+from dali_pipes.measure.results import Agreement, ArmDifference, Difference
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import Transform
@@ -22,7 +23,7 @@ AMPLIFIED = 64
 
 def gate(
     config: LoadersConfig, work: Workload, arms: dict[str, LoaderConfig], reference: str, cpus: Set[int], samples: Path
-) -> dict[str, Any]:
+) -> Agreement:
     """Compares all arms that follow the plan, in a separate process.
 
     Args:
@@ -46,12 +47,12 @@ def gate(
     return found
 
 
-def _compared(job: dict[str, Any], cpus: Set[int]) -> dict[str, Any]:
+def _compared(job: dict[str, Any], cpus: Set[int]) -> Agreement:
     with FreshProcess(f"{__name__}:send_agreement", job, "agreement of the arms", cpus) as process:
         return process.answer()
 
 
-def _check(config: LoadersConfig, reference: str, arm: str, difference: dict[str, Any]) -> None:
+def _check(config: LoadersConfig, reference: str, arm: str, difference: ArmDifference) -> None:
     if not difference["same_ids"]:
         raise ArmError(f"{arm} and {reference} deliver different samples; nothing was timed")
     if not (difference["mean"] <= config.max_mean_difference and difference["p99"] <= config.max_p99_difference):  # nor NaN
@@ -66,7 +67,7 @@ def send_agreement(controller: Controller) -> None:
     controller.send(agreement(controller.job))
 
 
-def agreement(job: dict[str, Any]) -> dict[str, Any]:
+def agreement(job: dict[str, Any]) -> Agreement:
     """Compares the first images of every arm with those of the first one.
 
     The first three go into the folder `job["samples"]` as ARM_0.png …, with the difference times 64 as ARM_0_difference.png ….
@@ -81,18 +82,24 @@ def agreement(job: dict[str, Any]) -> dict[str, Any]:
     ids, pixels = _first_images(work, loaders[reference], job["images"])
     folder = Path(job["samples"])
     _save(pixels, folder, reference)
-    arms = {}
+    arms: dict[str, ArmDifference] = {}
     for name in others:
         other_ids, other_pixels = _first_images(work, loaders[name], job["images"])
         _save(other_pixels, folder, name)
         _save((other_pixels - pixels).abs() * AMPLIFIED, folder, name, "_difference")
-        arms[name] = difference(other_pixels, pixels) | {"same_ids": torch.equal(ids, other_ids)}
-    worst = {key: max((arm[key] for arm in arms.values()), default=0.0) for key in ("max", "mean", "p99")}
-    same = all(arm["same_ids"] for arm in arms.values())
-    return {**worst, "same_ids": same, "images": len(ids), "reference": reference, "arms": arms}
+        arms[name] = {**difference(other_pixels, pixels), "same_ids": torch.equal(ids, other_ids)}
+    return {
+        "max": max((arm["max"] for arm in arms.values()), default=0.0),
+        "mean": max((arm["mean"] for arm in arms.values()), default=0.0),
+        "p99": max((arm["p99"] for arm in arms.values()), default=0.0),
+        "same_ids": all(arm["same_ids"] for arm in arms.values()),
+        "images": len(ids),
+        "reference": reference,
+        "arms": arms,
+    }
 
 
-def difference(images: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
+def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
     """max, mean and p99 of |images - reference|."""
     found = (images - reference).abs_().numpy()
     return {"max": float(found.max()), "mean": float(found.mean(dtype=np.float64)), "p99": float(np.percentile(found, 99))}

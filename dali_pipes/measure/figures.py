@@ -1,16 +1,24 @@
 """From trials to figures; pure functions. docs/result.md explains each figure. An unknown figure is None, never an estimate."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
+from dali_pipes.measure.results import (
+    ArmFigures,
+    ClaimedRatio,
+    Compared,
+    ComparedFigure,
+    Figures,
+    GpuFigures,
+    Trial,
+    TrialFigures,
+)
 from dali_pipes.measure.stats import Ratio, claim, paired_ratio
+from dali_pipes.system.telemetry import Sample
 
-Trial = dict[str, Any]
-Figures = dict[str, Any]
-
-COMPARED = ("images_per_s", "cpu_s_per_1000_images")
+COMPARED: tuple[ComparedFigure, ...] = get_args(ComparedFigure)
 CEILING = "synthetic"
 _FROM_GPU = {  # telemetry of a GPU: the figure it becomes
     "utilization": "gpu_utilization",
@@ -22,10 +30,10 @@ _FROM_GPU = {  # telemetry of a GPU: the figure it becomes
 }
 
 
-def trial_figures(trial: Trial) -> Figures:
+def trial_figures(trial: Trial) -> TrialFigures:
     """The figures of one trial, over all jobs that ran at once."""
     jobs, samples = trial["jobs"], trial["samples"]
-    images, rate = (sum(job[name] for job in jobs) for name in ("images", "images_per_s"))
+    images, rate = sum(job["images"] for job in jobs), sum(job["images_per_s"] for job in jobs)
     cost = sum(job["cpu_s_per_1000_images"] * job["images"] for job in jobs) / images
     return {
         "images_per_s": rate,
@@ -41,17 +49,18 @@ def trial_figures(trial: Trial) -> Figures:
         "peak_pss_mib": _peak(samples, "pss_mib"),
         "threads": _peak(samples, "threads"),
         "processes": _peak(samples, "processes"),
-        "pinned_mib": None if jobs[0]["pinned_mib"] is None else sum(job["pinned_mib"] for job in jobs),
+        "pinned_mib": None if jobs[0]["pinned_mib"] is None else sum(job["pinned_mib"] or 0 for job in jobs),
         "resident": trial.get("resident"),
         **_gpu_figures(trial, images),
     }
 
 
-def _peak(samples: Sequence[dict[str, Any]], figure: str) -> float | None:
-    return max((sample[figure] for sample in samples if sample.get(figure) is not None), default=None)
+def _peak(samples: Sequence[Sample], figure: str) -> float | None:
+    seen = [cast(dict[str, Any], sample).get(figure) for sample in samples]
+    return max((float(value) for value in seen if value is not None), default=None)
 
 
-def _gpu_figures(trial: Trial, images: int) -> Figures:
+def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
     """Utilization over the window, peak memory over the trial, energy by the driver's counter; summed or averaged over GPUs."""
     start, end = min(job["start"] for job in trial["jobs"]), max(job["end"] for job in trial["jobs"])
     seen = [sample for sample in trial["samples"] if sample["gpus"]]
@@ -80,9 +89,9 @@ def _gpu_figures(trial: Trial, images: int) -> Figures:
     }
 
 
-def arm_figures(trials: Sequence[Trial]) -> Figures:
+def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
     """The figures of one arm over all of its trials: medians; peaks; and, as `_low` and `_high`, the range of what is compared."""
-    each = [trial_figures(trial) for trial in trials]
+    each = _by_name(trials)
     figures = {name: _over_trials(name, [trial[name] for trial in each]) for name in each[0]}
     for name in COMPARED:
         values = [trial[name] for trial in each]
@@ -91,7 +100,12 @@ def arm_figures(trials: Sequence[Trial]) -> Figures:
     first = [job["waits_s"][at] * 1e3 for trial in trials for job in trial["jobs"] for at in job["epoch_starts"]]
     figures["wait_ms"] = {f"p{share}": float(np.percentile(waits, share)) for share in (50, 95, 99)}
     figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
-    return figures | {name: trials[0]["jobs"][0][name] for name in ("device", "decodes")} | {"trials": len(trials)}
+    job = trials[0]["jobs"][0]
+    return cast(ArmFigures, figures | {"device": job["device"], "decodes": job["decodes"], "trials": len(trials)})
+
+
+def _by_name(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    return [dict(trial_figures(trial)) for trial in trials]
 
 
 def _over_trials(name: str, values: Sequence[Any]) -> Any:
@@ -102,23 +116,24 @@ def _over_trials(name: str, values: Sequence[Any]) -> Any:
     return f"{sum(there)} of {len(there)}" if name == "steady" else float(over(there))
 
 
-def compared(first: Sequence[Trial], second: Sequence[Trial], control: dict[str, Ratio] | None) -> Figures:
+def compared(first: Sequence[Trial], second: Sequence[Trial], control: dict[ComparedFigure, Ratio] | None) -> Compared:
     """second / first for each of COMPARED: estimate, low, high and the claim that the control allows."""
-    return {
-        name: _plain(ratio, claim(ratio, control[name] if control else None))
-        for name, ratio in {name: by_rounds(first, second, name) for name in COMPARED}.items()
-    }
+    ratios = {name: by_rounds(first, second, name) for name in COMPARED}
+    return _claimed(ratios, {name: claim(ratio, control[name] if control else None) for name, ratio in ratios.items()})
 
 
-def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: str) -> Ratio:
+def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFigure) -> Ratio:
     by_round = {trial["round"]: trial_figures(trial)[name] for trial in first}
     other = {trial["round"]: trial_figures(trial)[name] for trial in second}
     both = sorted(set(by_round) & set(other))
     return paired_ratio([by_round[number] for number in both], [other[number] for number in both])
 
 
-def _plain(ratio: Ratio, claimed: str) -> dict[str, Any]:
-    return {"estimate": ratio.estimate, "low": ratio.low, "high": ratio.high, "claim": claimed}
+def _claimed(ratios: dict[ComparedFigure, Ratio], claims: dict[ComparedFigure, str]) -> Compared:
+    def one(name: ComparedFigure) -> ClaimedRatio:
+        return {**ratios[name].to_dict(), "claim": claims[name]}
+
+    return {"images_per_s": one("images_per_s"), "cpu_s_per_1000_images": one("cpu_s_per_1000_images")}
 
 
 def result_figures(
@@ -135,7 +150,7 @@ def result_figures(
     found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": []}
     if control:
         holds = all(ratio.holds_one() for ratio in control.values())
-        found["control"] = {"holds": holds, **{name: _plain(ratio, "") for name, ratio in control.items()}}
+        found["control"] = {"holds": holds, **_claimed(control, dict.fromkeys(COMPARED, ""))}
     for arm in measured:
         found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control) if baseline in measured else None
         ceiling = CEILING in measured and arm != CEILING
@@ -165,5 +180,5 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
     }
     for trial in trials:
         reasons |= {_FROM_GPU[figure]: why for figure, why in trial["gpu_missing"].items()}
-    each = [trial_figures(trial) for trial in trials]
+    each = _by_name(trials)
     return {figure: why for figure, why in reasons.items() if all(trial[figure] is None for trial in each)}

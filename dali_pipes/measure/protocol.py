@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.measure.results import Facts, Job, Trial
 from dali_pipes.measure.stats import LEAST_PAIRS
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, to_dict
@@ -27,7 +28,6 @@ from dali_pipes.system.provenance import provenance
 from dali_pipes.system.telemetry import Sampler
 from dali_pipes.training.models import check_model, default_model
 
-Trial = dict[str, Any]
 Key = tuple[str, str, str]  # phase, arm and job
 Arm = TypeVar("Arm")
 SLOWEST = 5  # images/s of a whole epoch from a disk; a slower arm is treated as hanging, and ended
@@ -128,7 +128,7 @@ class Trials:
         asked = (config.transform, config.batch_size, config.seed, config.workload, trained_model(config))
         self.work = Workload(str(folder / "manifest.parquet"), *asked)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """`work`, `protocol` and `provenance` of a result, as docs/result.md has them."""
         names = ("seed", "pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images", "agreement_images")
         protocol = {name: getattr(self._config, name) for name in names}
@@ -182,23 +182,32 @@ class Trials:
             ArmError: a process failed.
         """
         job = self._job(loader, batch_size)
-        trial: Trial = {"arm": turn.arm, "phase": turn.phase, "round": turn.number}
+        resident, missing = None, dict[str, str]()
         with self._processes((turn.phase, turn.arm, json.dumps(job)), job) as (processes, begun):
             with Sampler([process.pid for process in processes], min(1.0, self._config.min_seconds / 4)) as sampler:
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
-                sampler.gpus, trial["gpu_missing"] = _gpus(each["gpu"] for each in ready)
+                sampler.gpus, missing = _gpus(each["gpu"] for each in ready)
                 if self.work.workload == "cold":
-                    trial["resident"] = self._make_cold()
+                    resident = self._make_cold()
                 if sampler.gpus:
                     sampler.sample()
                 for process in processes:
                     process.go()
                 windows = [process.answer() for process in processes]
-            trial["jobs"] = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
-            trial |= {"samples": sampler.samples, "sampler_cost": sampler.cost}
-            trial["gpu_missing"] |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
+            missing |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
+            jobs = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
+            trial: Trial = {
+                "arm": turn.arm,
+                "phase": turn.phase,
+                "round": turn.number,
+                "jobs": cast(list[Job], jobs),
+                "samples": sampler.samples,
+                "sampler_cost": sampler.cost,
+                "gpu_missing": missing,
+                "resident": resident,
+            }
         if not self._restart:
             trial["gpu_missing"]["memory_mib"] = "with restart=false other arms use the GPU's memory too"
             for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):

@@ -8,6 +8,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.measure.results import Interval
+
 CONFIDENCE = 0.95
 LEAST_PAIRS = 5  # with fewer, intervals have less than their nominal coverage
 STEADY_WITHIN = 0.1
@@ -33,6 +35,9 @@ class Ratio:
         if self.low is None or self.high is None:
             return None
         return max(self.high, 1 / self.low, 1.0)
+
+    def to_dict(self) -> Interval:
+        return {"estimate": self.estimate, "low": self.low, "high": self.high}
 
     def holds_one(self) -> bool:
         return self.low is not None and self.high is not None and self.low <= 1 <= self.high

@@ -1,15 +1,13 @@
 """A result in the terminal, and several of them in one table."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.measure.results import Result
 from dali_pipes.measure.wording import agreement_line, control_line, headline, interval, notes
-
-Result = dict[str, Any]
 
 HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms p50/p99", "PSS MiB"]
 
@@ -20,7 +18,8 @@ def print_result(result: Result, console: Console) -> None:
     title = f"{pairs} {'pair' if pairs == 1 else 'pairs'}, batches of {work['batch_size']}, workload {work['workload']}"
     title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
     console.print(_table(f"{title}; × is against {result['baseline']}", HEADINGS, [cells(result, arm) for arm in result["arms"]]))
-    for line in (headline(result) + ".", control_line(result), agreement_line(result), *notes(result)):
+    control = control_line(result["control"], result["baseline"])
+    for line in (f"{headline(result)}.", control, agreement_line(result), *notes(result)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 

@@ -1,8 +1,6 @@
 """A result in words; the same for the terminal and the page."""
 
-from typing import Any
-
-Result = dict[str, Any]
+from dali_pipes.measure.results import Compared, Control, Interval, Result
 
 CAVEATS = {
     "loader": "The loader alone. Training that computes longer than it loads gains nothing from a faster one.",
@@ -30,13 +28,13 @@ def caveats(result: Result) -> list[str]:
 def headline(result: Result) -> str:
     """The best arm that did the same work as the baseline, and the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
-    compared = [arm for arm in arms if arm != baseline and arms[arm].get("ratio") and same_work(result, arm)]
+    compared = {arm: ratio for arm in arms if arm != baseline and (ratio := arms[arm].get("ratio")) and same_work(result, arm)}
     if arms[baseline]["failed"]:
         return f"{baseline}, the baseline, failed: no comparison"
     if not compared:
         return f"{baseline}: {arms[baseline]['images_per_s']:,.0f} images/s"
-    best = max(compared, key=lambda arm: arms[arm]["ratio"]["images_per_s"]["estimate"])
-    return comparison(best, baseline, arms[best]["ratio"], result["protocol"]["pairs"])
+    best = max(compared, key=lambda arm: compared[arm]["images_per_s"]["estimate"])
+    return comparison(best, baseline, compared[best], result["protocol"]["pairs"])
 
 
 def same_work(result: Result, arm: str) -> bool:
@@ -44,7 +42,7 @@ def same_work(result: Result, arm: str) -> bool:
     return arm in agreement["arms"] or arm == agreement.get("reference")
 
 
-def comparison(arm: str, baseline: str, ratio: Result, pairs: int) -> str:
+def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
     speed, cost = ratio["images_per_s"], ratio["cpu_s_per_1000_images"]
     ratios = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
     match speed["claim"]:
@@ -61,20 +59,23 @@ def comparison(arm: str, baseline: str, ratio: Result, pairs: int) -> str:
     return f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs from itself{cheaper}: {ratios}"
 
 
-def interval(ratio: Result) -> str:
+def interval(ratio: Interval) -> str:
     if ratio["low"] is None:
         return f"{ratio['estimate']:.2f}"
     return f"{ratio['estimate']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
 
 
-def control_line(result: Result) -> str:
-    control, baseline = result["control"], result["baseline"]
+def control_line(control: Control | None, baseline: str) -> str:
     if control is None:
         return "No control: it takes at least five pairs."
     speed, cost = control["images_per_s"], control["cpu_s_per_1000_images"]
-    off = [name for name, ratio in (("images/s", speed), ("CPU time", cost)) if not ratio["low"] <= 1 <= ratio["high"]]
+    off = [name for name, ratio in (("images/s", speed), ("CPU time", cost)) if not _holds_one(ratio)]
     verdict = f"UNTRUSTWORTHY, nothing is claimed of {' and '.join(off)}" if off else "both hold 1"
     return f"Control, {baseline} against itself: images/s {interval(speed)}, CPU time {interval(cost)}: {verdict}."
+
+
+def _holds_one(ratio: Interval) -> bool:
+    return ratio["low"] is not None and ratio["high"] is not None and ratio["low"] <= 1 <= ratio["high"]
 
 
 def agreement_line(result: Result) -> str:

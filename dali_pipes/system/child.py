@@ -178,7 +178,7 @@ class Controller:
             self._said.put(False)
         return said
 
-    def send(self, answer: dict[str, Any]) -> None:
+    def send(self, answer: Mapping[str, Any]) -> None:
         print(json.dumps(answer, default=asdict), file=self._answers, flush=True)
 
 

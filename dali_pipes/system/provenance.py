@@ -6,7 +6,7 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import psutil
 import torch
@@ -17,7 +17,16 @@ DALI = ["nvidia-dali-cuda120", "nvidia-dali-cuda130"]
 PACKAGES = ["dali_pipes", *DALI, "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
 
 
-def provenance(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+class Provenance(TypedDict):
+    date: str
+    hardware: dict[str, Any]
+    versions: dict[str, str | None]
+    data: dict[str, Any]
+    commit: str | None
+    overrides: list[str]
+
+
+def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
     """
     Args:
         data: of the images, as from `Manifest.describe`.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Required, Self, TypedDict
 
 import psutil
 
@@ -51,6 +51,24 @@ def _cpu_stat(folder: Path) -> dict[str, int]:
         return {}
 
 
+class Sample(TypedDict, total=False):
+    """The state of the watched processes.
+
+    Attributes:
+        at: time.monotonic().
+        pss_mib: counts memory that processes share once; taken with the last sample, and as often as the cost allows.
+    """
+
+    at: Required[float]
+    cpu_s: Required[float]
+    rss_mib: Required[float]
+    threads: Required[float]
+    processes: Required[int]
+    throttled_s: Required[float | None]
+    gpus: Required[list[dict[str, Any]]]
+    pss_mib: float
+
+
 class Sampler:
     """Watches processes from outside while the block runs; it takes at most 1 % of one core, and `cost` says how much it took.
 
@@ -59,12 +77,10 @@ class Sampler:
 
     Attributes:
         gpus: GPUs that they use, as soon as known.
-        samples: at (time.monotonic), cpu_s, rss_mib, threads, processes, throttled_s and a list of each GPU's figures; pss_mib,
-            which counts memory that processes share once, in the last and as many others as the cost allows.
     """
 
     def __init__(self, roots: Sequence[int], every_s: float = 1.0):
-        self.samples: list[dict[str, Any]] = []
+        self.samples: list[Sample] = []
         self.gpus: Sequence[Gpu] = ()
         self._roots, self._every_s = roots, every_s
         self._spent = self._spent_on_pss = 0.0
@@ -96,7 +112,7 @@ class Sampler:
     def _sample(self) -> float:
         start = time.thread_time()
         processes = [process for root in self._roots for process in _tree(root)]
-        sample = {
+        sample: Sample = {
             "at": time.monotonic(),
             "cpu_s": sum(map(_cpu, processes)),
             "rss_mib": sum(_figure(lambda each: each.memory_info().rss, process) for process in processes) / MIB,

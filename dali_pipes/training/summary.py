@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dali_pipes.loader.loader import Loader
+from dali_pipes.system.provenance import Provenance
 from dali_pipes.training.meter import MEANS, SUMS, rates
 
 SCHEMA = 2
 INPUT_BOUND = 0.1  # of the time; less is lost in the noise of a run
 
 
-def summarize(history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, provenance: dict[str, Any]) -> dict[str, Any]:
+def summarize(history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, provenance: Provenance) -> dict[str, Any]:
     """docs/training.md describes it."""
     last, best = history[-1], max(history, key=lambda row: row["top1"])
     figures = {name: sum(row[name] for row in history) for name in (*SUMS, *MEANS)}

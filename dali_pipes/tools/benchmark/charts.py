@@ -4,7 +4,6 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -12,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from dali_pipes.measure.figures import Trial, trial_figures
-
-Result = dict[str, Any]
+from dali_pipes.measure.figures import trial_figures
+from dali_pipes.measure.results import ComparedFigure, Result, Trial
+from dali_pipes.system.telemetry import Sample
 
 PALETTE = Path(__file__).with_name("palette.css").read_text()
 WIDTH = 5.2  # inches; about as wide as a column of the page, so that letters are as large as its own
@@ -42,12 +41,15 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
 
     def draw(axes: Axes) -> None:
         for row, arm in enumerate(arms):
-            ratio = result["arms"][arm]["ratio"]["images_per_s"]
-            if ratio["low"] is not None:
+            if not (compared := result["arms"][arm]["ratio"]):
+                continue
+            ratio = compared["images_per_s"]
+            if ratio["low"] is not None and ratio["high"] is not None:
                 axes.plot([ratio["low"], ratio["high"]], [row, row], color=_colour(result, arm), linewidth=4, solid_capstyle="butt")
             axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
-        if control := result["control"]:
-            axes.axvspan(control["images_per_s"]["low"], control["images_per_s"]["high"], color=LINE, alpha=0.6, linewidth=0)
+        control = result["control"]["images_per_s"] if result["control"] else None
+        if control and control["low"] is not None and control["high"] is not None:
+            axes.axvspan(control["low"], control["high"], color=LINE, alpha=0.6, linewidth=0)
         axes.axvline(1, color=INK, linewidth=1)
         low, high = axes.get_xlim()
         if high > 4 * low > 0:
@@ -65,7 +67,7 @@ def standalone(chart: str) -> str:
     return re.sub(r"<svg([^>]*)>", rf"<svg {names}\1>{style}", chart, count=1)
 
 
-def per_trial(result: Result, trials: Sequence[Trial], figure: str, label: str, arms: Sequence[str]) -> str:
+def per_trial(result: Result, trials: Sequence[Trial], figure: ComparedFigure, label: str, arms: Sequence[str]) -> str:
     """One dot for each trial of each arm, and a line for the arm's median."""
 
     def draw(axes: Axes) -> None:
@@ -115,7 +117,7 @@ def timeline(result: Result, trial: Trial) -> str:
     return _svg(draw, 2.0)
 
 
-def _add_gpu(axes: Axes, samples: Sequence[dict[str, Any]], at: np.ndarray) -> None:
+def _add_gpu(axes: Axes, samples: Sequence[Sample], at: np.ndarray) -> None:
     for figure, style in (("utilization", "--"), ("nvjpg_utilization", ":")):
         seen = [
             (time, np.mean([gpu[figure] for gpu in sample["gpus"]]) * 100)

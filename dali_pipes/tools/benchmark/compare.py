@@ -8,11 +8,10 @@ from typing import Any
 from rich.console import Console
 
 from dali_pipes.errors import DaliPipesError
+from dali_pipes.measure.results import Result
 from dali_pipes.measure.table import HEADINGS, cells, print_runs
 from dali_pipes.tools.benchmark import charts
 from dali_pipes.tools.benchmark.page import compared
-
-Result = dict[str, Any]
 
 SCHEMA = 3
 READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks

@@ -5,20 +5,19 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
-from dali_pipes.measure.figures import Trial, trial_figures
+from dali_pipes.measure.figures import trial_figures
+from dali_pipes.measure.results import Result, Trial
 from dali_pipes.measure.table import HEADINGS, cells
 from dali_pipes.measure.wording import agreement_line, caveats, control_line, headline, notes, same_work
 from dali_pipes.measure.workload import from_dict
 from dali_pipes.tools.benchmark import charts
-
-Result = dict[str, Any]
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -56,7 +55,7 @@ def write_page(folder: Path) -> None:
         result=result,
         palette=charts.PALETTE,
         headline=headline(result),
-        facts=[control_line(result), agreement_line(result), *notes(result)],
+        facts=[control_line(result["control"], result["baseline"]), agreement_line(result), *notes(result)],
         charts=list(_charts(result, trials, measured)),
         figures=(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
         more=_more(result, measured),
@@ -122,7 +121,7 @@ def _image(file: Path) -> str:
 
 def _more(result: Result, measured: Sequence[str]) -> Table:
     """Only figures that at least one arm has; the others are listed with the reason under "What this does not show"."""
-    arms = {arm: result["arms"][arm] for arm in measured}
+    arms = {arm: cast(dict[str, Any], result["arms"][arm]) for arm in measured}
     shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
     rows = [
         [name, *("" if arm[figure] is None else MORE[figure][1].format(arm[figure]) for figure in shown)]

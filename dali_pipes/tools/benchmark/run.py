@@ -5,7 +5,7 @@ import json
 import time
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import cast
 
 import numpy as np
 from rich.console import Console
@@ -13,8 +13,9 @@ from rich.console import Console
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.agreement import gate
-from dali_pipes.measure.figures import Trial, not_measured, result_figures, trial_figures
+from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
 from dali_pipes.measure.protocol import Trials, Turn, images_of, rounds, turns
+from dali_pipes.measure.results import ArmFigures, Figures, Result, Trial, Workers
 from dali_pipes.measure.stats import LEAST_PAIRS
 from dali_pipes.measure.table import print_result
 from dali_pipes.measure.worker_process import ArmError, ended_in_order
@@ -57,9 +58,17 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
             control = baseline(config, arms) if config.pairs >= LEAST_PAIRS else None
             failed |= trials.start({arm: loader for arm, loader in arms.items() if arm not in failed}, control)
         done = _measure(config, arms, trials, failed, start)
-    result = {"schema": SCHEMA, **_figures(config, arms, done, failed), "agreement": agreement, "workers": swept, **trials.facts()}
-    result["arms"] |= {arm: {"failed": None, "skipped": why} for arm, why in left_out.items()}
-    result["arms"] = {arm: result["arms"][arm] for arm in config.arms}
+    figured = _figured(done, failed)
+    result: Result = {
+        "schema": SCHEMA,
+        "baseline": baseline(config, arms),
+        **_figures(config, arms, figured, failed, left_out),
+        "not_measured": not_measured(figured),
+        "telemetry_cost": max((trial["sampler_cost"] for trial in figured), default=None),
+        "agreement": agreement,
+        "workers": swept,
+        **trials.facts(),
+    }
     result["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
     result["protocol"] |= {"minutes": config.minutes, "pairs": _pairs(done)}
     (folder / "result.json").write_text(json.dumps(result, indent=1))
@@ -90,7 +99,7 @@ def _images(config: BenchmarkConfig) -> Manifest:
     return manifest
 
 
-def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Any]]:
+def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Workers]]:
     """The DataLoader arms without a given number of workers, with the fastest number on this machine, and all numbers tried.
 
     Each number is tried twice, in ABBA order, and judged by the mean of both.
@@ -141,12 +150,17 @@ def _pairs(done: list[Trial]) -> int:
     return max((trial["round"] for trial in done), default=0)
 
 
-def _figures(config: BenchmarkConfig, arms: Arms, done: list[Trial], failed: dict[str, str]) -> dict[str, Any]:
-    """The figures of all arms; one that has failed has none, and fewer than five rounds give no control."""
+def _figured(done: list[Trial], failed: dict[str, str]) -> list[Trial]:
+    """The trials that figures are made of: none of an arm that has failed; fewer than five rounds give no control."""
     phases = ("round", "control") if _pairs(done) >= LEAST_PAIRS else ("round",)
-    done = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
-    first = baseline(config, arms)
-    found = result_figures(done, list(arms), first, planning(arms))
-    figures = {arm: {"failed": None, "skipped": None} | found["arms"].get(arm, {"failed": failed.get(arm)}) for arm in arms}
-    cost = max((trial["sampler_cost"] for trial in done), default=None)
-    return {"baseline": first, **found, "arms": figures, "not_measured": not_measured(done), "telemetry_cost": cost}
+    return [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
+
+
+def _figures(config: BenchmarkConfig, arms: Arms, trials: list[Trial], failed: dict[str, str], left_out: dict[str, str]) -> Figures:
+    """The figures of all arms in the order of `config.arms`; one that failed or was left out has the reason instead."""
+    found = result_figures(trials, list(arms), baseline(config, arms), planning(arms))
+    arms_found = {
+        arm: cast(ArmFigures, {"failed": failed.get(arm), "skipped": left_out.get(arm), **found["arms"].get(arm, {})})
+        for arm in config.arms
+    }
+    return {**found, "arms": arms_found}

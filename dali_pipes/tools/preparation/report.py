@@ -39,7 +39,7 @@ def print_measured(console: Console, result: dict[str, Any]) -> None:
     pairs = result["protocol"]["pairs"]
     for line in (
         f"{comparison(AFTER, BEFORE, result['arms'][AFTER]['ratio'], pairs)}.",
-        control_line(result),
+        control_line(result["control"], result["baseline"]),
         f"Figures: {result['folder']}/result.json",
     ):
         console.print(line, markup=False, highlight=False)

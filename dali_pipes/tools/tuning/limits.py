@@ -1,9 +1,10 @@
 """Limits on a setting's resources, and how running out of memory is distinguished from other failures."""
 
 import re
+from typing import Any, cast
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Figures
+from dali_pipes.measure.results import ArmFigures
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
 
@@ -34,14 +35,14 @@ def limits(config: TuneConfig) -> dict[str, float | None]:
     return {limit: getattr(config, limit) for limit in _LIMITS}
 
 
-def over_limit(config: TuneConfig, figures: Figures) -> str | None:
+def over_limit(config: TuneConfig, figures: ArmFigures) -> str | None:
     """Why a setting with these figures is discarded; None: it is within the limits.
 
     Raises:
         ConfigError: a limit is given for a figure that cannot be measured here.
     """
     for limit, (figure, unit, form) in _LIMITS.items():
-        most, value = getattr(config, limit), figures[figure]
+        most, value = getattr(config, limit), cast(dict[str, Any], figures)[figure]
         if most is not None and value is None:
             raise ConfigError(f"{limit}={most:g} cannot be kept: {unit} cannot be measured here")
         if most is not None and value > most:

@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from dali_pipes.measure.figures import Trial, by_rounds
+from dali_pipes.measure.figures import by_rounds
 from dali_pipes.measure.protocol import rounds
+from dali_pipes.measure.results import Trial
 from dali_pipes.measure.stats import LEAST_PAIRS, Ratio
 from dali_pipes.tools.tuning.settings import Setting
 

@@ -1,7 +1,6 @@
 """The settings that were tried, as plain values and as a table."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -37,14 +36,14 @@ def tries(race: Race) -> list[dict[str, Any]]:
 
 
 def _one(race: Race, setting: Setting) -> dict[str, Any]:
-    figures = arm_figures(race.trials[setting]) if race.trials[setting] else {}
+    figures = dict(arm_figures(race.trials[setting])) if race.trials[setting] else {}
     ratio = None if setting == race.default else race.against_default(setting)
     return {
         **dict(setting.options),
         "batch_size": setting.batch_size,
         "rounds": sum(trial["round"] > 0 for trial in race.trials[setting]),
         **{name: figures.get(name) for name in _FIGURES},
-        "ratio": asdict(ratio) if ratio else None,
+        "ratio": ratio.to_dict() if ratio else None,
         "out": race.out.get(setting),
     }
 

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from dali_pipes.measure.agreement import gate
-from dali_pipes.measure.figures import Trial
 from dali_pipes.measure.protocol import Trials, Turn, images_of
+from dali_pipes.measure.results import Agreement, Trial
 from dali_pipes.measure.wording import control_line
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
@@ -22,7 +22,7 @@ from dali_pipes.tools.tuning.report import print_tries, tries
 from dali_pipes.tools.tuning.search import search
 from dali_pipes.tools.tuning.settings import Setting, choices, settings
 from dali_pipes.tools.tuning.tuned_file import command_line, tuned_file, write
-from dali_pipes.tools.tuning.verdict import compare, verdict, winner_of
+from dali_pipes.tools.tuning.verdict import Comparison, compare, verdict, winner_of
 
 SCHEMA = 2
 
@@ -53,11 +53,14 @@ def tune(config: TuneConfig) -> None:
         search(config, run, race, _say)
     finally:
         print_tries(tries(race), console)
-    winner, compared = winner_of(race), None
+    winner = winner_of(race)
+    compared: Comparison | None = None
     if winner != default and race.default_runs:
         agreement = _agreement(config, trials, {"default": default, "tuned": winner}, folder / "samples")
-        compared = compare(run, default, winner, config.pairs, config.seed) | {"agreement": agreement}
+        compared = {**compare(run, default, winner, config.pairs, config.seed), "agreement": agreement}
     kept, sentence = verdict(config, race, winner, compared)
+    facts = trials.facts()
+    facts["work"]["loader"], facts["protocol"]["minutes"] = to_dict(config.loader), config.minutes
     result = {
         "schema": SCHEMA,
         "conclusion": sentence,
@@ -69,19 +72,18 @@ def tune(config: TuneConfig) -> None:
         "comparison": compared,
         "values": choices(config, cores) | {"batch_size": sorted({config.batch_size, *config.batch_sizes})},
         "limits": limits(config),
-        **trials.facts(),
+        **facts,
     }
-    result["work"]["loader"], result["protocol"]["minutes"] = to_dict(config.loader), config.minutes
     (folder / "result.json").write_text(json.dumps(result, indent=1))
     _write(config, file, kept, default, result)
     if compared and not compared["failed"]:
-        _say(control_line({"control": compared["control"], "baseline": "the default"}))
+        _say(control_line(compared["control"], "the default"))
     _say(f"{sentence}.")
     _say(f"Use it with loader={file.stem}: {file}")
     print(json.dumps(result))
 
 
-def _agreement(config: TuneConfig, trials: Trials, arms: dict[str, Setting], samples: Path) -> dict[str, Any]:
+def _agreement(config: TuneConfig, trials: Trials, arms: dict[str, Setting], samples: Path) -> Agreement:
     """
     Raises:
         ArmError: the default and the winner deliver different samples or pixels.

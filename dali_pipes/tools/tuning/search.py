@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Trial, arm_figures
+from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.protocol import Turn
+from dali_pipes.measure.results import Trial
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.system.progress import track
 from dali_pipes.tools.tuning.config import TuneConfig

@@ -1,10 +1,11 @@
 """The winner of the search against the default, the setting that is kept, and the sentence that says why."""
 
-from dataclasses import asdict
+from typing import cast
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import Figures, Trial, result_figures
+from dali_pipes.measure.figures import result_figures
 from dali_pipes.measure.protocol import turns
+from dali_pipes.measure.results import Agreement, Compared, Figures, Trial
 from dali_pipes.measure.wording import comparison, interval
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
@@ -12,6 +13,18 @@ from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory
 from dali_pipes.tools.tuning.race import Race
 from dali_pipes.tools.tuning.search import Run
 from dali_pipes.tools.tuning.settings import Setting
+
+
+class Comparison(Figures):
+    """The winner (`tuned`) against the default.
+
+    Attributes:
+        failed: that the winner ran out of memory, or None.
+        agreement: of their pixels.
+    """
+
+    failed: str | None
+    agreement: Agreement | None
 
 
 def winner_of(race: Race) -> Setting:
@@ -27,11 +40,11 @@ def winner_of(race: Race) -> Setting:
     return best
 
 
-def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) -> Figures:
+def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) -> Comparison:
     """The A/B of docs/method.md in new trials: the best of many was partly lucky in the trials that selected it.
 
     Returns:
-        `arms` ("default", "tuned") and `control` as in docs/result.md; and `failed`: that the winner ran out of memory, or None.
+        the figures of "default" and "tuned", none if the latter ran out of memory.
 
     Raises:
         ArmError: a trial failed for another reason, or one of the default.
@@ -43,11 +56,11 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
         except ArmError as error:
             if turn.arm == "default" or not ran_out_of_memory(error):
                 raise
-            return {"arms": {}, "control": None, "failed": "ran out of memory"}
-    return result_figures(done, list(arms), "default") | {"failed": None}
+            return {"arms": {}, "control": None, "planning": [], "failed": "ran out of memory", "agreement": None}
+    return {**result_figures(done, list(arms), "default"), "failed": None, "agreement": None}
 
 
-def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures | None) -> tuple[Setting, str]:
+def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Comparison | None) -> tuple[Setting, str]:
     """The setting to keep, and why: the winner if it is faster than the default beyond the noise, or if the default is out.
 
     Args:
@@ -65,7 +78,7 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Figures |
         if out:
             raise ConfigError(f"no setting that was tried can be kept: {winner} in the comparison: {spoiled}; {default}: {out}")
         return default, f"The default stays, {default}. {winner} in the comparison: {spoiled}"
-    ratio = compared["arms"]["tuned"]["ratio"]
+    ratio = cast(Compared, compared["arms"]["tuned"]["ratio"])
     claim, sentence = ratio["images_per_s"]["claim"], comparison(str(winner), "the default", ratio, config.pairs)
     if out:
         return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {sentence}"
@@ -83,5 +96,5 @@ def _nothing_faster(race: Race) -> str:
     longest = [setting for setting, count in rounds.items() if count == max(rounds.values())]
     ratios = {setting: ratio for setting in longest if (ratio := race.against_default(setting))}
     best = max(ratios, key=lambda setting: ratios[setting].estimate)
-    nearest = f"{best}, {interval(asdict(ratios[best]))} × its images/s in {rounds[best]} rounds"
+    nearest = f"{best}, {interval(ratios[best].to_dict())} × its images/s in {rounds[best]} rounds"
     return f"None of {len(race.others)} others is faster beyond the noise of the search; the nearest: {nearest}"
