@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What must hold before a change goes in. Sets up .venv first, if it is not there.
 #   bash scripts/test.sh                # lint, types, and the tests of everything users rely on: minutes
-#   bash scripts/test.sh -k plan        # only pytest, with these arguments
+#   bash scripts/test.sh -k plan        # only pytest, with these arguments, in one process; -n logical takes all cores
 #   bash scripts/test.sh all            # with what is slow by nature: whole programs, SLURM, the container image, planted causes
 #   bash scripts/test.sh release        # by hand, before a release: all, the dry run of gpu_check, and each of the following
 #   bash scripts/test.sh cu13           # the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
@@ -9,6 +9,7 @@
 #   bash scripts/test.sh python3.13     # likewise: another Python, in .venv-python3.13
 # Without a GPU the GPU tests are left out; with FAIL_WITHOUT_CUDA=1 they fail instead.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+unset PYTHONDONTWRITEBYTECODE  # the next run starts seconds earlier
 
 # What other versions of Python, DALI, nvImageCodec, PyTorch and CuPy could break.
 CONTRACTS=(
@@ -58,5 +59,5 @@ case ${1:-} in
   cu13 | dali24 | python3.*) contracts "$1" ;;
   all | release) use dev && "$1" ;;
   "") use dev && lint && step pytest ;;
-  *) use dev && pytest "$@" ;;
+  *) use dev && pytest -n 0 "$@" ;;
 esac

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 
 import torch
-import torchvision
 from torch import nn
 
 from dali_pipes.errors import ConfigError
@@ -56,14 +55,18 @@ def build_model(name: str, num_classes: int = 1000) -> nn.Module:
     """The network with random weights and `num_classes` outputs; torchvision's if both have the name."""
     check_model(name)
     if name in _torchvision_names():
-        return torchvision.models.get_model(name, weights=None, num_classes=num_classes, **_ONE_OUTPUT.get(name, {}))
+        from torchvision.models import get_model
+
+        return get_model(name, weights=None, num_classes=num_classes, **_ONE_OUTPUT.get(name, {}))
     import timm
 
     return timm.create_model(name, num_classes=num_classes)
 
 
 def _torchvision_names() -> list[str]:
-    return torchvision.models.list_models(torchvision.models)
+    from torchvision import models  # here, since it takes longer to import than PyTorch
+
+    return models.list_models(models)
 
 
 def _timm_names() -> list[str]:

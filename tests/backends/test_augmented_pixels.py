@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from torchvision.transforms import v2
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2 import functional as F
+from later import later
 
 import dali_pipes as dp
 from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, OPS, Slot
 from dali_pipes.plan.augment.policies import Policy
+
+v2 = later("torchvision.transforms.v2")
 
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
@@ -68,10 +68,10 @@ def batches(manifest, name, augment, **options):
 def plain(image, op, magnitude, interpolation):
     """torchvision's AutoAugment does it, or its function of that name."""
     if op == "Hue":
-        return F.adjust_hue(image, magnitude)
+        return v2.functional.adjust_hue(image, magnitude)
     if op == "GaussianBlur":
-        return F.gaussian_blur(image, [9, 9], [magnitude, magnitude])
-    mode = InterpolationMode(interpolation)
+        return v2.functional.gaussian_blur(image, [9, 9], [magnitude, magnitude])
+    mode = v2.InterpolationMode(interpolation)
     return v2.AutoAugment()._apply_image_or_video_transform(image, op, magnitude, interpolation=mode, fill={})
 
 

@@ -8,12 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from gpu_backends import GPU_BACKENDS, needs_cuda
+from later import later
 from make_shards import tar_shards
 from PIL import Image
-from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.measure.agreement import to_steps
+
+v2 = later("torchvision.transforms.v2")
 
 TORCH_PIL = dp.TorchConfig(num_workers=2)
 BACKENDS = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import test_contract
 from hydra import compose, initialize_config_dir
+from later import later
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
@@ -18,7 +19,8 @@ from dali_pipes.backends.registry import backends, entry_of
 from dali_pipes.cli.schemas import register
 from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
-from dali_pipes.tools.benchmark.run import benchmark
+
+tool = later("dali_pipes.tools.benchmark.run")
 
 TOY = Path(__file__).parents[1] / "support/toy_backend.py"
 
@@ -80,7 +82,7 @@ def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
         out=str(tmp_path / "runs"),
         **few,
     )
-    benchmark(config)
+    tool.benchmark(config)
     result = json.loads(capsys.readouterr().out)
     assert result["arms"]["toy"]["images_per_s"] > 0 and result["arms"]["toy"]["decodes"].startswith("Pillow decodes one")
     assert result["agreement"]["same_ids"] and result["agreement"]["arms"]["toy"]["mean"] == 0

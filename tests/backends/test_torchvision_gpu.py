@@ -5,12 +5,14 @@ import threading
 import numpy as np
 import pytest
 import torch
+from later import later
 from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
-from dali_pipes.backends.torchvision_gpu import TorchvisionGpuBackend
 from dali_pipes.plan.plan import Plan
+
+module = later("dali_pipes.backends.torchvision_gpu")
 
 CPU = torch.device("cpu")
 TRANSFORMS = {
@@ -40,7 +42,7 @@ def planned(manifest, transform, batch_size=10):
 
 
 def backend(manifest, transform, **options):
-    return TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(**{"num_threads": 2} | options), 8, CPU)
+    return module.TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(**{"num_threads": 2} | options), 8, CPU)
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)

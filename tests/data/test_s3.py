@@ -5,17 +5,14 @@ import logging
 
 import pytest
 from faulty_proxy import FaultyProxy
+from later import later
 from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data import remote
 
-server = pytest.importorskip(
-    "moto.server", reason="needs moto[s3] and flask, an S3 on this machine (pip install 'dali_pipes[dev]')"
-)
-pytest.importorskip("s3fs", reason="needs s3fs (pip install 'dali_pipes[s3]')")
-boto3 = pytest.importorskip("boto3")
+server, boto3 = later("moto.server", "s3fs"), later("boto3", "flask")
 # what the libraries themselves leave to the garbage collector when a connection breaks
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from later import later
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards.tfrecord import _masked_crc, parts
 
-tf = pytest.importorskip("tensorflow", reason="needs TensorFlow, to write files as it does")
+tf = later("tensorflow")
 
 
 def feature(value):

@@ -1,15 +1,16 @@
 import pytest
 import torch
+from later import later
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
-from dali_pipes.training.launch import launch
 from dali_pipes.training.readback import Readback
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
-from dali_pipes.training.run import train
 from dali_pipes.training.step import TrainStep
-from dali_pipes.training.trainer import TrainingError
+
+launching, trainer = later("dali_pipes.training.launch"), later("dali_pipes.training.trainer")
+training = later("dali_pipes.training.run")
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.needs_cuda
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_step_never_waits_for_the_gpu(precision, name):
     config = TrainConfig(precision=precision, ema_decay=0.9, accumulate=2, label_smoothing=0.1)
-    fabric = launch(precision)
+    fabric = launching.launch(precision)
     module = build_network(ModelConfig(name="resnet18"), 10).to(fabric.device)
     raw, ema = build_optimizer(OptimizerConfig(name=name), module), build_ema(config, module)
     model, optimizer = fabric.setup(module, raw)
@@ -42,8 +43,8 @@ def test_running_out_of_memory_is_told_with_a_snapshot(image_folder, tmp_path, m
     torch.cuda.set_per_process_memory_fraction(0.002)
     options = {"data": DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
     try:
-        with pytest.raises(TrainingError, match=r"the GPU has no memory left .* PyTorch holds .* What PyTorch holds is in"):
-            train(
+        with pytest.raises(trainer.TrainingError, match=r"the GPU has no memory left .* PyTorch holds .* What PyTorch holds is in"):
+            training.train(
                 TrainConfig(**options, eval_transform=dp.EvalTransform(), loader=dp.DaliConfig(), batch_size=37, out=str(tmp_path))
             )
     finally:
@@ -65,8 +66,8 @@ def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision, dtype):
         "warmup_epochs": 0,
         "out": str(tmp_path / "run"),
     }
-    train(TrainConfig(epochs=1, **options))
-    train(TrainConfig(epochs=2, resume="auto", **options))
+    training.train(TrainConfig(epochs=1, **options))
+    training.train(TrainConfig(epochs=2, resume="auto", **options))
     told = capsys.readouterr().out
     assert '"device": "cuda"' in told and '"epochs": 2' in told
     state = torch.load(tmp_path / "run/last.pt", weights_only=True)

@@ -12,18 +12,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, kstest
-from torchvision.transforms import v2
+from later import later
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.loader.mixing import cut_box, symmetric_beta
 
+stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
+
 DOCS = Path(__file__).parents[2] / "docs/mixing.md"
 TRANSFORM = dp.TrainTransform(size=16)
 FLOATS = st.floats(0, 1, exclude_max=True)
-KINDS = {dp.MixUp: v2.MixUp, dp.CutMix: v2.CutMix}
-mixes = pytest.mark.parametrize("kind", KINDS)
+mixes = pytest.mark.parametrize("kind", [dp.MixUp, dp.CutMix])
 
 
 def batch_of(count, dtype=torch.float32, memory_format=torch.contiguous_format, shape=(3, 20, 28)):
@@ -36,7 +36,7 @@ def batch_of(count, dtype=torch.float32, memory_format=torch.contiguous_format, 
 def theirs(kind, batch, draws, monkeypatch, images=None):
     """What torchvision makes of the batch where it is told our λ, and our centre of the box."""
     radius, angle, *centre = draws.uniform(0).tolist()
-    mix = KINDS[kind](alpha=0.7, num_classes=5)
+    mix = getattr(v2, kind.__name__)(alpha=0.7, num_classes=5)
     monkeypatch.setattr(mix._dist, "sample", lambda shape: torch.tensor(symmetric_beta(0.7, radius, angle), dtype=torch.float64))
     coordinates = iter(centre)
     monkeypatch.setattr(torch, "randint", lambda high, size: torch.tensor([int(next(coordinates) * high)]))
@@ -122,7 +122,7 @@ def test_the_share_is_beta_distributed(alpha):
     numbers = dp.BatchDraws(7, 0, 0).uniform(np.arange(20_000))
     for radius, angle in (numbers[:2], numbers[2:]):
         drawn = [symmetric_beta(alpha, *each) for each in zip(radius.tolist(), angle.tolist(), strict=True)]
-        assert kstest(drawn, beta(alpha, alpha).cdf).pvalue > 0.001
+        assert stats.kstest(drawn, stats.beta(alpha, alpha).cdf).pvalue > 0.001
 
 
 @given(st.floats(1e-3, 1e6), FLOATS, FLOATS)

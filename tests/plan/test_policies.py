@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy import stats
-from torchvision.transforms import v2
+from later import later
 
 import dali_pipes as dp
 from dali_pipes.plan.augment import tables
@@ -12,6 +11,8 @@ from dali_pipes.plan.augment.augmenter import POLICIES, Augmenter
 from dali_pipes.plan.augment.operations import CODE, OPS
 from dali_pipes.plan.augment.policies import RandomErasing
 from dali_pipes.plan.philox import Draws
+
+stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 
 N, SIZE = 40_000, 96
 
@@ -27,18 +28,15 @@ def theirs(space, bins):
 
 
 @pytest.mark.parametrize(
-    ("ours", "space", "bins"),
+    ("ours", "policy", "bins"),
     [
-        (
-            tables.space(31, shear=0.99, shift=32.0, degrees=135.0, blend=0.99, bits=6),
-            v2.TrivialAugmentWide._AUGMENTATION_SPACE,
-            31,
-        ),
-        (tables.classic_space(31, SIZE), v2.RandAugment._AUGMENTATION_SPACE, 31),
-        (tables.classic_space(10, SIZE), v2.AutoAugment._AUGMENTATION_SPACE, 10),
+        (tables.space(31, shear=0.99, shift=32.0, degrees=135.0, blend=0.99, bits=6), "TrivialAugmentWide", 31),
+        (tables.classic_space(31, SIZE), "RandAugment", 31),
+        (tables.classic_space(10, SIZE), "AutoAugment", 10),
     ],
 )
-def test_the_tables_are_torchvisions(ours, space, bins):
+def test_the_tables_are_torchvisions(ours, policy, bins):
+    space = getattr(v2, policy)._AUGMENTATION_SPACE
     values, signed = theirs(space, bins)
     for name in space:
         np.testing.assert_allclose(ours[CODE[name]], values.get(name, np.zeros(bins)), rtol=1e-6)

@@ -15,8 +15,12 @@ def photo(height=150, width=200) -> Image.Image:
     return image.resize((width, height), Image.Resampling.LANCZOS)
 
 
-def saved(form, image=None, **options):
-    return lambda path: (image or photo()).save(path, form, **options)
+def saved(form, make=photo, **options):
+    return lambda path: make().save(path, form, **options)
+
+
+def photo_as(mode, **options):
+    return lambda: photo().convert(mode, **options)
 
 
 def turned(orientation, form="JPEG"):
@@ -78,34 +82,34 @@ ODD = {
     "baseline JPEG 4:1:1": saved("JPEG", subsampling="4:1:1", quality=90),
     "progressive JPEG": saved("JPEG", progressive=True),
     "JPEG with restart markers": saved("JPEG", restart_marker_rows=1),
-    "gray JPEG": saved("JPEG", photo().convert("L")),
-    "CMYK JPEG": saved("JPEG", photo().convert("CMYK")),
+    "gray JPEG": saved("JPEG", photo_as("L")),
+    "CMYK JPEG": saved("JPEG", photo_as("CMYK")),
     "MPO (two pictures in one JPEG)": frames("MPO"),
     **{f"JPEG with EXIF orientation {number}": turned(number) for number in range(1, 9)},
     "JPEG with corrupt EXIF": saved("JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff"),
     "PNG with EXIF orientation 6": turned(6, "PNG"),
     "PNG named .jpg": saved("PNG"),
-    "gray PNG": saved("PNG", photo().convert("L")),
+    "gray PNG": saved("PNG", photo_as("L")),
     "16-bit gray PNG": gray16,
-    "palette PNG": saved("PNG", photo().convert("P", palette=Image.Palette.ADAPTIVE)),
-    "1-bit PNG": saved("PNG", photo().convert("1")),
-    "RGBA PNG": saved("PNG", photo().convert("RGBA")),
-    "gray PNG with alpha": saved("PNG", photo().convert("LA")),
+    "palette PNG": saved("PNG", photo_as("P", palette=Image.Palette.ADAPTIVE)),
+    "1-bit PNG": saved("PNG", photo_as("1")),
+    "RGBA PNG": saved("PNG", photo_as("RGBA")),
+    "gray PNG with alpha": saved("PNG", photo_as("LA")),
     "lossless WebP named .jpg": saved("WEBP", lossless=True),
     "lossy WebP named .jpg": saved("WEBP"),
-    "RGBA WebP": saved("WEBP", photo().convert("RGBA"), lossless=True),
+    "RGBA WebP": saved("WEBP", photo_as("RGBA"), lossless=True),
     "animated WebP": frames("WEBP"),
     "BMP named .jpg": saved("BMP"),
     "TIFF named .jpg": saved("TIFF"),
     "TIFF with LZW": saved("TIFF", compression="tiff_lzw"),
-    "CMYK TIFF": saved("TIFF", photo().convert("CMYK")),
+    "CMYK TIFF": saved("TIFF", photo_as("CMYK")),
     "PPM named .jpg": saved("PPM"),
     "GIF named .jpg": saved("GIF"),
     "AVIF named .jpg": saved("AVIF"),
-    "1 × 1 JPEG": saved("JPEG", photo(1, 1)),
-    "5000 × 1 JPEG": saved("JPEG", photo(1, 5000)),
-    "1 × 5000 JPEG": saved("JPEG", photo(5000, 1)),
-    "400-megapixel PNG of 389 KB": saved("PNG", Image.new("RGB", (20_000, 20_000))),
+    "1 × 1 JPEG": saved("JPEG", lambda: photo(1, 1)),
+    "5000 × 1 JPEG": saved("JPEG", lambda: photo(1, 5000)),
+    "1 × 5000 JPEG": saved("JPEG", lambda: photo(5000, 1)),
+    "400-megapixel PNG of 389 KB": saved("PNG", lambda: Image.new("RGB", (20_000, 20_000))),
     "JPEG that states a larger height": lies(600, 200),
     "JPEG that states a smaller height": lies(60, 200),
     "JPEG that states 60000 × 60000": lies(60_000, 60_000),

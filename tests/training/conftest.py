@@ -4,11 +4,13 @@ import json
 
 import pytest
 import torch
+from later import later
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
-from dali_pipes.training.run import train
+
+training = later("dali_pipes.training.run")
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def run(capsys):
     """Trains, and returns the line of JSON."""
 
     def go(config):
-        train(config)
+        training.train(config)
         return json.loads(capsys.readouterr().out)
 
     return go

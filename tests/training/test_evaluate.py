@@ -1,10 +1,12 @@
 import pytest
 import torch
+from later import later
 from torch import nn
 
 import dali_pipes as dp
 from dali_pipes.training.evaluate import counts, evaluate
-from dali_pipes.training.launch import launch
+
+launching = later("dali_pipes.training.launch")
 
 
 def test_counts():
@@ -37,6 +39,6 @@ def test_every_image_is_counted_once(manifest, batch_size):
     model = KnowsLabels().train()
     transform = dp.EvalTransform(size=32, resize=36)
     with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=batch_size) as loader:
-        found = evaluate(model, loader, launch("fp32"))
+        found = evaluate(model, loader, launching.launch("fp32"))
     assert found.images == model.seen == len(manifest) == 37 and model.training
     assert found.top1 == pytest.approx((manifest.labels == 0).mean()) and found.top5 == 1

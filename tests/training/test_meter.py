@@ -2,11 +2,13 @@ import time
 
 import pytest
 import torch
+from later import later
 
 import dali_pipes as dp
-from dali_pipes.training.launch import launch
 from dali_pipes.training.meter import Meter, rates
 from dali_pipes.training.summary import sentence
+
+launching = later("dali_pipes.training.launch")
 
 
 def slow(count, seconds):
@@ -23,7 +25,7 @@ def test_waiting_for_batches_is_told_from_using_them():
         meter.add_losses([2.0])
     images_per_s, steps_per_s, waiting = meter.pace()
     meter.stop()
-    figures = meter.over_ranks(launch("fp32"))
+    figures = meter.over_ranks(launching.launch("fp32"))
     found = rates(figures)
     assert figures["images"] == 20 and found["loss"] == 2 and figures["wait_s"] >= 0.1
     assert figures["seconds"] - figures["wait_s"] >= 0.05
@@ -42,7 +44,7 @@ def test_a_pause_does_not_count():
 
 
 def test_figures_are_gone_on_with():
-    fabric, meter = launch("fp32"), Meter()
+    fabric, meter = launching.launch("fp32"), Meter()
     kept = {**meter.figures, "images": 640.0, "seconds": 5.0}
     meter.load(kept, fabric)
     assert meter.over_ranks(fabric) == kept

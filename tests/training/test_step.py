@@ -1,18 +1,20 @@
 import pytest
 import torch
+from later import later
 from torch import nn
 
 import dali_pipes as dp
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.launch import launch
 from dali_pipes.training.step import TrainStep
+
+launching = later("dali_pipes.training.launch")
 
 
 def step(accumulate, **options):
     """One step on eight images of a network without normalization; its weights after it, and the loss."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
-    fabric = launch(options.get("precision", "fp32"))
+    fabric = launching.launch(options.get("precision", "fp32"))
     raw = torch.optim.SGD(module.parameters(), lr=0.5)
     model, optimizer = fabric.setup(module, raw)
     images, labels = torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)), options.pop("labels", torch.arange(8) % 5)

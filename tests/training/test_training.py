@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from later import later
 from training.conftest import same, weights
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, ManifestError
-from dali_pipes.training import trainer as module
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig
-from dali_pipes.training.run import train
-from dali_pipes.training.trainer import TrainingError
+
+training, trainer = later("dali_pipes.training.run"), later("dali_pipes.training.trainer")
 
 GENTLE = OptimizerConfig(lr=0.005, lr_batch_size=None)
 LEARNED = ("model", "ema", "optimizer", "scaler", "loader", "random")
@@ -31,7 +31,7 @@ def rows(file):
 
 def stop_at(monkeypatch, step, number=signal.SIGTERM):
     """The signal comes while this step is taken."""
-    take = module.TrainStep.__call__
+    take = trainer.TrainStep.__call__
 
     def stepped(self, batch, lr):
         self.count = getattr(self, "count", 0) + 1
@@ -39,7 +39,7 @@ def stop_at(monkeypatch, step, number=signal.SIGTERM):
             os.kill(os.getpid(), number)
         return take(self, batch, lr)
 
-    monkeypatch.setattr(module.TrainStep, "__call__", stepped)
+    monkeypatch.setattr(trainer.TrainStep, "__call__", stepped)
 
 
 def test_a_run_explains_itself(config, run, tmp_path):
@@ -70,7 +70,7 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, 
     with monkeypatch.context() as patched:
         stop_at(patched, step, number)
         with pytest.raises(SystemExit) as stopped:
-            train(config(ema_decay=0.5))
+            training.train(config(ema_decay=0.5))
     assert stopped.value.code == 128 + number
     state = weights(tmp_path / "run")
     assert state["loader"]["epoch"] * 32 + state["loader"]["samples"] == step * 8
@@ -95,9 +95,9 @@ def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(confi
     with monkeypatch.context() as patched:
         stop_at(patched, 3)
         with pytest.raises(SystemExit):
-            train(config(mixing=mixing))
+            training.train(config(mixing=mixing))
     with pytest.raises(ConfigError, match=r"have changed: batch_transform \({'kind': 'RandomChoice'.* → None\)"):
-        train(config(resume="auto"))
+        training.train(config(resume="auto"))
     run(config(mixing=mixing, resume="auto"))
     never, stopped = weights(tmp_path / "never"), weights(tmp_path / "run")
     assert all(same(never[part], stopped[part]) for part in LEARNED)
@@ -154,7 +154,7 @@ def test_the_loader_is_changed_at_a_checkpoint(config, run, tmp_path, monkeypatc
     with monkeypatch.context() as patched:
         stop_at(patched, 3)
         with pytest.raises(SystemExit):
-            train(config(loader=torch_loader, optimizer=GENTLE))
+            training.train(config(loader=torch_loader, optimizer=GENTLE))
     run(config(resume="auto", optimizer=GENTLE))
     never, changed = rows(tmp_path / "never/steps.csv"), rows(tmp_path / "run/steps.csv")
     assert never[:3] == changed[:3] and len(changed) == 8
@@ -165,21 +165,21 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(c
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
     wild = OptimizerConfig(lr=1e30, lr_batch_size=None)
-    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at epoch 2, step \d, with a learning rate of"):
-        train(config(epochs=3, optimizer=wild, resume="auto"))
+    with pytest.raises(trainer.TrainingError, match=r"the loss is (nan|inf) at epoch 2, step \d, with a learning rate of"):
+        training.train(config(epochs=3, optimizer=wild, resume="auto"))
     assert (tmp_path / "run/last.pt").read_bytes() == before
 
 
 def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
     run(config(epochs=1))
     with pytest.raises(ConfigError, match="holds a run already; resume it"):
-        train(config())
+        training.train(config())
     with pytest.raises(ConfigError, match=r"set hydra\.sweep\.dir=DIR instead"):
-        train(config(), tmp_path / "sweep/0")
+        training.train(config(), tmp_path / "sweep/0")
     with pytest.raises(ConfigError, match="this loader is for benchmarks only"):
-        train(config(loader=dp.CachedConfig()))
+        training.train(config(loader=dp.CachedConfig()))
     with pytest.raises(ConfigError, match="name it: out=DIR"):
-        train(config(out=None, resume="auto"))
+        training.train(config(out=None, resume="auto"))
 
 
 @pytest.mark.parametrize(("label", "told"), [("0;1", "several classes each"), ("0.5", "numbers to predict")])
@@ -189,7 +189,7 @@ def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_pa
     data = DataConfig(train=str(table), val=str(table), label_separator=separator)
     for options in ({}, {"eval_only": True, "checkpoint": "x.pt"}):
         with pytest.raises(ConfigError, match=rf"t\.csv: its labels are {told}, and this trains on one class for each image"):
-            train(config(data=data, **options))
+            training.train(config(data=data, **options))
     assert not (tmp_path / "run").exists()
 
 
@@ -241,7 +241,7 @@ def test_a_mistake_is_told_and_the_last_checkpoint_left_whole(config, run, image
     if wrong.resume != str(tmp_path / "run/last.pt"):
         wrong.out = str(tmp_path / "another")
     with pytest.raises(kind, match=told):
-        train(wrong)
+        training.train(wrong)
     assert not (tmp_path / "another").exists()
     assert (tmp_path / "run/last.pt").read_bytes() == before, name
 
@@ -255,7 +255,7 @@ def test_a_full_disk_ends_the_run_with_the_last_good_checkpoint(config, run, tmp
 
     monkeypatch.setattr("dali_pipes.training.checkpoint.torch.save", no_space)
     with pytest.raises(CheckpointError, match=r"last\.pt: the checkpoint could not be written \(no space left on device\)"):
-        train(config(resume="auto"))
+        training.train(config(resume="auto"))
     assert (tmp_path / "run/last.pt").read_bytes() == before
     assert sorted(file.suffix for file in (tmp_path / "run").iterdir() if file.name.startswith(".")) == []
 
@@ -276,4 +276,4 @@ def test_a_bad_image_is_named_or_replaced(config, run, image_folder, tmp_path):
     assert str(path) in (tmp_path / "run/train.log").read_text()
     bad.on_bad_sample, bad.out = "raise", str(tmp_path / "raises")
     with pytest.raises(dp.BadSampleError, match=path.name):
-        train(bad)
+        training.train(bad)

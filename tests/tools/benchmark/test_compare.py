@@ -4,11 +4,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from later import later
 from made_up import trial
 from rich.console import Console
 
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.tools.benchmark.compare import SCHEMA, CompareError, collect_sweep, compare, draw, load_result
+
+results = later("dali_pipes.tools.benchmark.compare")
 
 
 def made_result(rate=1000.0, **work):
@@ -26,7 +28,7 @@ def made_result(rate=1000.0, **work):
     hardware = {"cpu": "A CPU", "gpu": None}
     data = {"fingerprint": "abc", "images": 125}
     return {
-        "schema": SCHEMA,
+        "schema": results.SCHEMA,
         "baseline": "torch",
         **found,
         "arms": arms,
@@ -54,7 +56,7 @@ def console():
 def test_runs_of_the_same_work_stand_side_by_side(save, console):
     other = made_result(2000.0)
     other["provenance"]["hardware"]["gpu"] = "A GPU"
-    compare([save("one", made_result()), save("other", other) / "result.json"], console)
+    results.compare([save("one", made_result()), save("other", other) / "result.json"], console)
     told = console.export_text()
     assert "A CPU, 2 cores" in told and "A GPU, 2 cores" in told and "2026-11-21" in told
     assert told.count("torch") == 2 and "2.00 [2.00, 2.00]" in told
@@ -69,35 +71,35 @@ def test_runs_of_the_same_work_stand_side_by_side(save, console):
     ],
 )
 def test_other_work_is_refused_by_name(save, console, work, told):
-    with pytest.raises(CompareError, match=told):
-        compare([save("one", made_result()), save("other", made_result(**work))], console)
+    with pytest.raises(results.CompareError, match=told):
+        results.compare([save("one", made_result()), save("other", made_result(**work))], console)
 
 
 def test_other_images_are_refused(save, console):
     other = copy.deepcopy(made_result())
     other["provenance"]["data"]["fingerprint"] = "def"
-    with pytest.raises(CompareError, match="did not do the same work: images"):
-        compare([save("one", made_result()), save("other", other)], console)
+    with pytest.raises(results.CompareError, match="did not do the same work: images"):
+        results.compare([save("one", made_result()), save("other", other)], console)
 
 
 def test_transforms_of_different_kinds_are_refused(save, console):
     kinds = [{"kind": "TrainTransform", "size": 224, "scale": [0.08, 1]}, {"kind": "EvalTransform", "size": 224, "resize": 256}]
-    with pytest.raises(CompareError, match=r"kind .* scale \(.* and None\), resize \(None and 256\)"):
-        compare([save(kind["kind"], made_result(transform=kind)) for kind in kinds], console)
+    with pytest.raises(results.CompareError, match=r"kind .* scale \(.* and None\), resize \(None and 256\)"):
+        results.compare([save(kind["kind"], made_result(transform=kind)) for kind in kinds], console)
 
 
 def test_a_result_of_the_schema_before_stands_beside_a_new_one(save, console):
     """The committed one, as it was written."""
     before = Path(__file__).parents[3] / "docs/benchmarks/loaders_cpu_2cores_2026-11-21"
-    result = load_result(before)
+    result = results.load_result(before)
     assert result["schema"] == 2
-    compare([before, save("again", result | {"schema": SCHEMA})], console)
+    results.compare([before, save("again", result | {"schema": results.SCHEMA})], console)
     assert console.export_text().count("dali_cpu") >= 2
 
 
 def test_the_picture_of_the_readme_is_drawn_from_its_result(tmp_path):
     docs = Path(__file__).parents[3] / "docs"
-    draw(docs / "benchmarks/loaders_cpu_2cores_2026-11-21", tmp_path / "chart.svg")
+    results.draw(docs / "benchmarks/loaders_cpu_2cores_2026-11-21", tmp_path / "chart.svg")
     drawn = ElementTree.parse(tmp_path / "chart.svg")
     assert {"torch", "dali_cpu", "tfdata"} <= set(" ".join(drawn.getroot().itertext()).split())
 
@@ -105,17 +107,17 @@ def test_the_picture_of_the_readme_is_drawn_from_its_result(tmp_path):
 def test_a_run_without_a_second_arm_has_no_picture(save, tmp_path):
     result = made_result()
     del result["arms"]["dali"]
-    with pytest.raises(CompareError, match="no arm was measured against torch"):
-        draw(save("one", result), tmp_path / "chart.svg")
+    with pytest.raises(results.CompareError, match="no arm was measured against torch"):
+        results.draw(save("one", result), tmp_path / "chart.svg")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 1}', '{"arms": {}}'])
 def test_what_is_no_result_is_refused(tmp_path, text):
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(CompareError):
-        load_result(tmp_path)
-    with pytest.raises(CompareError, match="no result of a benchmark"):
-        load_result(tmp_path / "nowhere")
+    with pytest.raises(results.CompareError):
+        results.load_result(tmp_path)
+    with pytest.raises(results.CompareError, match="no result of a benchmark"):
+        results.load_result(tmp_path / "nowhere")
 
 
 def test_a_sweep_shows_the_options_in_which_its_runs_differ(save, console, tmp_path):
@@ -123,7 +125,7 @@ def test_a_sweep_shows_the_options_in_which_its_runs_differ(save, console, tmp_p
         result = made_result(1000.0 * threads)
         result["provenance"]["overrides"] = ["data.train=/my/images", "~hydra", f"loader.num_threads={threads}"]
         save(f"sweep/{threads}", result)
-    collect_sweep(tmp_path / "sweep", console)
+    results.collect_sweep(tmp_path / "sweep", console)
     told = console.export_text()
     assert "loader.num_threads" in told and "data.train" not in told and "2 runs" in told
     assert (tmp_path / "sweep/sweep.txt").read_text().count("dali") == 2

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from later import later
 from made_up import trial
 
 import dali_pipes as dp
@@ -12,9 +13,9 @@ from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure import agreement
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.tools.benchmark import run as module
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
-from dali_pipes.tools.benchmark.run import benchmark
+
+tool = later("dali_pipes.tools.benchmark.run")
 
 AGREES = {"max": 9.0, "mean": 0.1, "p99": 1.0, "same_ids": True}
 RATES = {"torch": 500.0, "dali_cpu": 1000.0, "dali_native": 1010.0, "synthetic": 9000.0}
@@ -33,9 +34,9 @@ class MadeUp:
     def __init__(self, monkeypatch):
         self.ran, self.failing, self.rate = [], {}, lambda arm, loader: RATES[arm]
         self.agreement = AGREES
-        monkeypatch.setattr(module.Trials, "run", lambda _, *arguments: self.run(*arguments))
+        monkeypatch.setattr(tool.Trials, "run", lambda _, *arguments: self.run(*arguments))
         monkeypatch.setattr(agreement, "_compared", lambda job, _: self.compare(job))
-        monkeypatch.setattr(module, "write_page", lambda folder: (folder / "report.html").write_text("page"))
+        monkeypatch.setattr("dali_pipes.tools.benchmark.run.write_page", lambda folder: (folder / "report.html").write_text("page"))
 
     def run(self, turn, loader):
         phase, number, arm = turn
@@ -64,7 +65,7 @@ def run(image_folder, tmp_path, capsys):
         )
         error = None
         try:
-            benchmark(config)
+            tool.benchmark(config)
         except ArmError as failure:
             error = str(failure)
         out = capsys.readouterr()
@@ -104,7 +105,7 @@ def test_without_enough_pairs_nothing_is_claimed(made_up, run):
 @pytest.mark.parametrize(("minutes", "rounds"), [(0, 1), (3.5, 3), (5, 5), (60, 6)])
 def test_no_round_is_begun_that_would_end_too_late(made_up, run, monkeypatch, minutes, rounds):
     """Each round takes a minute by a made-up clock, that is three trials of 20 seconds."""
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 20.0 * len(made_up.ran)))
+    monkeypatch.setattr("dali_pipes.tools.benchmark.run.time", SimpleNamespace(monotonic=lambda: 20.0 * len(made_up.ran)))
     result, told, _ = run(["torch", "dali_cpu"], minutes=minutes)
     assert result["protocol"]["pairs"] == made_up.ran[-1][1] == rounds and len(made_up.ran) == 3 * rounds
     assert (result["control"] is None) == (rounds < 5)

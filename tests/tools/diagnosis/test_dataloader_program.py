@@ -2,15 +2,16 @@
 
 import pytest
 import torch
+from later import later
 from planted import Samples, computing, loader
 from test_verdict import window
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine, predicted_gain
+
+v2, datasets = later("torchvision.transforms.v2"), later("torchvision.datasets")
 
 
 class Numbers(IterableDataset):
@@ -46,7 +47,7 @@ def test_batches_of_any_structure():
 def test_our_loader_is_tried_on_an_image_folder(image_folder):
     """What it would gain is measured on the same files."""
     crop = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64), v2.ToDtype(torch.float32)])
-    images = ImageFolder(image_folder, crop)
+    images = datasets.ImageFolder(image_folder, crop)
     program = DataLoaderProgram(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
     assert len(program.paths) == 37
     (fix,) = [fix for fix in program.fixes("prep-bound (CPU saturated)") if fix.program]

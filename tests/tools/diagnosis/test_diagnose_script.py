@@ -5,7 +5,6 @@ import json
 import pytest
 from torch import nn
 
-from dali_pipes.tools.diagnosis import configured_program
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
 SMALL = ["model.name=squeezenet1_1", "transform.size=32", "batch_size=8", "rounds=1", "seconds=0.2"]
@@ -24,7 +23,7 @@ def diagnose(command, image_folder, tmp_path):
 
 
 def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path, monkeypatch):
-    monkeypatch.setattr(configured_program, "build_network", small_network)
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.configured_program.build_network", small_network)
     ended = diagnose("loader=torch", "loader.num_workers=1", "batch_size=4", "verify=true", "verify_pairs=1")
     result = json.loads(ended.stdout)
     (folder,) = (tmp_path / "out").iterdir()

@@ -5,14 +5,15 @@ import warnings
 
 import numpy as np
 import pytest
+from later import later
 from odd_inputs import ODD, photo
 from PIL import Image, JpegImagePlugin
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2.functional import resize
 
 from dali_pipes.data.headers import ScanOptions, read_header
 from dali_pipes.tools.preparation.encode import Encoding, LeftOutError, encode
 from dali_pipes.tools.preparation.jpeg import suits_hardware
+
+v2 = later("torchvision.transforms.v2")
 
 KEEP = Encoding(resize=100, quality=95, exif="keep")
 APPLY = Encoding(resize=100, quality=95, exif="apply")
@@ -84,7 +85,7 @@ def test_the_size_is_that_of_torchvision_and_never_larger(tmp_path, size, limit)
     if min(size) <= limit:
         assert got == size[::-1]
     else:
-        assert got == resize(photo(*size), [limit], InterpolationMode.BILINEAR).size
+        assert got == v2.functional.resize(photo(*size), [limit], v2.InterpolationMode.BILINEAR).size
 
 
 def test_a_small_baseline_jpeg_loses_nothing_but_its_metadata(tmp_path):
