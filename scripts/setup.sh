@@ -26,6 +26,11 @@ environment() {
   esac
 }
 
+# What a lock installs; markers of Python's version differ between locks of the same package.
+locked() {
+  sed 's/ ; .*/ \\/' "$1" | grep -v '^ *#' | cat - pyproject.toml
+}
+
 setup() {
   local lock=requirements/${1%-python3.*}.txt venv stamp python
   if [ ! -f "$lock" ]; then
@@ -33,9 +38,9 @@ setup() {
     exit 2
   fi
   venv=$(environment "$1")
-  stamp=$venv/.installed-$1
-  if [ -f "$stamp" ] && cmp -s <(cat "$lock" pyproject.toml) "$stamp"; then
-    return
+  stamp=$venv/.installed
+  if [ -f "$stamp" ] && ! grep -qvxFf "$stamp" <(locked "$lock"); then
+    return  # this lock, or a larger one: dev holds all of train, and train all of base
   fi
   case $1 in *-python3.*) PYTHON=${1#*-} ;; esac
   python=$(find_python) || exit 2
@@ -45,7 +50,7 @@ setup() {
   export VIRTUAL_ENV=$PWD/$venv
   "$venv/bin/uv" pip install --quiet --compile-bytecode --require-hashes --build-constraints requirements/build.txt --requirement "$lock"
   "$venv/bin/uv" pip install --quiet --no-deps --build-constraints requirements/build.txt --editable .
-  cat "$lock" pyproject.toml >"$stamp"
+  locked "$lock" >"$stamp"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then setup "${1:-base}"; fi

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,19 @@ def test_every_page_is_in_the_index():
 def test_readme_is_read_in_minutes():
     text = (REPO / "README.md").read_text()
     assert len(text.splitlines()) <= 150 and "docs/comparison.svg" in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (Path(sys.prefix) / ".installed").exists(), reason="not in the environment of setup.sh")
+def test_the_first_of_readmes_two_commands(tmp_path):
+    """The other one runs this test."""
+    first, second = (line.split("#")[0].split() for line in BLOCK.findall((REPO / "README.md").read_text())[0][1].splitlines())
+    assert second == ["bash", "scripts/test.sh"]
+    shorter = ["min_seconds=0.5", "max_warmup_seconds=1", f"out={tmp_path}"]
+    done = subprocess.run([*first, *shorter], cwd=REPO, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Setting up" not in done.stderr and "dali" in done.stderr and "One pair, to be quick" in done.stderr
+    assert [file.read_text()[:15] for file in tmp_path.glob("*/report.html")] == ["<!doctype html>"]
 
 
 def commands(page):
