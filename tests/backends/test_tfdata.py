@@ -139,7 +139,7 @@ def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, mo
             next(batches)
 
 
-def test_a_passing_error_in_the_plan_is_told_and_blames_no_file(manifest):
+def test_a_passing_error_in_the_plan_is_reported_and_blames_no_file(manifest):
     """Only what TensorFlow says of it is known: the plan, asked again, is well."""
     with build(manifest) as loader:
         failing = iter([loader.plan.rows(0, 0)])

@@ -136,14 +136,14 @@ def test_orientation_is_refused(manifest):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize(
-    ("device", "told"),
+    ("device", "expected_text"),
     [
         ("auto", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
         ("cuda", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
         ("cpu", "TorchvisionGpuConfig makes batches on a GPU, but device=cpu wants them elsewhere; leave device at auto"),
     ],
 )
-def test_without_a_gpu_it_is_refused_in_one_line(manifest, device, told):
+def test_without_a_gpu_it_is_refused_in_one_line(manifest, device, expected_text):
     with pytest.raises(dp.ConfigError) as caught:
         dp.build_loader(manifest, dp.TorchvisionGpuConfig(), transform=dp.EvalTransform(), batch_size=4, device=device)
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert expected_text in str(caught.value) and "\n" not in str(caught.value)

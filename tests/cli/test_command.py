@@ -62,7 +62,7 @@ NAMES = [name for name, *_ in mistakes("", "", "")]
 def test_a_mistake_ends_in_one_clear_line(command, image_folder, tmp_path, cache, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare/a").mkdir(parents=True)
-    _, job, arguments, told = next(
+    _, job, arguments, message = next(
         each for each in mistakes(image_folder, tmp_path / "empty", tmp_path / "bare") if each[0] == name
     )
     defaults = ["experiment=quick", f"out={tmp_path / 'out'}"] if job != "scan" else []
@@ -70,7 +70,7 @@ def test_a_mistake_ends_in_one_clear_line(command, image_folder, tmp_path, cache
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
-    assert len(errors) == 1 and told in errors[0]
+    assert len(errors) == 1 and message in errors[0]
     assert done.stdout == ""
 
 
@@ -140,12 +140,12 @@ def test_benchmark(command, benchmark, tmp_path):
 
 def assert_every_key_is_documented(result):
     """docs/result.md names every key; those of plain tables, such as the arms' names, are said to be such there."""
-    told = (REPO / "docs/result.md").read_text()
+    message = (REPO / "docs/result.md").read_text()
     keys = {key for arm in result["arms"].values() for key in arm} | {
         key for arm in result["arms"].values() for key in arm["ratio"]
     }
     keys |= set(result) | set(result["work"]) | set(result["protocol"]) | set(result["provenance"]) | set(result["agreement"])
-    assert sorted(key for key in keys if f"`{key}`" not in told) == []
+    assert sorted(key for key in keys if f"`{key}`" not in message) == []
 
 
 @pytest.mark.slow
@@ -173,11 +173,11 @@ def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(benchmark):
     arms = ["arms=[torch,dali_cpu,dali_native]", "loaders.torch.num_workers=1", "transform=eval", "transform.resize=110"]
     done = benchmark(*arms)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    told = "arm dali_native: DaliNativeConfig supports only the training transform"
+    message = "arm dali_native: DaliNativeConfig supports only the training transform"
     assert done.stderr.splitlines()[-1] == "error: dali_native failed and has no figures; the reason is above"
-    assert done.stderr.count(told) == 1
+    assert done.stderr.count(message) == 1
     result = json.loads(done.stdout.splitlines()[-1])
-    assert told in result["arms"]["dali_native"]["failed"] and "images_per_s" not in result["arms"]["dali_native"]
+    assert message in result["arms"]["dali_native"]["failed"] and "images_per_s" not in result["arms"]["dali_native"]
     assert result["arms"]["dali_cpu"]["images_per_s"] > 0
 
 

@@ -56,12 +56,14 @@ def test_the_users_files_come_first_and_ours_fill_up(composed, mine, how):
     assert composed(*how, "loader=dali").loader == DaliConfig()
 
 
-@pytest.mark.parametrize(("words", "told"), [(["--conf", "/none"], "--conf /none: no such folder"), (["--conf"], "--conf needs")])
-def test_a_wrong_folder_ends_in_one_line(composed, mine, capsys, words, told):
+@pytest.mark.parametrize(
+    ("words", "message"), [(["--conf", "/none"], "--conf /none: no such folder"), (["--conf"], "--conf needs")]
+)
+def test_a_wrong_folder_ends_in_one_line(composed, mine, capsys, words, message):
     with pytest.raises(SystemExit) as end:
         composed("loader=torch", *words)
     (line,) = capsys.readouterr().err.splitlines()
-    assert end.value.code == 2 and line.startswith(f"error: {told}")
+    assert end.value.code == 2 and line.startswith(f"error: {message}")
 
 
 @pytest.mark.parametrize("words", [["model=resnet18"], ["--help"]])

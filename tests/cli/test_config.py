@@ -130,7 +130,7 @@ def test_defaults_in_conf_are_those_of_python():
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda: dp.DaliConfig(device="cuda"), "DaliConfig.device is 'cuda'; choose one of auto, gpu, cpu"),
         (lambda: dp.DaliConfig(num_threads=0), "DaliConfig.num_threads is 0"),
@@ -174,6 +174,6 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),
     ],
 )
-def test_wrong_values_are_refused_by_name(build, told):
-    with pytest.raises(dp.ConfigError, match=told):
+def test_wrong_values_are_refused_by_name(build, message):
+    with pytest.raises(dp.ConfigError, match=message):
         build()

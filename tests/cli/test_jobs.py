@@ -29,14 +29,14 @@ def test_help_lists_every_job_in_a_line(command, capsys, words):
 
 
 @pytest.mark.parametrize(
-    ("job", "told"), [("trian", "did you mean train? The jobs are train, benchmark, "), ("data.train=x", "The jobs are train, ")]
+    ("job", "message"), [("trian", "did you mean train? The jobs are train, benchmark, "), ("data.train=x", "The jobs are train, ")]
 )
-def test_an_unknown_job_ends_in_one_line(command, capsys, job, told):
+def test_an_unknown_job_ends_in_one_line(command, capsys, job, message):
     with pytest.raises(SystemExit) as end:
         command(job)
     shown = capsys.readouterr()
     assert end.value.code == 2 and shown.out == ""
-    assert shown.err.startswith(f"error: {job}: no such job; {told}") and shown.err.count("\n") == 1
+    assert shown.err.startswith(f"error: {job}: no such job; {message}") and shown.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("job", jobs.JOBS)

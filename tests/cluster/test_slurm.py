@@ -53,9 +53,9 @@ def submit(slurm, image_folder, tmp_path):
 
 
 def finish(process, folder):
-    told, _ = process.communicate(timeout=250)
+    message, _ = process.communicate(timeout=250)
     logs = [file.read_text()[-2000:] for file in folder.rglob("*_log.*")]
-    assert process.returncode == 0, "\n".join([told, *logs])
+    assert process.returncode == 0, "\n".join([message, *logs])
     return weights(folder / "0")
 
 

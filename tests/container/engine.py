@@ -43,7 +43,7 @@ class Engine:
         return done
 
     def build(self, tag: str, context: Path = REPO, *options: str) -> str:
-        """Returns what it told."""
+        """Returns what it message."""
         done = self("build", *self.build_options, *options, "--tag", tag, str(context), timeout=1800)
         return done.stdout + done.stderr
 
@@ -131,7 +131,7 @@ def _uv_cache() -> Path | None:
 
 
 def _secrets(folder: Path, variables: dict[str, str]) -> list[str]:
-    """How this machine finds PyPI, if that is told in the environment or by pip's configuration."""
+    """How this machine finds PyPI, if that is message in the environment or by pip's configuration."""
     named = {name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX")}
     asked = subprocess.run(["pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False)
     if asked.returncode == 0 and asked.stdout.strip():

@@ -41,13 +41,13 @@ def commands():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [([], "no command is given"), (["trian"], "trian: no such command"), (["torchrun", "trian"], "torchrun has no")],
 )
-def test_no_or_a_wrong_command_is_told_in_one_line_with_all_of_them(run, words, told):
+def test_no_or_a_wrong_command_is_reported_in_one_line_with_all_of_them(run, words, message):
     done = run(*words, status=2)
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {told}") and done.stdout == ""
+    assert line.startswith(f"error: {message}") and done.stdout == ""
     assert line.split("the commands are: ")[1].split() == [*commands(), "torchrun"]
 
 
@@ -95,8 +95,8 @@ def test_nothing_is_in_it_that_builds_or_tests(ask):
 
 
 def test_nothing_of_the_machine_that_built_it_stays(engine, image, ask):
-    told = json.dumps(engine.inspect(image)) + engine("history", "--no-trunc", image).stdout
-    assert CANARY not in told and "uv-cache" not in told
+    message = json.dumps(engine.inspect(image)) + engine("history", "--no-trunc", image).stdout
+    assert CANARY not in message and "uv-cache" not in message
     search = ["-rl", *(f"--exclude-dir={name}" for name in ("proc", "sys", "site-packages")), CANARY, "/"]
     ask("grep", *search, options=["--user=0"], status=1)  # finds none
 
@@ -201,8 +201,8 @@ print(json.dumps(failed))""",
 
 def test_no_library_misses_another(ask):
     """What is linked against is there, be it in another package that is loaded before; libraries of the host aside."""
-    told = ask("sh", "-c", "find /opt/venv -name '*.so*' -type f | xargs ldd 2>/dev/null | grep 'not found' | sort -u")
-    missing = {line.split()[0] for line in told.splitlines()}
+    message = ask("sh", "-c", "find /opt/venv -name '*.so*' -type f | xargs ldd 2>/dev/null | grep 'not found' | sort -u")
+    missing = {line.split()[0] for line in message.splitlines()}
     present = set(ask("find", "/opt/venv", "-name", "*.so*", "-printf", "%f\n").splitlines())
     assert missing - present == OF_THE_HOST
     assert {"libnvjpeg.so.12", "libnvrtc.so.12", "libcudnn.so.9", "libnccl.so.2", "libnvjpeg_ext.so.0.8.0"} <= present

@@ -73,7 +73,7 @@ def test_raise_names_shard_and_member(scanned, name, fault):
         for number, batch in enumerate(loader):
             assert batch.ids.tolist() == list(range(8 * number, 8 * number + 8))
     assert number == 1
-    assert [(sample, told) for sample, told, _ in caught.value.bad_samples] == [(20, scanned.name(20))]
+    assert [(sample, message) for sample, message, _ in caught.value.bad_samples] == [(20, scanned.name(20))]
     assert f"shard-000001.tar/000000020.jpg: {caught.value.bad_samples[0][2]}" in str(caught.value)
 
 
@@ -128,7 +128,7 @@ def test_a_resumed_stream_is_the_uninterrupted_one(scanned, name):
     assert all(one[0] == two[0] and torch.equal(one[1], two[1]) for one, two in zip(whole, resumed, strict=True))
 
 
-def test_an_error_that_passes_is_told_as_it_was(scanned, monkeypatch):
+def test_an_error_that_passes_is_reported_as_it_was(scanned, monkeypatch):
     """The images are good when they are looked at again, so none is to blame."""
     read, failed = Reader.read, []
 

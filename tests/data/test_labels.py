@@ -79,7 +79,7 @@ def test_one_class_stays_one_class(listed):
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "message"),
     [
         ([[0, 1, 0], [1, 0, 1]], "the label of row 1 has the class 0 twice"),
         ([[0.5], [1.0, 2.0]], "must all have the same length"),
@@ -94,8 +94,8 @@ def test_one_class_stays_one_class(listed):
         ([[[1]]], "make no sense"),
     ],
 )
-def test_labels_that_cannot_be_meant(listed, labels, told):
-    with pytest.raises(dp.ManifestError, match=told):
+def test_labels_that_cannot_be_meant(listed, labels, message):
+    with pytest.raises(dp.ManifestError, match=message):
         listed(labels)
 
 
@@ -192,7 +192,7 @@ def test_a_forged_manifest_is_refused(listed, tmp_path, name, values):
         dp.Manifest.load(tmp_path / "m.parquet")
 
 
-def test_a_batch_tells_of_its_labels_and_columns(listed):
+def test_a_batch_says_of_its_labels_and_columns(listed):
     manifest = listed(KINDS["several"], age=[10, 20, 30])
     with dp.build_loader(manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2) as loader:
         assert "labels=(2, 3) and ids (2,), columns age" in repr(next(iter(loader)))
@@ -210,10 +210,10 @@ def test_several_classes_and_numbers_are_mixed_too(listed):
             assert batch.labels.dtype == torch.float32 and batch.columns["age"].tolist() == [1, 2, 3]
 
 
-def test_a_scan_tells_what_the_labels_are(listed):
-    told = {kind: [row for column in _summary(listed(labels)).columns for row in column.cells] for kind, labels in KINDS.items()}
-    assert "4 (1 without a usable image)" in told["class"] and "3, any number for each image" in told["several"]
-    assert "numbers to predict" in told["number"] and "2" in told["numbers"]
+def test_a_scan_says_what_the_labels_are(listed):
+    message = {kind: [row for column in _summary(listed(labels)).columns for row in column.cells] for kind, labels in KINDS.items()}
+    assert "4 (1 without a usable image)" in message["class"] and "3, any number for each image" in message["several"]
+    assert "numbers to predict" in message["number"] and "2" in message["numbers"]
     assert "age, size" in [row for column in _summary(listed([0], age=[1], size=[2])).columns for row in column.cells]
 
 

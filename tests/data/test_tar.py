@@ -145,7 +145,7 @@ def test_odd_members_are_named_and_cost_no_other(tmp_path, name):
         archive(("a.jpg", b"x"), ("a.cls", b"5"), *entries, ("z.jpg", b"x"), ("z.cls", b"6"), format=form), tmp_path
     )
     assert good == [("a.jpg", 5), ("z.jpg", 6)]
-    assert problems.keys() == expected.keys() and all(told in problems[each] for each, told in expected.items())
+    assert problems.keys() == expected.keys() and all(text in problems[each] for each, text in expected.items())
 
 
 def test_duplicates(tmp_path):
@@ -190,18 +190,18 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_archive_gives_what_comes_before(tmp_path, name):
-    content, told = BROKEN[name]
+    content, message = BROKEN[name]
     good, problems = found(content, tmp_path)
     assert good == [("a.jpg", 5)]
-    assert told in problems[""]
+    assert message in problems[""]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"\x1f\x8b" + bytes(600), "compressed with gzip"), (b"x" * 1000, "it is not a tar")]
+    ("content", "message"), [(b"\x1f\x8b" + bytes(600), "compressed with gzip"), (b"x" * 1000, "it is not a tar")]
 )
-def test_what_is_no_tar(tmp_path, content, told):
+def test_what_is_no_tar(tmp_path, content, message):
     good, problems = found(content, tmp_path)
-    assert not good and told in problems[""]
+    assert not good and message in problems[""]
 
 
 def test_archives_one_after_the_other_are_read_to_the_end(tmp_path):

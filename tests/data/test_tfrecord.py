@@ -103,11 +103,11 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_records_are_named_and_cost_no_other(tmp_path, name):
-    make, told = ODD[name]
+    make, message = ODD[name]
     write(tmp_path / "a.tfrecord", [example(image=b"x", label=1), make(), example(image=b"y", label=0)])
     one, odd, two = found(tmp_path / "a.tfrecord")
     assert (one.label, one.problem, two.label, two.problem) == (1, None, 0, None)
-    assert odd.member == b"1" and told in (odd.problem or "")
+    assert odd.member == b"1" and message in (odd.problem or "")
 
 
 def test_files_that_end_too_early_or_are_damaged(tmp_path):
@@ -115,7 +115,7 @@ def test_files_that_end_too_early_or_are_damaged(tmp_path):
     content = (tmp_path / "a.tfrecord").read_bytes()
     size = len(content) // 3
     lie = struct.pack("<Q", 2**62)
-    for changed, told in {
+    for changed, message in {
         content[: 2 * size + 50]: "is cut off in record 2",
         content[: 2 * size + 5]: "is damaged at byte",
         content[: 2 * size] + b"\0" * 20: "is damaged at byte",
@@ -126,12 +126,12 @@ def test_files_that_end_too_early_or_are_damaged(tmp_path):
     }.items():
         (tmp_path / "a.tfrecord").write_bytes(changed)
         *good, last = found(tmp_path / "a.tfrecord")
-        assert [part.label for part in good] == [1, 1] and last.member == b"" and told in last.problem
-    for content, told in {b"\x1f\x8b" + bytes(100): "compressed with gzip", b"junk" * 10: "is not a TFRecord file"}.items():
+        assert [part.label for part in good] == [1, 1] and last.member == b"" and message in last.problem
+    for content, message in {b"\x1f\x8b" + bytes(100): "compressed with gzip", b"junk" * 10: "is not a TFRecord file"}.items():
         (tmp_path / "a.tfrecord").write_bytes(content)
         with pytest.raises(dp.ConfigError, match="no usable image"):
             dp.Plan(Manifest.open(tmp_path, progress=False), dp.TrainTransform(), 1)
-        assert told in Manifest.open(tmp_path, progress=False).problems[0][1]
+        assert message in Manifest.open(tmp_path, progress=False).problems[0][1]
 
 
 def test_an_empty_folder_of_records(tmp_path):

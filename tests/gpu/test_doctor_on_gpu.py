@@ -36,7 +36,7 @@ def test_nvml_gives_figures_or_reasons():
 
 @pytest.mark.alone
 def test_the_verdict_on_the_jpeg_engines_is_that_of_the_counter():
-    """Whatever this GPU has: "ok" if and only if the counter moves while DALI is told to use the engines."""
+    """Whatever this GPU has: "ok" if and only if the counter moves while DALI is asked to use the engines."""
     finding = decode.jpeg_engines()
     seen = Gpu(gpu.uuid())
     pipeline = decode._pipeline(decode.make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=1.0)
@@ -56,8 +56,8 @@ def test_no_visible_gpu_is_said_so(monkeypatch):
 def test_the_script(image_folder, tmp_path):
     command = [sys.executable, str(SCRIPT), f"data.train={image_folder}", f"data.cache_dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    told = json.loads(done.stdout)
-    assert done.returncode == 0 and told["can_train_on_gpu"], done.stderr
-    checks = [each["check"] for each in told["findings"] if each["group"] == "GPU"]
+    message = json.loads(done.stdout)
+    assert done.returncode == 0 and message["can_train_on_gpu"], done.stderr
+    checks = [each["check"] for each in message["findings"] if each["group"] == "GPU"]
     assert checks == ["driver and GPUs", "DALI", "your images", "JPEG engines", "NVML"]
     assert done.stderr.splitlines()[-1].startswith("Training on a GPU can work here")

@@ -50,8 +50,8 @@ def use_during(gpu, manifest, config, seconds):
 
 @pytest.mark.parametrize("decode", [pytest.param(decode, marks=needs_engines) for decode in ("auto", "whole")])
 @pytest.mark.parametrize("load", [1.0, dp.DaliConfig().hw_decoder_load, 0.0])
-def test_a_loader_uses_the_engines_as_told(gpu, baseline, decode, load):
-    """With fancy upsampling, if the engines have it. Whether they take regions (decode=auto) is told; whole images they have to."""
+def test_a_loader_uses_the_engines_as_reported(gpu, baseline, decode, load):
+    """Fancy upsampling if the engines have it. Whether they take regions (decode=auto) is reported; whole images they must."""
     config = dp.DaliConfig(device="gpu", hw_decoder_load=load, decode=decode, jpeg_fancy_upsampling=gpu.fancy)
     use = use_during(gpu, baseline, config, 2)
     tell("engines", decode=decode, hw_decoder_load=load, fancy=gpu.fancy, highest_use=use)

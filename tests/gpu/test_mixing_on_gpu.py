@@ -1,4 +1,4 @@
-"""CuPy's kernels against PyTorch on the CPU, bit for bit, and both timed on the GPU (told, never asserted)."""
+"""CuPy's kernels against PyTorch on the CPU, bit for bit, and both timed on the GPU (message, never asserted)."""
 
 import itertools
 import json
@@ -170,7 +170,7 @@ PROGRAMS = {"mixup": (blend_with_previous, in_pytorch, 0.3), "cutmix": (paste_pr
 
 
 @pytest.mark.alone
-def test_the_time_of_both_is_told():
+def test_the_time_of_both_is_reported():
     """With OUT=FOLDER also as mixing.json there: milliseconds for 256 images of 224 pixels, and GB/s of one read and one write."""
     rows = []
     for (dtype, memory_format), (name, (cupy, pytorch, argument)) in itertools.product(FORMS, PROGRAMS.items()):
@@ -183,5 +183,5 @@ def test_the_time_of_both_is_told():
         rows.append(row)
     assert len(rows) == len(FORMS) * len(PROGRAMS) and all(row["cupy_ms"] > 0 for row in rows)
     if os.environ.get("OUT"):
-        told = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "images": 256, "size": 224, "rows": rows}
-        Path(os.environ["OUT"], "mixing.json").write_text(json.dumps(told, indent=1))
+        message = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "images": 256, "size": 224, "rows": rows}
+        Path(os.environ["OUT"], "mixing.json").write_text(json.dumps(message, indent=1))

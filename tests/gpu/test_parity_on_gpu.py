@@ -84,7 +84,7 @@ def test_the_same_pixels_as_the_others(images, transform, side):
 @every_transform
 @pytest.mark.parametrize("side", ["dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_whole")])
 def test_without_fancy_upsampling_they_are_no_closer(images, transform, side):
-    """How far they are then is only told. On the CPU, where the option does nothing, as close as with it."""
+    """How far they are then is only message. On the CPU, where the option does nothing, as close as with it."""
     plain = compare(images, side, transform, fancy=False)
     for other, fancy in compare(images, side, transform).items():
         assert plain[other]["mean"] >= fancy["mean"], f"{side} and {other}: {plain[other]}, with fancy upsampling {fancy}"

@@ -38,7 +38,7 @@ def test_a_step_never_waits_for_the_gpu(precision, name):
     assert len(losses) == 5 and all(0 < loss < 100 for loss in losses)
 
 
-def test_running_out_of_memory_is_told_with_a_snapshot(image_folder, tmp_path, monkeypatch):
+def test_running_out_of_memory_is_reported_with_a_snapshot(image_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images: None)
     torch.cuda.set_per_process_memory_fraction(0.002)
     options = {"data": DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
@@ -68,7 +68,7 @@ def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision, dtype):
     }
     training.train(TrainConfig(epochs=1, **options))
     training.train(TrainConfig(epochs=2, resume="auto", **options))
-    told = capsys.readouterr().out
-    assert '"device": "cuda"' in told and '"epochs": 2' in told
+    message = capsys.readouterr().out
+    assert '"device": "cuda"' in message and '"epochs": 2' in message
     state = torch.load(tmp_path / "run/last.pt", weights_only=True)
     assert (state["scaler"] is not None) == (precision == "fp16") and len(state["history"]) == 2

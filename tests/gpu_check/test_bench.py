@@ -27,7 +27,7 @@ def test_the_last_line_of_stdout_is_the_result(bench, tmp_path):
 
 
 @pytest.mark.parametrize("program", ["import sys; sys.exit('no such thing')", "print('')", "raise ValueError('no such thing')"])
-def test_a_script_that_fails_is_told_with_its_last_words(bench, program):
+def test_a_script_that_fails_is_reported_with_its_last_words(bench, program):
     with pytest.raises(PartError, match=r"x\.py ended with status [01]:.*") as error:
         bench(program).script("part", "x.py", [], 20)
     assert "no such thing" in str(error.value) or "print" in program

@@ -180,7 +180,7 @@ def test_each_part_has_its_section_and_what_failed_its_reason():
         }
     )
     text = markdown(found)
-    for told in (
+    for message in (
         "| num_threads=4 | 256 | 20,000 | 0.200 | 40% | 93% |",
         "| num_threads=4 dtype=bf16 | 256 | 20,000 | 0.200 | 40% | 93% |",
         "| dali_native: hybrid_huffman_threshold=1 | 256 |",
@@ -198,7 +198,7 @@ def test_each_part_has_its_section_and_what_failed_its_reason():
         "driver 580.1",
         "125 images of 107.9 KiB in the mean, repeated to 20000.",
     ):
-        assert told in text, told
+        assert message in text, message
 
 
 @pytest.fixture
@@ -272,8 +272,8 @@ def test_what_the_others_do_not_need_is_for_the_first():
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"), [(["loder"], "a part is 'loder'"), ([], "name at least one"), (["suite"] * 2, "only once")]
+    ("parts", "message"), [(["loder"], "a part is 'loder'"), ([], "name at least one"), (["suite"] * 2, "only once")]
 )
-def test_mistakes_are_named(parts, told):
-    with pytest.raises(dp.ConfigError, match=told):
+def test_mistakes_are_named(parts, message):
+    with pytest.raises(dp.ConfigError, match=message):
         GpuCheckConfig(parts=parts)

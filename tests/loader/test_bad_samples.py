@@ -52,12 +52,12 @@ def test_raise_names_the_file_and_the_reason(scanned, name, fault):
 
 
 def test_a_batch_that_fails_for_no_file_of_its_own(scanned, monkeypatch):
-    """The error is told as it is, and what can be said of the files; the only one of a batch is named."""
+    """The error is reported as it is, and what can be said of the files; the only one of a batch is named."""
     monkeypatch.setattr(TorchBackend, "stream", lambda self, rows: iter(map(explode, rows)))
-    for batch_size, told in ((8, "none of its 8 files is to blame"), (1, f"its only file, {scanned.path(0)},")):
+    for batch_size, message in ((8, "none of its 8 files is to blame"), (1, f"its only file, {scanned.path(0)},")):
         with build(scanned, "torch_pil", batch_size, shuffle=False) as loader, pytest.raises(RuntimeError) as caught:
             next(iter(loader))
-        assert str(caught.value) == "no memory" and told in caught.value.__notes__[0]
+        assert str(caught.value) == "no memory" and message in caught.value.__notes__[0]
 
 
 def explode(rows):
@@ -174,14 +174,14 @@ FAIL_OFTEN = """
 import json, sys
 import dali_pipes as dp
 
-manifest, config, told = dp.Manifest.load(sys.argv[1]), dp.DaliConfig(**json.loads(sys.argv[2])), []
+manifest, config, message = dp.Manifest.load(sys.argv[1]), dp.DaliConfig(**json.loads(sys.argv[2])), []
 for _ in range(25):
     with dp.build_loader(manifest, config, transform=dp.TrainTransform(), batch_size=32, shuffle=False) as loader:
         try:
             next(iter(loader))
         except dp.BadSampleError as error:
-            told.append(sorted(path for _, path, _ in error.bad_samples))
-print(json.dumps(told))
+            message.append(sorted(path for _, path, _ in error.bad_samples))
+print(json.dumps(message))
 """
 
 

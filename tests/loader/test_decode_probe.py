@@ -82,8 +82,8 @@ def test_each_fault_is_named(change, fault):
 
 def test_a_damaged_image_that_is_delivered_is_a_doubt():
     assert Probed(**FINE).doubts() == []
-    told = "2 damaged images are delivered that the CPU refuses, such as a.jpg"
-    assert Probed(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [told]
+    message = "2 damaged images are delivered that the CPU refuses, such as a.jpg"
+    assert Probed(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [message]
 
 
 @pytest.mark.slow

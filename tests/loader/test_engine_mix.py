@@ -34,8 +34,8 @@ def warnings_of(manifest, caplog, state, mix):
 @pytest.mark.parametrize(("before", "after"), [(ENGINE, ENGINE.replace("8", "16")), (ENGINE, EXACT), (None, ENGINE), (EXACT, None)])
 def test_another_mix_warns_and_says_which(manifest, caplog, before, after):
     state = loader(manifest, before).state_dict()
-    (told,) = warnings_of(manifest, caplog, state, after)
-    assert f"{before or 'no GPU'} before, now {after or 'no GPU'}" in told and "exact=True" in told
+    (message,) = warnings_of(manifest, caplog, state, after)
+    assert f"{before or 'no GPU'} before, now {after or 'no GPU'}" in message and "exact=True" in message
 
 
 @pytest.mark.parametrize("mix", [None, ENGINE, EXACT])

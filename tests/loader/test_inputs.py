@@ -48,14 +48,14 @@ def row(name, folder) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scans = [dp.Manifest.scan(folder, verify=verify, progress=False) for verify in ("header", "full")]
-        told = [
+        message = [
             "; ".join(problem.split("(")[0].split(";")[0].strip() for _, problem in scan.problems) or "usable" for scan in scans
         ]
         if not len(scans[0]):
-            return [name, *told, *["not in the plan"] * len(BACKENDS)]
+            return [name, *message, *["not in the plan"] * len(BACKENDS)]
         reference = pixels(scans[0], BACKENDS["torch"], "ignore")
         first = "named" if reference is None else "reference"
-        return [name, *told, first, *(outcome(scans[0], BACKENDS[each], reference) for each in list(BACKENDS)[1:])]
+        return [name, *message, first, *(outcome(scans[0], BACKENDS[each], reference) for each in list(BACKENDS)[1:])]
 
 
 def documented() -> dict[str, list[str]]:
@@ -68,7 +68,7 @@ HUGE = "400-megapixel PNG of 389 KB"  # seconds
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == HUGE else name for name in ODD])
-def test_the_table_tells_what_happens(tmp_path, name):
+def test_the_table_says_what_happens(tmp_path, name):
     found = row(name, tmp_path)
     if os.environ.get("UPDATE_DOCS") == "1":
         (DOC.parent / ".inputs").mkdir(exist_ok=True)

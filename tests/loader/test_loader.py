@@ -116,7 +116,7 @@ def test_defaults_follow_the_transform(manifest):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize(
-    ("config", "options", "told"),
+    ("config", "options", "message"),
     [
         (dp.DaliConfig(device="gpu"), {}, r"DaliConfig\(device='gpu'\), but PyTorch sees no GPU"),
         (dp.TorchConfig(), {"device": "cuda"}, "device=cuda, but PyTorch sees no GPU"),
@@ -124,21 +124,21 @@ def test_defaults_follow_the_transform(manifest):
         (dp.DaliConfig(device="gpu"), {"device": "cpu"}, "leave device at auto"),
     ],
 )
-def test_a_gpu_that_is_not_there(manifest, config, options, told):
-    with pytest.raises(dp.ConfigError, match=told):
+def test_a_gpu_that_is_not_there(manifest, config, options, message):
+    with pytest.raises(dp.ConfigError, match=message):
         build(manifest, config, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"on_bad_sample": "skip"}, "on_bad_sample is 'skip'"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"last_batch": "keep"}, "last_batch is 'keep'"),
     ],
 )
-def test_options_that_cannot_work(manifest, options, told):
-    with pytest.raises(dp.ConfigError, match=told):
+def test_options_that_cannot_work(manifest, options, message):
+    with pytest.raises(dp.ConfigError, match=message):
         build(manifest, dp.SyntheticConfig(), **options)
 
 

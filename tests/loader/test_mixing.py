@@ -34,7 +34,7 @@ def batch_of(count, dtype=torch.float32, memory_format=torch.contiguous_format, 
 
 
 def theirs(kind, batch, draws, monkeypatch, images=None):
-    """What torchvision makes of the batch where it is told our λ, and our centre of the box."""
+    """What torchvision makes of the batch where it is given our λ, and our centre of the box."""
     radius, angle, *centre = draws.uniform(0).tolist()
     mix = getattr(v2, kind.__name__)(alpha=0.7, num_classes=5)
     monkeypatch.setattr(mix._dist, "sample", lambda shape: torch.tensor(symmetric_beta(0.7, radius, angle), dtype=torch.float64))
@@ -157,7 +157,7 @@ def test_draws_of_batches_and_of_samples_are_others():
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda: dp.MixUp(alpha=0), "alpha of MixUp is 0; it must be positive"),
         (lambda: dp.CutMix(alpha=float("nan")), "alpha of CutMix is nan"),
@@ -168,8 +168,8 @@ def test_draws_of_batches_and_of_samples_are_others():
         (lambda: dp.MixUp(num_classes=3)(batch_of(9), dp.BatchDraws(0, 0, 0)), "a label is 4, but num_classes is 3"),
     ],
 )
-def test_what_cannot_work_is_said(build, told):
-    with pytest.raises(dp.ConfigError, match=told):
+def test_what_cannot_work_is_said(build, message):
+    with pytest.raises(dp.ConfigError, match=message):
         build()
 
 

@@ -28,8 +28,8 @@ def start(ranks, manifest, out, loader, step_s=0.0):
 
 
 def finish(process):
-    _, told = process.communicate(timeout=200)
-    assert process.returncode == 0, told[-3000:]
+    _, message = process.communicate(timeout=200)
+    assert process.returncode == 0, message[-3000:]
 
 
 def delivered(out) -> dict[tuple[int, int], tuple[list[int], float]]:

@@ -38,11 +38,11 @@ def test_what_a_gpu_does_not_say_is_no_figure():
     assert "gpu_utilization" not in not_measured([made])
 
 
-def test_without_a_gpu_the_reason_is_told():
+def test_without_a_gpu_the_reason_is_reported():
     assert not_measured([trial("torch")])["joules_per_1000_images"] == "no GPU was used"
 
 
-def test_what_this_workload_does_not_have_is_told():
+def test_what_this_workload_does_not_have_is_reported():
     warm, together, cold = trial("torch"), trial("torch", jobs=2), trial("torch")
     del cold["jobs"][0]["warm_up"]
     assert "cold trial" in not_measured([warm])["resident"] and "warm_up_s" not in not_measured([warm])

@@ -44,7 +44,7 @@ def test_the_window_is_as_long_as_asked_for(work):
     assert by_count["images"] == 7 * 8 == 8 * len(by_count["waits_s"])
 
 
-def test_told_to_go_once_more_it_is_the_next_trial(work):
+def test_asked_to_go_once_more_it_is_the_next_trial(work):
     timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
     controller = InProcess({"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, trials=3)
     run_trial(controller)

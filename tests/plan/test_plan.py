@@ -125,7 +125,7 @@ def test_walk_goes_on_across_epochs():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size is 0"),
         ({"batch_size": 11}, "10 images do not fill one global batch of 11"),
@@ -133,8 +133,8 @@ def test_walk_goes_on_across_epochs():
         ({"batch_size": 2, "seed": -1}, "seed is -1"),
     ],
 )
-def test_what_cannot_work_is_refused(options, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_work_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
         Plan(images(10), TRANSFORM, **options)
 
 

@@ -165,7 +165,7 @@ def test_draws_depend_on_seed_epoch_and_sample_only():
 
 
 @pytest.mark.parametrize(
-    ("augment", "told"),
+    ("augment", "message"),
     [
         (["Trivial"], "'Trivial' is none of TrivialAugmentWide, RandAugment"),
         ([{"name": "ColorJitter", "briteness": 1}], "ColorJitter does not take briteness; it takes brightness, contrast"),
@@ -197,8 +197,8 @@ def test_draws_depend_on_seed_epoch_and_sample_only():
         (None, "it takes a list of policies"),
     ],
 )
-def test_mistakes_are_named(augment, told):
-    with pytest.raises(dp.ConfigError, match=told):
+def test_mistakes_are_named(augment, message):
+    with pytest.raises(dp.ConfigError, match=message):
         dp.TrainTransform(augment=augment)
 
 

@@ -56,7 +56,7 @@ def test_a_value_comes_back_whatever_libraries_print():
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "message"),
     [
         ("planted:crashes", "its process ended with SIGSEGV; the last it wrote: about to read address 0"),
         ("planted:says_much", "its process ended with SIGABRT; the last it wrote: first second"),
@@ -66,10 +66,10 @@ def test_a_value_comes_back_whatever_libraries_print():
         ("no_such_library:check", "ModuleNotFoundError: No module named 'no_such_library'"),
     ],
 )
-def test_what_became_of_it_is_told(function, told):
+def test_what_became_of_it_is_reported(function, message):
     with pytest.raises(ChildError) as caught:
         in_child(function, 60)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_one_that_hangs_is_ended():
@@ -127,11 +127,11 @@ def state(process):
 
 
 @pytest.mark.parametrize(
-    ("do", "told"),
+    ("do", "message"),
     [("raise", "^the file is broken$"), ("crash", r"(?s)^its process ended with status 1; the last it wrote:\n  last words$")],
 )
-def test_a_failure_is_told_with_its_reason(do, told):
-    with child(do) as process, pytest.raises(ChildError, match=told):
+def test_a_failure_is_reported_with_its_reason(do, message):
+    with child(do) as process, pytest.raises(ChildError, match=message):
         process.answer()
 
 

@@ -62,6 +62,6 @@ def test_what_is_no_checkpoint_is_refused(tmp_path, spoil):
         torch.save({"state_dict": {}}, path)
     if spoil == "code":
         torch.save({"format": 1, "model": subprocess.Popen}, path)
-    told = {"nothing": "no such checkpoint", "other": "not a checkpoint of format 1"}.get(spoil, "not a whole checkpoint")
-    with pytest.raises(CheckpointError, match=told):
+    message = {"nothing": "no such checkpoint", "other": "not a checkpoint of format 1"}.get(spoil, "not a whole checkpoint")
+    with pytest.raises(CheckpointError, match=message):
         load(path)

@@ -22,7 +22,7 @@ def test_fewer_than_five_classes_are_all_among_the_best():
 
 
 class KnowsLabels(nn.Module):
-    """Right for every image whose mean is as told; counts what it sees."""
+    """Right for every image whose mean is as given; counts what it sees."""
 
     def __init__(self):
         super().__init__()

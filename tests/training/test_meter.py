@@ -17,7 +17,7 @@ def slow(count, seconds):
         yield dp.Batch(torch.zeros(4, 3, 2, 2), torch.zeros(4, dtype=torch.long), torch.arange(4))
 
 
-def test_waiting_for_batches_is_told_from_using_them():
+def test_waiting_for_batches_is_distinguished_from_using_them():
     meter = Meter()
     meter.start()
     for _ in meter.watch(slow(5, 0.02)):
@@ -50,10 +50,10 @@ def test_figures_are_gone_on_with():
     assert meter.over_ranks(fabric) == kept
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.4, "Input-bound: 40%"), (0.02, "Compute-bound: only 2%")])
-def test_the_sentence(share, told):
+@pytest.mark.parametrize(("share", "message"), [(0.4, "Input-bound: 40%"), (0.02, "Compute-bound: only 2%")])
+def test_the_sentence(share, message):
     found = {"wait_share": share, "images_per_s": 600.0, "cpu_s_per_1000_images": 2.5}
     said = sentence(found, "cuda")
-    assert said.startswith(told) and "600 images/s, 2.5 CPU-s" in said and "cores" not in said
+    assert said.startswith(message) and "600 images/s, 2.5 CPU-s" in said and "cores" not in said
     assert ("would give 1,000" in said) == (share == 0.4)
     assert "share the same cores" in sentence(found, "cpu")

@@ -13,13 +13,13 @@ def test_names_of_torchvision_are_models(name):
     assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 7)
 
 
-def test_an_unknown_name_is_told_with_near_ones():
+def test_an_unknown_name_is_reported_with_near_ones():
     with pytest.raises(ConfigError, match=r"model.name is 'resnet', which torchvision.models .* near names: .*resnet"):
         check_model("resnet")
 
 
 @pytest.mark.parametrize(("name", "size"), [("vit_b_16", 160), ("maxvit_t", 64)])
-def test_a_size_that_a_network_does_not_take_is_told(name, size):
+def test_a_size_that_a_network_does_not_take_is_reported(name, size):
     check_size(name, 224)
     check_size("resnet18", size)
     with pytest.raises(ConfigError, match=f"model.name={name} takes images of 224 pixels only; set transform.size=224"):

@@ -63,9 +63,9 @@ def start(image_folder, tmp_path):
 def finish(tmp_path):
     def wait(process, status=0):
         out, _ = process.communicate(timeout=200)
-        told = (tmp_path / "stderr").read_text()
-        assert process.returncode == status, told[-3000:]
-        return json.loads(out.splitlines()[-1]), told  # gloo prints to stdout, too
+        message = (tmp_path / "stderr").read_text()
+        assert process.returncode == status, message[-3000:]
+        return json.loads(out.splitlines()[-1]), message  # gloo prints to stdout, too
 
     return wait
 
@@ -93,8 +93,8 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
     process.wait()
     at = weights(killed)["loader"]
     assert 0 < at["samples"] < 37
-    summary, told = finish(start(*often, f"out={killed}", "resume=auto"))
-    assert f"goes on at epoch {at['epoch'] + 1}" in told and summary["images"] == 74
+    summary, message = finish(start(*often, f"out={killed}", "resume=auto"))
+    assert f"goes on at epoch {at['epoch'] + 1}" in message and summary["images"] == 74
     one, other = weights(never), weights(killed)
     assert all(same(one[part], other[part]) for part in ("model", "optimizer", "loader", "random"))
     assert rows(never) == rows(killed) and len(rows(killed)) == 74
@@ -115,9 +115,9 @@ def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path)
         "epochs=1",
         "ema_decay=0.5",
     ]
-    summary, told = finish(start(f"out={tmp_path / 'two'}", *options, ranks=2))
+    summary, message = finish(start(f"out={tmp_path / 'two'}", *options, ranks=2))
     assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 36, 37, 36)
-    assert "shared by 2 ranks" in told and told.count("epoch 1 of 1") == 1
+    assert "shared by 2 ranks" in message and message.count("epoch 1 of 1") == 1
     last = ["eval_only=true", f"checkpoint={tmp_path / 'two/last.pt'}"]
     found, _ = finish(start(*options, *last))
     assert (found["top1"], found["top5"]) == (summary["top1"], summary["top5"])
@@ -173,16 +173,16 @@ def test_a_rank_that_fails_ends_all_with_the_reason(start, image_folder, tmp_pat
     process = start(f"out={tmp_path / 'run'}", "batch_size=4", ranks=2, images=tmp_path / "m.parquet")
     process.communicate(timeout=150)
     assert process.returncode != 0
-    told = (tmp_path / "stderr").read_text()
-    assert bad.name in told and "error: epoch" in told
+    message = (tmp_path / "stderr").read_text()
+    assert bad.name in message and "error: epoch" in message
 
 
-@pytest.mark.parametrize(("option", "told_once"), [("data.val=/no/such", "/no/such: no such folder"), ("epochs=0", "epochs is 0")])
-def test_a_mistake_is_told_once(option, told_once, start, tmp_path):
+@pytest.mark.parametrize(("option", "line"), [("data.val=/no/such", "/no/such: no such folder"), ("epochs=0", "epochs is 0")])
+def test_a_mistake_is_reported_once(option, line, start, tmp_path):
     process = start(f"out={tmp_path / 'run'}", option, ranks=2)
     process.communicate(timeout=150)
-    told = (tmp_path / "stderr").read_text()
-    assert process.returncode != 0 and told.count(told_once) == 1
+    message = (tmp_path / "stderr").read_text()
+    assert process.returncode != 0 and message.count(line) == 1
 
 
 def test_a_sweep_has_a_folder_for_each_job(start, finish, tmp_path):

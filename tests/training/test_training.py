@@ -182,13 +182,13 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
         training.train(config(out=None, resume="auto"))
 
 
-@pytest.mark.parametrize(("label", "told"), [("0;1", "several classes each"), ("0.5", "numbers to predict")])
-def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_path, label, told):
+@pytest.mark.parametrize(("label", "message"), [("0;1", "several classes each"), ("0.5", "numbers to predict")])
+def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_path, label, message):
     table, separator = tmp_path / "t.csv", ";" if ";" in label else None
     table.write_text(f"path,label\n{manifest.path(0)},{label}\n")
     data = DataConfig(train=str(table), val=str(table), label_separator=separator)
     for options in ({}, {"eval_only": True, "checkpoint": "x.pt"}):
-        with pytest.raises(ConfigError, match=rf"t\.csv: its labels are {told}, and this trains on one class for each image"):
+        with pytest.raises(ConfigError, match=rf"t\.csv: its labels are {message}, and this trains on one class for each image"):
             training.train(config(data=data, **options))
     assert not (tmp_path / "run").exists()
 
@@ -198,8 +198,8 @@ def mistakes(config, folder, out):
 
     other, fewer = folder.parent / "other", folder.parent / "fewer"
     yield "no val", config(data=DataConfig(train=str(folder), val="/no/such")), ManifestError, "/no/such: no such folder"
-    told = r"not the same classes: 1 only in the first \(checkers\); 1 only in the second \(chess\)"
-    yield "classes", config(data=DataConfig(train=str(folder), val=str(other))), ManifestError, told
+    message = r"not the same classes: 1 only in the first \(checkers\); 1 only in the second \(chess\)"
+    yield "classes", config(data=DataConfig(train=str(folder), val=str(other))), ManifestError, message
     yield (
         "model",
         config(resume=str(out / "last.pt"), model=ModelConfig(name="squeezenet1_1")),
@@ -229,7 +229,7 @@ def mistakes(config, folder, out):
 
 
 @pytest.mark.parametrize("number", range(11))
-def test_a_mistake_is_told_and_the_last_checkpoint_left_whole(config, run, image_folder, tmp_path, number):
+def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(config, run, image_folder, tmp_path, number):
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
     shutil.copytree(image_folder, tmp_path / "images")
@@ -237,10 +237,10 @@ def test_a_mistake_is_told_and_the_last_checkpoint_left_whole(config, run, image
     shutil.rmtree(shutil.copytree(image_folder, tmp_path / "fewer") / "checkers")
     made = list(mistakes(config, tmp_path / "images", tmp_path / "run"))
     assert len(made) == 11
-    name, wrong, kind, told = made[number]
+    name, wrong, kind, message = made[number]
     if wrong.resume != str(tmp_path / "run/last.pt"):
         wrong.out = str(tmp_path / "another")
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         training.train(wrong)
     assert not (tmp_path / "another").exists()
     assert (tmp_path / "run/last.pt").read_bytes() == before, name

@@ -57,21 +57,21 @@ def test_runs_of_the_same_work_stand_side_by_side(save, console):
     other = made_result(2000.0)
     other["provenance"]["hardware"]["gpu"] = "A GPU"
     results.compare([save("one", made_result()), save("other", other) / "result.json"], console)
-    told = console.export_text()
-    assert "A CPU, 2 cores" in told and "A GPU, 2 cores" in told and "2026-11-21" in told
-    assert told.count("torch") == 2 and "2.00 [2.00, 2.00]" in told
+    message = console.export_text()
+    assert "A CPU, 2 cores" in message and "A GPU, 2 cores" in message and "2026-11-21" in message
+    assert message.count("torch") == 2 and "2.00 [2.00, 2.00]" in message
 
 
 @pytest.mark.parametrize(
-    ("work", "told"),
+    ("work", "message"),
     [
         ({"batch_size": 128}, r"batch_size \(64 and 128\)"),
         ({"workload": "cold"}, r"workload \(loader and cold\)"),
         ({"transform": {"kind": "TrainTransform", "size": 96}}, r"size \(224 and 96\)"),
     ],
 )
-def test_other_work_is_refused_by_name(save, console, work, told):
-    with pytest.raises(results.CompareError, match=told):
+def test_other_work_is_refused_by_name(save, console, work, message):
+    with pytest.raises(results.CompareError, match=message):
         results.compare([save("one", made_result()), save("other", made_result(**work))], console)
 
 
@@ -126,6 +126,6 @@ def test_a_sweep_shows_the_options_in_which_its_runs_differ(save, console, tmp_p
         result["provenance"]["overrides"] = ["data.train=/my/images", "~hydra", f"loader.num_threads={threads}"]
         save(f"sweep/{threads}", result)
     results.collect_sweep(tmp_path / "sweep", console)
-    told = console.export_text()
-    assert "loader.num_threads" in told and "data.train" not in told and "2 runs" in told
+    message = console.export_text()
+    assert "loader.num_threads" in message and "data.train" not in message and "2 runs" in message
     assert (tmp_path / "sweep/sweep.txt").read_text().count("dali") == 2

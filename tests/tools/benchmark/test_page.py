@@ -84,7 +84,7 @@ def test_what_is_said_is_said_on_the_page(page):
     assert "Not measured, no cgroup (v2): throttled_s" in text
 
 
-def test_repeated_images_are_told(page):
+def test_repeated_images_are_reported(page):
     assert "125 images, repeated to epochs of 5,000" in page()
 
 

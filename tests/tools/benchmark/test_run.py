@@ -75,7 +75,7 @@ def run(image_folder, tmp_path, capsys):
 
 
 def test_rounds_with_a_control_then_ratios(made_up, run, tmp_path):
-    result, told, error = run(["synthetic", "torch", "dali_cpu", "dali_native"])
+    result, message, error = run(["synthetic", "torch", "dali_cpu", "dali_native"])
     assert error is None
     orders = [[(phase, arm) for phase, each, arm in made_up.ran if each == number] for number in range(1, 7)]
     arms = [("round", arm) for arm in ("dali_cpu", "dali_native", "synthetic", "torch")]
@@ -86,7 +86,7 @@ def test_rounds_with_a_control_then_ratios(made_up, run, tmp_path):
     assert ratio["claim"] == "more" and ratio["low"] < 2 < ratio["high"] and ratio["high"] - ratio["low"] < 0.02
     assert result["planning"][0]["images_per_s"]["estimate"] == pytest.approx(1 / 1.01, abs=0.01)
     assert result["arms"]["torch"]["share_of_ceiling"] == pytest.approx(500 / 9000, rel=0.01)
-    assert "dali_cpu is faster than torch: 2.00" in told
+    assert "dali_cpu is faster than torch: 2.00" in message
     (folder,) = (tmp_path / "runs").iterdir()
     repeated = dp.Manifest.load(folder / "manifest.parquet")
     assert len(repeated) == result["work"]["epoch"] == 5000 and result["provenance"]["data"]["images"] == 37
@@ -96,29 +96,29 @@ def test_rounds_with_a_control_then_ratios(made_up, run, tmp_path):
 
 
 def test_without_enough_pairs_nothing_is_claimed(made_up, run):
-    result, told, _ = run(["torch", "dali_cpu"], pairs=2)
+    result, message, _ = run(["torch", "dali_cpu"], pairs=2)
     assert result["control"] is None and len(made_up.ran) == 4
     assert result["arms"]["dali_cpu"]["ratio"]["images_per_s"]["claim"] == "no interval"
-    assert "nothing is claimed" in told
+    assert "nothing is claimed" in message
 
 
 @pytest.mark.parametrize(("minutes", "rounds"), [(0, 1), (3.5, 3), (5, 5), (60, 6)])
 def test_no_round_is_begun_that_would_end_too_late(made_up, run, monkeypatch, minutes, rounds):
     """Each round takes a minute by a made-up clock, that is three trials of 20 seconds."""
     monkeypatch.setattr("dali_pipes.tools.benchmark.run.time", SimpleNamespace(monotonic=lambda: 20.0 * len(made_up.ran)))
-    result, told, _ = run(["torch", "dali_cpu"], minutes=minutes)
+    result, message, _ = run(["torch", "dali_cpu"], minutes=minutes)
     assert result["protocol"]["pairs"] == made_up.ran[-1][1] == rounds and len(made_up.ran) == 3 * rounds
     assert (result["control"] is None) == (rounds < 5)
-    assert ("do not fit into minutes" in told) == (rounds < 6)
+    assert ("do not fit into minutes" in message) == (rounds < 6)
 
 
 @pytest.mark.parametrize("when", [("round", 1), ("round", 4)])
 def test_an_arm_that_raises_is_a_failure_and_never_a_rate(made_up, run, when):
     made_up.failing["dali_cpu"] = when
-    result, told, error = run(["torch", "dali_cpu", "dali_native"])
+    result, message, error = run(["torch", "dali_cpu", "dali_native"])
     assert error == "dali_cpu failed and has no figures; the reason is above"
     assert result["arms"]["dali_cpu"] == {"failed": "arm dali_cpu: the file is broken", "skipped": None}
-    assert told.count("dali_cpu FAILED and has no figures: arm dali_cpu: the file is broken") == 1
+    assert message.count("dali_cpu FAILED and has no figures: arm dali_cpu: the file is broken") == 1
     assert made_up.ran[-1][1] == 6 and ("round", 6, "dali_cpu") not in made_up.ran
     assert result["arms"]["dali_native"]["ratio"]["images_per_s"]["claim"] == "more"
     assert result["planning"] == []
@@ -126,14 +126,14 @@ def test_an_arm_that_raises_is_a_failure_and_never_a_rate(made_up, run, when):
 
 def test_a_failing_baseline_leaves_no_ratio(made_up, run):
     made_up.failing["torch"] = ("control", 2)
-    result, told, error = run(["torch", "dali_cpu"])
+    result, message, error = run(["torch", "dali_cpu"])
     assert "torch" in error and result["arms"]["dali_cpu"]["ratio"] is None
     assert result["arms"]["dali_cpu"]["images_per_s"] > 900
-    assert "torch, the baseline, failed: no comparison" in told
+    assert "torch, the baseline, failed: no comparison" in message
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         ({"same_ids": False}, "deliver different samples"),
         ({"mean": 0.3}, "differ by 0.30 of 255"),
@@ -141,28 +141,28 @@ def test_a_failing_baseline_leaves_no_ratio(made_up, run):
         ({"p99": 3.0}, "more than max_mean_difference=0.25 and max_p99_difference=2"),
     ],
 )
-def test_a_failing_gate_fails_the_run_before_anything_is_timed(made_up, run, found, told):
+def test_a_failing_gate_fails_the_run_before_anything_is_timed(made_up, run, found, message):
     made_up.agreement = AGREES | found
     result, _, error = run(["torch", "dali_cpu"])
-    assert told in error and result is None and made_up.ran == []
+    assert message in error and result is None and made_up.ran == []
 
 
 def test_workers_are_swept_and_the_fastest_number_is_kept(made_up, run, monkeypatch):
     monkeypatch.setattr("dali_pipes.measure.protocol.os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     rates = {2: 400.0, 4: 500.0, 6: 700.0, 8: 600.0}
     made_up.rate = lambda arm, loader: rates.get(getattr(loader, "num_workers", None), 1000.0)
-    result, told, _ = run(["torch", "dali_cpu"], LOADERS | {"torch": dp.TorchConfig()}, pairs=1)
+    result, message, _ = run(["torch", "dali_cpu"], LOADERS | {"torch": dp.TorchConfig()}, pairs=1)
     tried = [number for phase, number, _ in made_up.ran if phase == "workers"]
     assert sorted(tried[:4]) == [2, 4, 6, 8] and tried[4:] == tried[3::-1]
     assert result["workers"]["torch"]["kept"] == result["work"]["loaders"]["torch"]["num_workers"] == 6
-    assert "torch with 6 workers, the fastest of those tried" in told
+    assert "torch with 6 workers, the fastest of those tried" in message
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_arms_that_need_a_gpu_say_so(made_up, run):
-    result, told, error = run(["torch", "dali_cpu", "torchvision_gpu"], pairs=1)
+    result, message, error = run(["torch", "dali_cpu", "torchvision_gpu"], pairs=1)
     assert error is None and result["arms"]["torchvision_gpu"]["skipped"] == "needs a GPU, and PyTorch sees none here"
-    assert "torchvision_gpu is left out: it needs a GPU" in told
+    assert "torchvision_gpu is left out: it needs a GPU" in message
     _, _, error = run(["torch", "torchvision_gpu"], pairs=1)
     assert "arm torchvision_gpu: no GPU here" in error
 

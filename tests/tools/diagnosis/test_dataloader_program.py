@@ -86,8 +86,8 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
 
 def test_a_diagnosis_from_start_to_end(capsys):
     found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
-    told = capsys.readouterr().err
-    assert found.verdict.name in told and "loader alone" in told and found.figures.loader < found.figures.model
+    message = capsys.readouterr().err
+    assert found.verdict.name in message and "loader alone" in message and found.figures.loader < found.figures.model
 
 
 def test_what_cannot_be_diagnosed():

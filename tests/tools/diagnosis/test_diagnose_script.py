@@ -48,7 +48,7 @@ def test_beside_another_program(diagnose):
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         ("loader=synthetic", "this loader is for benchmarks only"),
         ("rounds=0", "rounds is 0"),
@@ -57,6 +57,6 @@ def test_beside_another_program(diagnose):
         ("transform.size=20000", "GiB of memory"),
     ],
 )
-def test_mistakes_are_told_in_one_line(diagnose, tmp_path, option, told):
+def test_mistakes_are_reported_in_one_line(diagnose, tmp_path, option, message):
     ended = diagnose(option, status=2)
-    assert told in ended.stderr and ended.stderr.count("error:") == 1 and not (tmp_path / "out").exists()
+    assert message in ended.stderr and ended.stderr.count("error:") == 1 and not (tmp_path / "out").exists()

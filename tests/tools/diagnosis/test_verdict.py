@@ -113,7 +113,7 @@ def test_figures_are_medians():
     assert (found.model, found.loader, found.together, found.contention) == (120, 240, 30, 0.5) and found.overlap == 0.25
 
 
-def test_stragglers_are_told_from_bursts():
+def test_stragglers_are_distinguished_from_bursts():
     slow = [0.01] * 10 + [0.5] + [0.01] * 10
     assert straggling(window(waits=slow), 1) == pytest.approx(0.49)
     assert straggling(window(waits=[0.0, 0.0, 0.0, 0.1] * 6), 4) == 0  # four workers deliver at once

@@ -15,7 +15,7 @@ def endless(seconds=0.0):
         yield [0, 0]
 
 
-def test_the_time_of_each_step_is_told_apart():
+def test_the_time_of_each_step_is_measured_separately():
     starts = itertools.cycle([True, False, False, False])
     found = watch(endless(0.02), lambda batch: time.sleep(0.03), len, 0.3, 4, lambda: next(starts))
     steps = len(found.waits_s)

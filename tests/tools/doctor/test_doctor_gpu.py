@@ -45,8 +45,8 @@ def machine(monkeypatch):
 
 
 def test_a_gpu_that_works(machine):
-    told = "NVIDIA H200 (140 GiB, compute capability 9.0); driver 570.86 for CUDA 12.8"
-    assert gpu.driver_and_gpus() == Finding("ok", told)
+    message = "NVIDIA H200 (140 GiB, compute capability 9.0); driver 570.86 for CUDA 12.8"
+    assert gpu.driver_and_gpus() == Finding("ok", message)
     machine(gpus=2)
     assert gpu.driver_and_gpus().found.count("H200") == 2
     machine(cuda=12020)
@@ -198,7 +198,7 @@ def test_pixels_are_compared():
 
 
 def test_the_graph_of_the_engines(monkeypatch):
-    """Constructed, which needs no GPU: a mixed decoder that is told to give all to the engines."""
+    """Constructed, which needs no GPU: a mixed decoder that is asked to give all to the engines."""
     monkeypatch.setattr(decode.Pipeline, "build", decode.Pipeline._build_graph)
     pipeline = decode._pipeline(make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=False)
     decoder = next(operator for operator in pipeline._ops if getattr(operator._op, "schema_name", "") == "decoders__Image")
@@ -219,8 +219,8 @@ def test_nvimagecodec(codec, machine):
     codec(SimpleNamespace(cpu=lambda: expected))
     found = software.nvimagecodec().found
     assert software.nvimagecodec().status == "ok" and "decoded a JPEG on the GPU" in found
-    told = str(choose(dp.DaliConfig(), dp.TrainTransform(), on_gpu=True))
-    assert found.startswith(f"nvImageCodec {nvimgcodec.__version__} ") and f"decode=auto takes {told}" in found
+    message = str(choose(dp.DaliConfig(), dp.TrainTransform(), on_gpu=True))
+    assert found.startswith(f"nvImageCodec {nvimgcodec.__version__} ") and f"decode=auto takes {message}" in found
     codec(None)
     assert software.nvimagecodec().status == "failed" and "cannot decode a JPEG" in software.nvimagecodec().found
     machine(usable=False)

@@ -85,7 +85,7 @@ def test_a_tiny_shm(tiny_shm):
     assert shared_memory(1, 64).status == "warning"
 
 
-def test_shm_as_the_file_system_tells_it(monkeypatch):
+def test_shm_as_the_file_system_says_it(monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_blocks=2**21, f_bavail=2**20, f_frsize=4096))
     assert shared_memory(8, 256) == Finding("ok", "4.0 GiB of 8.0 GiB free in /dev/shm")
     assert "need 9.2 GiB" in shared_memory(128, 256).found and "--shm-size=10g" in shared_memory(128, 256).remedy
@@ -189,7 +189,7 @@ def test_without_a_limit_the_host_s_memory_counts(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("count", "told"), [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**20 * 200, "200 MiB"), (2**50, "1,048,576 GiB")]
+    ("count", "message"), [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**20 * 200, "200 MiB"), (2**50, "1,048,576 GiB")]
 )
-def test_sizes(count, told):
-    assert size(count) == told
+def test_sizes(count, message):
+    assert size(count) == message

@@ -18,28 +18,28 @@ def printed(lines, width):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_it_reads_well_at_any_width(width):
-    told = printed([FINE, DOUBT, WRONG], width)
-    lines = [line.rstrip() for line in told.splitlines()]
+    message = printed([FINE, DOUBT, WRONG], width)
+    lines = [line.rstrip() for line in message.splitlines()]
     assert max(map(len, lines)) <= width
     assert [line for line in lines if line in ("software", "storage", "GPU")] == ["software", "storage", "GPU"]
     assert "ok       DALI             DALI 2.4.0 [bold]ran[/bold]" in lines
     found = next(line for line in lines if line.startswith("failed "))
     assert found.index("no GPU") == 26  # under each other, and so is what does not fit into one line
     assert all(line.startswith(" " * 26) for line in lines[lines.index(found) + 1 : -2])
-    assert "→ CPU loaders work: loader=dali_cpu" in " ".join(told.split())
+    assert "→ CPU loaders work: loader=dali_cpu" in " ".join(message.split())
 
 
 def test_the_last_sentence():
     assert closing_sentence([FINE]) == "Training on a GPU can work here; no warnings."
     assert closing_sentence([FINE, DOUBT, DOUBT]) == "Training on a GPU can work here; 2 warnings."
-    told = "Training on a GPU cannot work here; failed: driver and GPUs (GPU); 1 warning."
-    assert closing_sentence([FINE, DOUBT, WRONG]) == told
+    message = "Training on a GPU cannot work here; failed: driver and GPUs (GPU); 1 warning."
+    assert closing_sentence([FINE, DOUBT, WRONG]) == message
 
 
 def test_a_program_reads_the_same():
-    told = as_json([FINE, WRONG], {"torch": "2.10"})
-    assert told["schema"] == 1 and told["can_train_on_gpu"] is False and told["versions"] == {"torch": "2.10"}
-    assert told["findings"][0] == {
+    message = as_json([FINE, WRONG], {"torch": "2.10"})
+    assert message["schema"] == 1 and message["can_train_on_gpu"] is False and message["versions"] == {"torch": "2.10"}
+    assert message["findings"][0] == {
         "group": "software",
         "check": "DALI",
         "status": "ok",

@@ -22,9 +22,9 @@ def findings(done):
     """Those of its one line of JSON, by group and check."""
     assert "Traceback" not in done.stderr
     (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert told["can_train_on_gpu"] == (done.returncode == 0)
-    return {(each["group"], each["check"]): each for each in told["findings"]}, told
+    message = json.loads(line)
+    assert message["can_train_on_gpu"] == (done.returncode == 0)
+    return {(each["group"], each["check"]): each for each in message["findings"]}, message
 
 
 def called(function):
@@ -44,8 +44,8 @@ def doctor(command, monkeypatch, tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
     done = doctor(f"data.train={image_folder}", "loader=dali", "loader.decode=whole")
-    found, told = findings(done)
-    assert done.returncode == 1 and told["schema"] == 1
+    found, message = findings(done)
+    assert done.returncode == 1 and message["schema"] == 1
     assert list(dict.fromkeys(group for group, _ in found)) == GROUPS
     assert [check for group, check in found if group == "GPU"] == ["driver and GPUs"]
     assert [check for group, check in found if group == "storage"] == ["page cache", "speed"]
@@ -53,14 +53,14 @@ def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
     assert all(
         found["software", check]["status"] == "ok" for check in ("Python", "PyTorch", "one CUDA", "DALI", "nvImageCodec", "CuPy")
     )
-    assert {"python", "torch", "nvidia-dali-cuda120"} <= set(told["versions"])
+    assert {"python", "torch", "nvidia-dali-cuda120"} <= set(message["versions"])
     assert done.stderr.splitlines()[-1].startswith("Training on a GPU cannot work here; failed: driver and GPUs (GPU)")
     assert all(len(line) <= 80 for line in done.stderr.splitlines()[:-1])
     assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.endswith(".parquet")]
 
 
 @pytest.mark.parametrize(
-    ("argument", "told"),
+    ("argument", "message"),
     [
         ("data.train=/no/such/folder", "/no/such/folder: no such folder"),
         ("split=tets", "split is 'tets'; choose one of train, val"),
@@ -70,11 +70,11 @@ def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
         ("loader.decode=none", "loader.decode is 'none'"),
     ],
 )
-def test_a_mistake_of_the_user_is_no_finding(doctor, argument, told):
+def test_a_mistake_of_the_user_is_no_finding(doctor, argument, message):
     done = doctor(argument)
     assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and told in line
+    assert line.startswith("error: ") and message in line
 
 
 REPO = Path(__file__).parents[3]

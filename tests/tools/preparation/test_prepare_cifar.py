@@ -139,7 +139,7 @@ def test_the_python_version_is_named_and_no_pickle_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
-def test_a_truncated_archive_is_told(tmp_path, share):
+def test_a_truncated_archive_is_reported(tmp_path, share):
     content = packed(tmp_path / "c.tar.gz", cifar10()).read_bytes()
     (tmp_path / "c.tar.gz").write_bytes(content[: int(share * len(content))])
     with pytest.raises(dp.DaliPipesError, match=r"is damaged or cut short"):
@@ -157,7 +157,7 @@ NO_ARCHIVES = {
 
 
 @pytest.mark.parametrize("content", NO_ARCHIVES.values(), ids=NO_ARCHIVES.keys())
-def test_what_is_no_archive_is_told(tmp_path, content):
+def test_what_is_no_archive_is_reported(tmp_path, content):
     (tmp_path / "c.tar.gz").write_bytes(content)
     with pytest.raises(dp.DaliPipesError, match=r"is damaged or cut short|holds no"):
         run(tmp_path / "c.tar.gz", tmp_path / "out")
@@ -172,7 +172,7 @@ def test_a_missing_file_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"\1" * 3072, "records of 3,073 do not fill that"),
         (b"", "has 0 bytes"),
@@ -180,9 +180,9 @@ def test_a_missing_file_is_named(tmp_path, name):
         (b"\0" * (10_001 * 3073), "more than it can have"),
     ],
 )
-def test_a_file_of_the_wrong_form_is_told(tmp_path, content, told):
+def test_a_file_of_the_wrong_form_is_reported(tmp_path, content, message):
     files = cifar10() | {"cifar-10-batches-bin/data_batch_3.bin": content}
-    with pytest.raises(dp.DaliPipesError, match=told):
+    with pytest.raises(dp.DaliPipesError, match=message):
         run(packed(tmp_path / "c.tar.gz", files), tmp_path / "out")
 
 

@@ -110,7 +110,7 @@ def test_an_encoded_file_has_no_metadata_and_is_420(tmp_path):
         assert JpegImagePlugin.get_sampling(image) == 2
 
 
-def test_without_an_encoding_bytes_stay_and_the_extension_tells_the_format(tmp_path):
+def test_without_an_encoding_bytes_stay_and_the_extension_says_the_format(tmp_path):
     for form, extension in {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}.items():
         photo().save(tmp_path / "x.jpg", form)
         made = encoded(tmp_path / "x.jpg", None)

@@ -30,9 +30,9 @@ def test_ids_labels_and_classes_stay(image_folder, manifest, tmp_path):
     shorter = manifest.sizes.min(axis=1)
     assert np.array_equal(written.sizes.min(axis=1), np.minimum(shorter, 100))
     assert all(suits_hardware(written.path(number).read_bytes()) for number in range(37))
-    told = result(tmp_path / "out")
-    assert told["images"] == 37 and told["left_out"] == [] and 0 < told["same_pixels"] < 37
-    assert told["bytes_after"] == written.bytes_in_all < told["bytes_before"] == manifest.bytes_in_all
+    message = result(tmp_path / "out")
+    assert message["images"] == 37 and message["left_out"] == [] and 0 < message["same_pixels"] < 37
+    assert message["bytes_after"] == written.bytes_in_all < message["bytes_before"] == manifest.bytes_in_all
 
 
 @pytest.mark.parametrize("exif", ["ignore", "apply"])
@@ -72,12 +72,12 @@ def test_bad_files_are_named_and_left_out(mixed_folder, tmp_path, capsys):
     assert scan(folder).classes == ["a", "b", "c"]  # or the labels of c would change
     left_out = dict(result(tmp_path / "out")["left_out"])
     assert {*left_out} == {"a/empty.jpg", "a/half.jpg"} and left_out["a/empty.jpg"] == "empty file"
-    told = capsys.readouterr().out
-    assert "left out: a/empty.jpg: empty file" in told and "left out: a/half.jpg: cannot be decoded" in told
-    assert f"Use them with data.train={folder}" in told
+    message = capsys.readouterr().out
+    assert "left out: a/empty.jpg: empty file" in message and "left out: a/half.jpg: cannot be decoded" in message
+    assert f"Use them with data.train={folder}" in message
 
 
-def test_a_name_that_is_not_utf8_is_kept_or_told(tmp_path, capfd):
+def test_a_name_that_is_not_utf8_is_kept_or_reported(tmp_path, capfd):
     (tmp_path / "set/a").mkdir(parents=True)
     for name in ("name that is not UTF-8", "baseline JPEG 4:2:0"):
         ODD[name](tmp_path / "set/a/x.jpg")
@@ -87,7 +87,7 @@ def test_a_name_that_is_not_utf8_is_kept_or_told(tmp_path, capfd):
     assert r"left out: a/\xe9.png: cannot be decoded" in capfd.readouterr().out
 
 
-def test_a_measurement_that_cannot_work_is_told_before_anything_is_written(image_folder, tmp_path):
+def test_a_measurement_that_cannot_work_is_reported_before_anything_is_written(image_folder, tmp_path):
     with pytest.raises(dp.ConfigError, match="cpus is 100000"):
         prepared(image_folder, tmp_path / "out", resize=64, measure=True, cpus=100_000)
     assert not (tmp_path / "out").exists()
@@ -126,15 +126,15 @@ def test_a_run_that_was_killed_goes_on(large_folder, tmp_path):
     for file in made.rglob("*.jpg"):
         Image.open(file).load()
     prepared(large_folder, tmp_path / "out", resize=300)
-    told = result(tmp_path / "out")
-    assert told["kept"] == len(there) and told["images"] == 120
+    message = result(tmp_path / "out")
+    assert message["kept"] == len(there) and message["images"] == 120
     whole = digests(prepared(large_folder, tmp_path / "whole", resize=300))
     assert digests(made) == whole and there.items() <= whole.items()
     assert sorted(os.listdir(tmp_path / "out")) == ["prepared.json", "train"]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"resize": 65}, "resize was 64, and now is 65"),
         ({"quality": 80}, "quality was 90, and now is 80"),
@@ -142,9 +142,9 @@ def test_a_run_that_was_killed_goes_on(large_folder, tmp_path):
         ({"to": "shards"}, "to was folder, and now is shards"),
     ],
 )
-def test_other_options_into_the_same_folder_are_refused(image_folder, tmp_path, options, told):
+def test_other_options_into_the_same_folder_are_refused(image_folder, tmp_path, options, message):
     before = digests(prepared(image_folder, tmp_path / "out", resize=64))
-    with pytest.raises(dp.DaliPipesError, match=told):
+    with pytest.raises(dp.DaliPipesError, match=message):
         prepared(image_folder, tmp_path / "out", **{"resize": 64} | options)
     assert digests(tmp_path / "out/train") == before
 
@@ -221,7 +221,7 @@ def test_difference_is_none_where_no_pixel_changes_and_some_where_they_do(tmp_pa
     assert 0 < smaller["evaluation"]["mean"] < smaller["training"]["mean"] < 20
 
 
-def test_a_full_disk_is_told_with_the_file(image_folder, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_with_the_file(image_folder, tmp_path, monkeypatch):
     from pathlib import Path
 
     def full(self, content):

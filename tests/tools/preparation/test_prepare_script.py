@@ -13,7 +13,7 @@ from dali_pipes.tools.preparation.config import PrepareConfig
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"out": None}, "set out=DIR"),
         ({}, "nothing to do: resize=N makes the images smaller"),
@@ -33,8 +33,8 @@ from dali_pipes.tools.preparation.config import PrepareConfig
         ({"source": "cifar10", "archive": "x"}, "takes its images from the archive; leave data.root"),
     ],
 )
-def test_options_that_cannot_work_are_told(options, told):
-    with pytest.raises(dp.ConfigError, match=told):
+def test_options_that_cannot_work_are_reported(options, message):
+    with pytest.raises(dp.ConfigError, match=message):
         PrepareConfig(**{"data": DataConfig(train="/images"), "out": "/out"} | options)
 
 

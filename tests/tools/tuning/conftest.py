@@ -24,7 +24,7 @@ class MadeUp:
 
     def __init__(self, noise=0.02, trial_s=10.0):
         self.rate, self.cpu, self.memory, self.fails = lambda _: 1000.0, lambda _: 1.0, lambda _: 500.0, lambda _: None
-        self.drift, self.now, self.ran, self.told = 0.0, 0.0, [], []
+        self.drift, self.now, self.ran, self.message = 0.0, 0.0, [], []
         self._noise, self._trial_s, self._random = noise, trial_s, np.random.default_rng(0)
 
     def __call__(self, turn, setting):
@@ -40,7 +40,7 @@ class MadeUp:
 
     def search(self, others, default, **options):
         race = Race(default, others, options.get("seed", 0))
-        search(config(**options), self, race, self.told.append, lambda: self.now)
+        search(config(**options), self, race, self.message.append, lambda: self.now)
         return race
 
 

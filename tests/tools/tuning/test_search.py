@@ -133,7 +133,7 @@ def test_the_search_keeps_within_its_minutes(bench, minutes):
     assert bench.now <= 60 * minutes
     tried = {each for _, _, each in bench.ran}
     assert tried == {DEFAULT, *race.others} and len(tried) > 2
-    assert bench.told[0].startswith(f"Searching {len(race.others)} of 11 settings besides the default")
+    assert bench.message[0].startswith(f"Searching {len(race.others)} of 11 settings besides the default")
     assert winner_of(race) == max(tried, key=rising)
 
 

@@ -49,8 +49,8 @@ def test_batch_sizes_and_values_that_are_asked_for():
     loader = dp.TorchConfig(num_workers=1)
     asked = SearchConfig(num_workers=[3], prefetch_factor=[2])
     default, others = settings(config(loader, batch_sizes=[64, 128], search=asked), cores=8)
-    told = [str(each) for each in (default, *others)]
-    assert told == [f"num_workers={workers} prefetch_factor=2 batch_size={size}" for size in (64, 128) for workers in (1, 3)]
+    message = [str(each) for each in (default, *others)]
+    assert message == [f"num_workers={workers} prefetch_factor=2 batch_size={size}" for size in (64, 128) for workers in (1, 3)]
 
 
 def test_images_in_flight():
@@ -67,7 +67,7 @@ def test_without_workers_nothing_is_prefetched():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"loader": dp.SyntheticConfig(), "loader_name": "synthetic"}, "loader=synthetic has no settings to search"),
         ({"loader": dp.TfDataConfig(), "loader_name": "tfdata"}, "choose dali, dali_cpu, torch or torch_torchvision"),
@@ -78,8 +78,8 @@ def test_without_workers_nothing_is_prefetched():
         ({"search": SearchConfig(num_workers=[1], prefetch_factor=[2])}, "nothing to search: num_workers=1"),
     ],
 )
-def test_what_cannot_be_searched(options, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_searched(options, message):
+    with pytest.raises(ConfigError, match=message):
         settings(config(**{"loader_name": "torch"} | options), cores=2)
 
 

@@ -34,17 +34,17 @@ def test_rounds_with_a_control(bench):
 
 def test_a_winner_that_is_faster_is_kept(bench, race):
     bench.rate = lambda each: 1500.0 if each == WINNER else 1000.0
-    kept, told = decided(bench, race)
+    kept, message = decided(bench, race)
     assert kept == WINNER
-    assert told.startswith("num_workers=3 prefetch_factor=2 batch_size=64 is faster than the default: 1.")
-    assert told.endswith("; the default is num_workers=1 prefetch_factor=2 batch_size=64")
-    assert "× its images/s" in told and "[1." in told
+    assert message.startswith("num_workers=3 prefetch_factor=2 batch_size=64 is faster than the default: 1.")
+    assert message.endswith("; the default is num_workers=1 prefetch_factor=2 batch_size=64")
+    assert "× its images/s" in message and "[1." in message
 
 
 def test_what_is_not_faster_beyond_the_noise_is_not_kept(bench, race):
     bench.rate = lambda each: 1005.0 if each == WINNER else 1000.0
-    kept, told = decided(bench, race)
-    assert kept == DEFAULT and told.startswith("The default stays, num_workers=1") and "No difference in speed" in told
+    kept, message = decided(bench, race)
+    assert kept == DEFAULT and message.startswith("The default stays, num_workers=1") and "No difference in speed" in message
 
 
 def test_lucky_trials_are_seldom_taken_for_a_gain():
@@ -59,20 +59,20 @@ def test_lucky_trials_are_seldom_taken_for_a_gain():
 
 def test_a_default_that_differs_from_itself_stays(bench, race):
     bench.rate = lambda each: 2000.0 if bench.ran[-1][0] == "control" else 1500.0 if each == WINNER else 1000.0
-    kept, told = decided(bench, race)
-    assert kept == DEFAULT and "Untrustworthy" in told and told.endswith("try again when the machine is quiet")
+    kept, message = decided(bench, race)
+    assert kept == DEFAULT and "Untrustworthy" in message and message.endswith("try again when the machine is quiet")
 
 
 def test_few_pairs_claim_nothing(bench, race):
     bench.rate = lambda each: 1500.0 if each == WINNER else 1000.0
-    kept, told = decided(bench, race, pairs=2)
-    assert kept == DEFAULT and "nothing is claimed" in told and len(bench.ran) == 4
+    kept, message = decided(bench, race, pairs=2)
+    assert kept == DEFAULT and "nothing is claimed" in message and len(bench.ran) == 4
 
 
 def test_running_out_of_memory_in_the_comparison(bench, race):
     bench.fails = lambda each: "std::bad_alloc" if each == WINNER else None
-    kept, told = decided(bench, race)
-    assert kept == DEFAULT and told.endswith("in the comparison: ran out of memory")
+    kept, message = decided(bench, race)
+    assert kept == DEFAULT and message.endswith("in the comparison: ran out of memory")
     race.drop(DEFAULT, "2.00 cores, more than max_cpus=1")
     with pytest.raises(ConfigError, match="no setting that was tried can be kept"):
         decided(bench, race)
@@ -86,15 +86,19 @@ def test_other_failures_end_the_comparison(bench, race):
 
 def test_a_limit_that_the_comparison_breaks(bench, race):
     bench.rate = lambda each: 1500.0 if each == WINNER else 1000.0
-    kept, told = decided(bench, race, max_cpus=1.2)
-    assert kept == DEFAULT and told.endswith("cores, more than max_cpus=1.2")
+    kept, message = decided(bench, race, max_cpus=1.2)
+    assert kept == DEFAULT and message.endswith("cores, more than max_cpus=1.2")
 
 
 def test_a_slower_setting_is_kept_where_the_default_breaks_a_limit(bench, race):
     bench.rate = lambda each: 700.0 if each == WINNER else 1000.0
     race.drop(DEFAULT, "1.00 cores, more than max_cpus=0.9")
-    kept, told = decided(bench, race, max_cpus=0.9)
-    assert kept == WINNER and f"since the default, {DEFAULT}, is out: 1.00 cores" in told and "is slower than the default" in told
+    kept, message = decided(bench, race, max_cpus=0.9)
+    assert (
+        kept == WINNER
+        and f"since the default, {DEFAULT}, is out: 1.00 cores" in message
+        and "is slower than the default" in message
+    )
 
 
 def test_without_a_comparison(race, bench):
@@ -105,6 +109,6 @@ def test_without_a_comparison(race, bench):
         "batch_size=64, ran out of memory",
     )
     race = bench.search([setting(*each) for each in itertools.product((2, 3), (1, 2))], DEFAULT, minutes=60)
-    kept, told = verdict(config(), race, DEFAULT, None)
-    assert kept == DEFAULT and "None of 4 others is faster beyond the noise of the search; the nearest: num_workers=" in told
+    kept, message = verdict(config(), race, DEFAULT, None)
+    assert kept == DEFAULT and "None of 4 others is faster beyond the noise of the search; the nearest: num_workers=" in message
     assert verdict(config(), Race(DEFAULT, [], 0), DEFAULT, None)[1].endswith("No other setting could be measured")

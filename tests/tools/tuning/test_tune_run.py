@@ -41,7 +41,7 @@ def bench(monkeypatch):
 
 @pytest.fixture
 def run(image_folder, tmp_path, capsys):
-    """Runs `tune`; returns the result, what was told, and the file, None if there is none."""
+    """Runs `tune`; returns the result, what was given, and the file, None if there is none."""
 
     def tuned(**options):
         into = tmp_path / "loader"
@@ -61,7 +61,7 @@ def run(image_folder, tmp_path, capsys):
 
 
 def test_the_winner_is_written_with_where_it_comes_from(bench, run, tmp_path):
-    result, told, written, error = run(overrides=["loader=torch", "minutes=60"])
+    result, message, written, error = run(overrides=["loader=torch", "minutes=60"])
     assert error is None and result["kept"] == "tuned" and result["setting"]["num_workers"] == 2
     assert "num_workers: 2\n" in written and "- torch_schema" in written
     head = " ".join(line.removeprefix("# ") for line in written.split("defaults:")[0].splitlines())
@@ -69,7 +69,11 @@ def test_the_winner_is_written_with_where_it_comes_from(bench, run, tmp_path):
     assert result["provenance"]["date"] in head and "for batches of 64" in head
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "result.json").read_text()) == result
-    assert result["conclusion"] in told and "Control, the default against itself" in told and "Settings that were tried" in told
+    assert (
+        result["conclusion"] in message
+        and "Control, the default against itself" in message
+        and "Settings that were tried" in message
+    )
     ratio = result["comparison"]["arms"]["tuned"]["ratio"]["images_per_s"]
     assert ratio["claim"] == "more" and ratio["low"] < 2 < ratio["high"]
     assert {one["out"] for one in result["tries"]} >= {None, "slower"}
@@ -77,16 +81,16 @@ def test_the_winner_is_written_with_where_it_comes_from(bench, run, tmp_path):
 
 def test_where_nothing_is_faster_the_default_is_written_as_it_was_given(bench, run):
     bench.rate = lambda _: 1000.0
-    result, told, written, _ = run(loader=dp.TorchConfig(), cpus=1)
+    result, message, written, _ = run(loader=dp.TorchConfig(), cpus=1)
     assert result["kept"] == "default" and "num_workers: null\n" in written
-    assert "The default stays" in told and "The default stays" in written
+    assert "The default stays" in message and "The default stays" in written
 
 
-def test_the_batch_size_that_was_found_is_told(bench, run):
+def test_the_batch_size_that_was_found_is_reported(bench, run):
     bench.rate = lambda setting: 10.0 * setting.batch_size
-    result, told, written, _ = run(batch_sizes=[32, 128])
+    result, message, written, _ = run(batch_sizes=[32, 128])
     assert result["setting"]["batch_size"] == 128 and "for batches of 128" in written
-    assert "batch_size=128" in told and "batch_size: " not in written
+    assert "batch_size=128" in message and "batch_size: " not in written
 
 
 @pytest.mark.parametrize("after", [1, 5, 60])
@@ -110,14 +114,14 @@ def test_other_pixels_end_the_run_and_nothing_is_written(bench, run):
     assert "tuned and default differ by 3.00 of 255" in str(error) and result is None and written == "what was there before\n"
 
 
-def test_a_limit_that_nothing_keeps_is_told_with_the_tries(bench, run):
-    result, told, written, error = run(max_memory_mib=100)
+def test_a_limit_that_nothing_keeps_is_reported_with_the_tries(bench, run):
+    result, message, written, error = run(max_memory_mib=100)
     assert isinstance(error, ConfigError) and "not even the smallest" in str(error) and result is None
-    assert "500 MiB of host memory" in told and written == "what was there before\n"
+    assert "500 MiB of host memory" in message and written == "what was there before\n"
 
 
 def test_every_key_is_documented(bench, run):
-    told = (Path(__file__).parents[3] / "docs/tune.md").read_text()
+    message = (Path(__file__).parents[3] / "docs/tune.md").read_text()
     result, *_ = run()
     keys = {*result, *result["tries"][0], *result["comparison"], *result["limits"]} - {"num_workers", "prefetch_factor"}
-    assert sorted(key for key in keys if f"`{key}`" not in told) == []
+    assert sorted(key for key in keys if f"`{key}`" not in message) == []

@@ -57,11 +57,11 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_ends_in_one_clear_line(command, image_folder, tmp_path, name):
-    arguments, told = MISTAKES[name]
+    arguments, message = MISTAKES[name]
     done = command("tune", *QUICK, *folders(tmp_path), f"data.train={image_folder}", *arguments)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "Traceback" not in done.stderr and len(errors) == 1 and told in errors[0]
+    assert "Traceback" not in done.stderr and len(errors) == 1 and message in errors[0]
     assert list((tmp_path / "conf/loader").iterdir()) == []
 
 

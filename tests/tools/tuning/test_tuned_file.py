@@ -32,7 +32,7 @@ def folder(tmp_path):
     [("train", "torch"), ("benchmark", "torch"), ("tune", "torch"), *(("preview", name) for name in LOADERS)],
 )
 def test_every_job_composes_it(folder, job, name):
-    write(tuned_file(str(folder), "node-1.cluster"), LOADERS[name], ["told: 1.5 × [1.2, 1.8]"])
+    write(tuned_file(str(folder), "node-1.cluster"), LOADERS[name], ["message: 1.5 × [1.2, 1.8]"])
     register()
     with initialize_config_dir(version_base="1.3", config_dir=str(REPO / "conf")):
         overrides = ["loader=tuned_node-1_cluster", f"hydra.searchpath=[file://{folder.parent}]"]
@@ -42,13 +42,13 @@ def test_every_job_composes_it(folder, job, name):
 @pytest.mark.parametrize("job", ["train", "benchmark"])
 def test_jobs_compose_it(command, folder, job):
     file = tuned_file(str(folder), "x")
-    write(file, LOADERS["torch"], ["told", command_line(["data.train=/my images", "search.num_workers=[1,2]"])])
+    write(file, LOADERS["torch"], ["message", command_line(["data.train=/my images", "search.num_workers=[1,2]"])])
     options = ["loader=tuned_x", f"hydra.searchpath=[file://{folder.parent}]", "--cfg", "job", "--package", "loader"]
     composed = command(job, *options)
     assert composed.returncode == 0, composed.stderr
     assert composed.stdout.removeprefix("# @package loader\n") == to_yaml(LOADERS["torch"])
-    told = "# told\n# dali-pipes tune 'data.train=/my images' 'search.num_workers=[1,2]'\ndefaults:\n"
-    assert file.read_text().startswith(told)
+    message = "# message\n# dali-pipes tune 'data.train=/my images' 'search.num_workers=[1,2]'\ndefaults:\n"
+    assert file.read_text().startswith(message)
 
 
 def test_git_does_not_see_it():
@@ -95,6 +95,6 @@ def test_a_file_is_replaced_as_a_whole_or_left_as_it_was(tmp_path, monkeypatch):
     assert "dali_schema" in file.read_text() and list(tmp_path.iterdir()) == [file]
 
 
-def test_what_is_told_cannot_leave_its_comment(tmp_path):
+def test_what_is_reported_cannot_leave_its_comment(tmp_path):
     write(tmp_path / "x.yaml", LOADERS["dali"], ["two\nlines: {", "more"])
     assert (tmp_path / "x.yaml").read_text().startswith("# two lines: {\n# more\ndefaults:\n")
