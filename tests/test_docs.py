@@ -12,6 +12,7 @@ from command import composed
 from hydra import initialize_config_dir
 
 from dali_pipes.cli import jobs
+from dali_pipes.cli.hydra import quoted_filter
 from dali_pipes.cli.schemas import register
 
 REPO = Path(__file__).parents[1]
@@ -87,7 +88,9 @@ def commands(page):
 
 def given(word):
     """An option with a value that there is: of a sweep the first one, and something for what stands for a user's own."""
-    name, _, value = word.partition("=")
+    name, _, value = quoted_filter(word).partition("=")
+    if name == "data.filter":
+        return f"{name}={value}"
     if name in OWN and value in OWN[name]:
         value = OWN[name][value]
     return f"{name}={value if value.startswith(('[', '{')) else value.split(',')[0]}"

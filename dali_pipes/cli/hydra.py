@@ -57,6 +57,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         Plugins.instance().register(OursAfterTheUsers)
     OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
+    sys.argv[1:] = map(quoted_filter, sys.argv[1:])
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
     try:
         hydra.main(version_base="1.3", config_path=str(users or conf_folder()), config_name=config_name)(task)()
@@ -66,6 +67,15 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         if composed:
             raise
         stop_once(_explain(error, users))
+
+
+def quoted_filter(word: str) -> str:
+    """data.filter=EXPRESSION with the quotes that Hydra's own grammar wants around such text."""
+    name, _, text = word.partition("=")
+    if name != "data.filter" or text[:1] in ("'", '"') or text == "null":
+        return word
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}="{escaped}"'
 
 
 def sweep_folder() -> Path | None:

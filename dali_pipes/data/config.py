@@ -17,6 +17,7 @@ class DataConfig:
             or a saved manifest; None: the folder of that name in `root`.
         label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
         cache_dir: folder for cached scans; None: no cache.
+        filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None: all.
         demo: `root` is the demo set, and it is made if it is not there.
     """
 
@@ -25,6 +26,7 @@ class DataConfig:
     val: str | None = None
     label_separator: str | None = None
     cache_dir: str | None = None
+    filter: str | None = None
     demo: bool = False
 
     def source(self, split: str) -> str:

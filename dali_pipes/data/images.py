@@ -9,6 +9,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.data.demo import make_demo_set
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.errors import ConfigError
 from dali_pipes.system.progress import track
 
 LEAST_EPOCH = 5_000  # images
@@ -26,7 +27,13 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
-    return Manifest.open(source, cache_dir=data.cache_dir, label_separator=data.label_separator, **options)
+    manifest = Manifest.open(source, cache_dir=data.cache_dir, label_separator=data.label_separator, **options)
+    if data.filter is None:
+        return manifest
+    chosen = manifest.filter(data.filter)
+    if not len(chosen):
+        raise ConfigError(f"data.filter={data.filter!r}: none of the {len(manifest):,} images in {source} matches")
+    return chosen
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:

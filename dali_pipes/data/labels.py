@@ -1,7 +1,7 @@
-"""Labels and numeric columns of a table: one class for each image, several, or numbers to predict.
+"""Labels and columns of a table: one class for each image, several, or numbers to predict; numbers, text and lists beside them.
 
 Labels are kept as Arrow's int32 (one class), list of int32 (any number of classes), float32 or fixed-size list of float32 (numbers
-to predict); columns as int64, float32 or bool, or fixed-size lists of these.
+to predict); columns as int64, float32 or bool, fixed-size or large lists of these, or large strings.
 """
 
 import re
@@ -63,16 +63,18 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
 
 
 def read_columns(file: Path, table: pa.Table) -> dict[str, pa.Array]:
-    """All columns of numbers besides `path` and `label`; empty cells become NaN, and such a column float32.
+    """All columns of numbers, of text and of lists of numbers besides `path` and `label`.
+
+    An empty cell becomes NaN in a column of numbers, which is float32 then, the empty text, or a list of nothing.
 
     Raises:
-        ManifestError: a column of lists with an empty cell, or integers of more than 63 bits.
+        ManifestError: a column of lists of one length with an empty cell, or integers of more than 63 bits.
     """
     found = {name: column for name, column in zip(table.column_names, table.columns, strict=True) if _kept(column.type)}
     try:
-        return {name: _numbers(column.combine_chunks()) for name, column in found.items() if name not in ("path", "label")}
+        return {name: _stored(column.combine_chunks()) for name, column in found.items() if name not in ("path", "label")}
     except pa.ArrowException as error:
-        raise ManifestError(f"{file}: a column of numbers cannot be used ({error}); fix it or leave it out") from None
+        raise ManifestError(f"{file}: a column cannot be used ({error}); fix it or leave it out") from None
 
 
 def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
@@ -89,12 +91,26 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
         return pa.float32() if pa.types.is_floating(kind) else pa.int32()
     if not _kept(kind):
         raise TypeError(f"{name} is of type {kind}")
-    return _number_type(kind)
+    return _column_type(kind)
 
 
 def has_nulls(column: pa.ChunkedArray) -> bool:
     """Whether a cell is empty, or a place in a list."""
     return bool(_null_count(column))
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Whether a stored column of this type has a number, or as many of them, for each image, and so goes on to the batch."""
+    return not (pa.types.is_large_string(kind) or pa.types.is_large_list(kind))
+
+
+def content(column: pa.ChunkedArray) -> list[NDArray[Any]]:
+    """What distinguishes a stored column from another, as arrays: of text and lists the length of each row, and all values."""
+    if is_numeric(column.type):
+        return [to_numpy(column)]
+    if pa.types.is_large_list(column.type):
+        return [pc.list_value_length(column).to_numpy(), to_numpy(pc.list_flatten(column))]
+    return [pc.binary_length(column).to_numpy(), np.frombuffer("".join(column.to_pylist()).encode(), np.uint8)]
 
 
 def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
@@ -165,6 +181,23 @@ def _numbers(array: pa.Array) -> pa.Array:
     return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
 
 
+def _stored(array: pa.Array) -> pa.Array:
+    if _is_text(array.type):
+        return array.cast(pa.large_string()).fill_null("")
+    if not _is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        return _numbers(array)
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+    return pa.LargeListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int64()), _numbers(pc.list_flatten(array)))
+
+
+def _column_type(kind: pa.DataType) -> pa.DataType:
+    if _is_text(kind):
+        return pa.large_string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_number_type(kind.value_type))
+    return _number_type(kind)
+
+
 def _number_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_number_type(kind.value_type), kind.list_size)
@@ -172,8 +205,12 @@ def _number_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _kept(kind: pa.DataType) -> bool:
-    each = kind.value_type if pa.types.is_fixed_size_list(kind) else kind
-    return pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
+    each = kind.value_type if _is_list(kind) else kind
+    return _is_text(kind) or pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_list(kind: pa.DataType) -> bool:

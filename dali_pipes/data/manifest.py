@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -14,15 +15,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data import manifest_file
+from dali_pipes.data.expression import OF_AN_IMAGE, Rows, matching
 from dali_pipes.data.headers import MAX_PIXELS, ScanOptions
-from dali_pipes.data.labels import COLUMN, has_nulls, task_of, to_numpy
+from dali_pipes.data.labels import COLUMN, content, has_nulls, is_numeric, task_of, to_numpy
 from dali_pipes.data.manifest_table import own_columns
 from dali_pipes.data.packed_names import PackedNames
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.remote import copy_of, is_remote
 from dali_pipes.data.scanning import scan_folder, scan_shards, scan_table
+from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
 from dali_pipes.data.shards.scan import is_shard, list_shards
-from dali_pipes.errors import ManifestError
+from dali_pipes.errors import ManifestError, check_choice
 
 log = logging.getLogger(__name__)
 
@@ -182,9 +185,12 @@ class Manifest:
         return self._by_sample("label")
 
     @cached_property
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """The table's own columns of numbers, (n,) or (n, K) by sample id: int64, float32 or bool."""
-        return {name.removeprefix(COLUMN): self._by_sample(name) for name in own_columns(self.table)}
+    def columns(self) -> dict[str, NDArray[Any] | pa.Array]:
+        """The table's own columns by sample id.
+
+        Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text and lists of numbers as Arrow's.
+        """
+        return {name.removeprefix(COLUMN): self._values(name) for name in own_columns(self.table)}
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -222,9 +228,11 @@ class Manifest:
         for array in (self._paths.offsets, self._paths.data, *members, self.labels, self.sizes):
             digest.update(array.tobytes())
         labels = {} if self.task == "classification" else {"label": self.labels}
-        for name, array in (labels | {f"{COLUMN}{name}": array for name, array in self.columns.items()}).items():
-            digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
-            digest.update(array.tobytes())
+        own = {name: content(self._taken(name)) for name in own_columns(self.table)}
+        for name, arrays in ({name: [array] for name, array in labels.items()} | own).items():
+            for array in arrays:
+                digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
+                digest.update(array.tobytes())
         return digest.hexdigest()
 
     @cached_property
@@ -268,6 +276,57 @@ class Manifest:
         """A manifest of these samples only, numbered anew in the given order."""
         return type(self)(self.root, self.classes, self.table.take(pa.array(self._usable[ids])))
 
+    def filter(self, expression: str) -> Self:
+        """The samples that match, such as "width >= 224 and class in ('cat', 'dog')"; docs/targets.md has the form.
+
+        Columns: the table's own, and of each image its label, height, width, bytes, orientation, format, path and member.
+
+        Raises:
+            ConfigError: no such expression, or a column that there is not.
+        """
+        return self.subset(np.flatnonzero(matching(expression, self._rows).to_numpy(zero_copy_only=False)))
+
+    def split(self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0) -> dict[str, Self]:
+        """Parts of the samples, chosen at random; each keeps the order of the ids.
+
+        Args:
+            fractions: name and share of each part, such as {"train": 0.9, "val": 0.1}.
+            by: a column of which equal values stay in one part, such as a patient; the sizes are then as near as they can be.
+            seed: the same seed gives the same parts, on any machine.
+
+        Raises:
+            ConfigError: the fractions are no shares of 1, or there is no such column.
+        """
+        groups = np.arange(len(self)) if by is None else group_numbers(self._rows.column(by))
+        return {name: self.subset(ids) for name, ids in parts(fractions, groups, seed).items()}
+
+    @classmethod
+    def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
+        """The samples of all of them, one after the other, under the nearest folder that holds them all.
+
+        Args:
+            classes: "join" makes classes of the same name one; "apart" keeps the classes of each, in the order of `manifests`.
+
+        Raises:
+            ManifestError: remote shards with others, or labels or columns of different types.
+        """
+        check_choice("classes", classes, ("join", "apart"))
+        root = common_root([each.root for each in manifests])
+        names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
+        tables = [renumbered(moved(each.table, each.root, root), new) for each, new in zip(manifests, numbers, strict=True)]
+        return cls(root, names, unified(tables))
+
+    def map_classes(self, names: Mapping[str, str]) -> Self:
+        """With classes renamed; those that get the same name become one. Classes that are not named keep theirs.
+
+        Raises:
+            ConfigError: a class that there is not.
+        """
+        for name in names:
+            self._rows.class_numbers(name)
+        merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
+        return type(self)(self.root, merged, renumbered(self.table, numbers[0]))
+
     @cached_property
     def _usable(self) -> NDArray[np.int64]:
         return np.flatnonzero(self.table["problem"].is_null().to_numpy())
@@ -293,7 +352,19 @@ class Manifest:
         return self.table[name].to_numpy()[self._usable].astype(np.int64)
 
     def _by_sample(self, name: str) -> NDArray[Any]:
-        return to_numpy(self.table[name].take(pa.array(self._usable)))
+        return to_numpy(self._taken(name))
+
+    def _values(self, name: str) -> NDArray[Any] | pa.Array:
+        column = self._taken(name)
+        return to_numpy(column) if is_numeric(column.type) else column.combine_chunks()
+
+    def _taken(self, name: str) -> pa.ChunkedArray:
+        return self.table[name].take(pa.array(self._usable))
+
+    @property
+    def _rows(self) -> Rows:
+        own = {name.removeprefix(COLUMN): name for name in own_columns(self.table)}
+        return Rows({name: name for name in OF_AN_IMAGE} | own, self._taken, self.classes)
 
 
 def _remembered(cache: Path) -> Manifest | None:
@@ -324,7 +395,7 @@ def _check(manifest: Manifest) -> None:
     if len(labels) and manifest.sizes.min() < 1:
         raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")
     if len(labels) and not manifest.whole_files:
-        offset, length, file_bytes, _ = manifest._places.T
+        offset, length, file_bytes, _ = manifest._places[np.diff(manifest._members.offsets) > 0].T
         if offset.min() < 0 or length.min() < 0 or (offset > file_bytes - length).any():
             raise ManifestError(f"{manifest.root}: the manifest has images that reach beyond their shard; scan the images again")
     if len(labels) and pc.any(pc.match_substring_regex(table["path"], rb"^/|\x00")).as_py():

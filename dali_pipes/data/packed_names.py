@@ -9,7 +9,7 @@ class PackedNames:
     """Names as bytes, by number. Forked workers share the arrays, and a batch is cut out of them without a Python loop."""
 
     def __init__(self, names: pa.ChunkedArray):
-        column = pa.concat_arrays(names.cast(pa.large_binary()).chunks)
+        column = names.cast(pa.large_binary()).combine_chunks()
         _, offsets, data = column.buffers()
         self.offsets = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
         self.data = np.frombuffer(data or b"", np.uint8)

@@ -1,5 +1,6 @@
 """Labels and further columns of the table, joined to the images of a batch by their ids."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -8,12 +9,13 @@ from dali_pipes.data.manifest import Manifest
 
 
 class TargetLookup:
-    """Adds labels and the manifest's columns, looked up by id on the batch's device; lists of class numbers become multi-hot."""
+    """Adds labels and columns of numbers, looked up by id on the batch's device; lists of class numbers become multi-hot."""
 
     def __init__(self, manifest: Manifest):
         self._classes = len(manifest.classes) if manifest.task == "multilabel" else None
         self._labels = torch.from_numpy(manifest.labels)
-        self._columns = {name: torch.from_numpy(values) for name, values in manifest.columns.items()}
+        numbers = {name: values for name, values in manifest.columns.items() if isinstance(values, np.ndarray)}
+        self._columns = {name: torch.from_numpy(values) for name, values in numbers.items()}
 
     def __call__(self, batch: DecodedBatch) -> Batch:
         ids, device = batch.ids, batch.ids.device

@@ -25,6 +25,9 @@ def cache(tmp_path):
 def mistakes(folder, empty, bare):
     train = f"data.train={folder}"
     yield "no folder", "benchmark", ["data.train=/no/such/folder"], "/no/such/folder: no such folder"
+    yield "filter of what is not there", "scan", [train, "data.filter=widht >= 24 and class in ('a', \"b\")"], "did you mean width?"
+    yield "filter that keeps nothing", "preview", [train, "data.filter=width > 24000"], "none of the 37 images in"
+    yield "filter that is none", "scan", [train, "data.filter=width >"], "not an expression"
     yield "empty folder", "benchmark", [f"data.train={empty}"], "no class folders"
     yield "folder without images", "scan", [f"data.train={bare}"], "hold no image"
     yield "no data", "scan", [], "set data.train=DIR"

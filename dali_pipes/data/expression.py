@@ -1,0 +1,189 @@
+"""Filters such as "width >= 224 and class in ('cat', 'dog')": Python's syntax, compared by Arrow; nothing is executed."""
+
+import ast
+import io
+import tokenize
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.labels import to_numpy
+from dali_pipes.errors import ConfigError
+
+OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
+CLASS = "class"
+_CLASS = "class_"  # `class` is a keyword, so Python's parser is given this name
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
+}
+_MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+
+
+class Rows:
+    """What filters compare: the columns of a manifest's samples, and their classes.
+
+    Attributes:
+        columns: of each name that a filter may use, that of the column in the table.
+    """
+
+    def __init__(self, columns: dict[str, str], values: Callable[[str], pa.ChunkedArray], classes: list[str]):
+        """
+        Args:
+            values: of one of the table's columns, by sample id.
+        """
+        self.columns, self._values, self._classes = columns, values, classes
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """
+        Raises:
+            ConfigError: there is no such column.
+        """
+        if name not in self.columns:
+            near = get_close_matches(name, self.columns, 1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"there is no column {name}; {meant}The columns are {', '.join(self.columns)}")
+        return self._values(self.columns[name])
+
+    def of_classes(self, names: Iterable[str]) -> pa.Array:
+        """Which samples have any of these classes.
+
+        Raises:
+            ConfigError: there is no such class.
+        """
+        numbers = [number for name in names for number in self.class_numbers(name)]
+        found = np.isin(to_numpy(self._values("label")), numbers)
+        return pa.array(found if found.ndim == 1 else found.any(1))
+
+    def class_numbers(self, name: str) -> list[int]:
+        """Those of one name; manifests joined with their classes apart may have several.
+
+        Raises:
+            ConfigError: there is no such class.
+        """
+        if numbers := [number for number, each in enumerate(self._classes) if each == name]:
+            return numbers
+        near = get_close_matches(str(name), self._classes, 3)
+        names = f"; near names: {', '.join(near)}" if near else ""
+        raise ConfigError(f"there is no class {name!r} among {len(self._classes)}{names}")
+
+
+def matching(text: str, rows: Rows) -> pa.Array:
+    """Which rows match, as booleans; a missing number (NaN) matches only `!=` and `not in`.
+
+    Columns are compared with literals or other columns, or are booleans; `in` and `not in` take a list of literals. `class` is
+    compared with names of classes, by `==`, `!=`, `in` and `not in`. `and`, `or`, `not` and brackets put these together.
+
+    Raises:
+        ConfigError: it is not such an expression, or names no column; the text says which part, and which column may be meant.
+    """
+    return _Filter(text, rows).result()
+
+
+class _Filter:
+    def __init__(self, text: str, rows: Rows):
+        self._text, self._rows = text, rows
+
+    def result(self) -> pa.Array:
+        try:
+            words = [
+                (kind, _CLASS if word == CLASS else word)
+                for kind, word, *_ in tokenize.generate_tokens(io.StringIO(self._text.strip()).readline)
+            ]
+            tree = ast.parse(tokenize.untokenize(words).strip(), mode="eval")
+        except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
+            raise self._refused("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
+        return self._mask(tree.body)
+
+    def _mask(self, node: ast.expr) -> pa.Array:
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return pc.invert(self._mask(operand))
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                pairs = zip([left, *others], ops, others, strict=False)
+                return reduce(pc.and_, (self._compared(one, op, other) for one, op, other in pairs))
+            case ast.Name():
+                column = self._column(node)
+                if pa.types.is_boolean(column.type):
+                    return column
+                raise self._refused(f"{node.id} alone is neither true nor false; compare it with a value")
+            case _:
+                raise self._refused(f"{self._words(node)} is not a comparison of a column with a value")
+
+    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
+        if isinstance(op, (ast.In, ast.NotIn)):
+            found = self._among(left, right)
+            return pc.invert(found) if isinstance(op, ast.NotIn) else found
+        if type(op) not in _COMPARE:
+            raise self._refused(f"{self._words(left)} is compared by `is`; use == or !=")
+        function = _COMPARE[type(op)]
+        if not isinstance(left, ast.Name):
+            left, right, function = right, left, _MIRRORED.get(function, function)
+        if not isinstance(left, ast.Name):
+            raise self._refused(f"{self._words(left)}, {self._words(right)}: one side of a comparison must be a column")
+        if isinstance(right, ast.Name):
+            return self._call(left, function, self._column(right))
+        value = self._literal(right)
+        if left.id == _CLASS:
+            if function not in ("equal", "not_equal"):
+                raise self._refused("class takes ==, !=, in and not in; label has the number of the class")
+            found = self._of_classes([value])
+            return found if function == "equal" else pc.invert(found)
+        return self._call(left, function, value)
+
+    def _among(self, left: ast.expr, right: ast.expr) -> pa.Array:
+        values = self._literal(right)
+        if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
+            raise self._refused(f"{self._words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
+        if left.id == _CLASS:
+            return self._of_classes(list(values))
+        column = self._column(left)
+        none = pa.array(np.zeros(len(column), bool))
+        return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
+
+    def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
+        column = self._column(name)
+        try:
+            return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
+        except (pa.ArrowException, TypeError):
+            kind = value.type if isinstance(value, pa.Array) else repr(value)
+            raise self._refused(f"{self._words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
+
+    def _of_classes(self, names: list[Any]) -> pa.Array:
+        if not all(isinstance(name, str) for name in names):
+            raise self._refused(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
+        return self._or_refused(self._rows.of_classes, names)
+
+    def _column(self, node: ast.Name) -> pa.ChunkedArray:
+        if node.id == _CLASS:
+            raise self._refused("class is compared with a name, or with a list of names by `in`")
+        return self._or_refused(self._rows.column, node.id)
+
+    def _or_refused(self, find: Callable[[Any], Any], what: Any) -> Any:
+        try:
+            return find(what)
+        except ConfigError as error:
+            raise self._refused(str(error)) from None
+
+    def _literal(self, node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            raise self._refused(f"{self._words(node)} is not a literal; text needs quotes") from None
+
+    def _words(self, node: ast.expr) -> str:
+        return ast.unparse(node).replace(_CLASS, CLASS)
+
+    def _refused(self, why: str) -> ConfigError:
+        return ConfigError(f"filter {self._text!r}: {why}")

@@ -1,0 +1,142 @@
+"""Splitting, joining and renaming: what `Manifest.split`, `concat` and `map_classes` do to rows and classes."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dali_pipes.data.labels import COLUMN
+from dali_pipes.errors import ConfigError, ManifestError
+
+
+def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
+    """The ids of each part, in ascending order. Groups are put in a random order and cut where the number of samples comes nearest.
+
+    Args:
+        groups: (n,) the group of each sample; a group is never divided.
+
+    Raises:
+        ConfigError: fractions that are no shares of 1.
+    """
+    if not fractions or min(fractions.values()) <= 0 or sum(fractions.values()) > 1 + 1e-9:
+        raise ConfigError(f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1")
+    numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.argsort(_mixed(numbers, seed), kind="stable")
+    ends = np.append(0, counts[order].cumsum())
+    wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
+    cuts = [int(np.abs(ends - each).argmin()) for each in wanted]
+    return {
+        name: np.flatnonzero(np.isin(place, order[first:last]))
+        for name, first, last in zip(fractions, cuts[:-1], cuts[1:], strict=True)
+    }
+
+
+def _mixed(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """A random key for each number: splitmix64 (Steele, Lea and Flood, OOPSLA 2014), the same with every version of NumPy."""
+    with np.errstate(over="ignore"):
+        state = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(
+            0xD1342543DE82EF95
+        )
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
+    return state ^ (state >> np.uint64(31))
+
+
+def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """(n,) a number for each row; equal values have the same one, whatever else is in the column."""
+    values = column.combine_chunks()
+    if pa.types.is_nested(values.type):
+        raise ConfigError("by is a column of lists; name one with a single value for each image")
+    ranks = pc.rank(values, "ascending", tiebreaker="dense").to_numpy()
+    return ranks.astype(np.int64)
+
+
+def common_root(roots: Sequence[Path | str]) -> Path | str:
+    """The folder or URL that all of these begin with.
+
+    Raises:
+        ManifestError: there is none.
+    """
+    if len(set(map(str, roots))) == 1:
+        return roots[0]
+    if any(isinstance(root, str) for root in roots):
+        raise ManifestError(
+            f"{' and '.join(map(str, roots))} cannot be joined: remote shards must be of one URL; copy the others there, or here"
+        )
+    return Path(os.path.commonpath(roots))
+
+
+def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
+    """With paths that are relative to `to`, which is `root` or above it."""
+    if root == to:
+        return table
+    prefix = os.fsencode(os.path.join(os.path.relpath(root, to), ""))
+    return _replaced(table, "path", pc.binary_join_element_wise(pa.scalar(prefix), table["path"], b""))
+
+
+def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], list[NDArray[np.int64]]]:
+    """All class names in the order in which they first come, and for each list the new number of each of its classes."""
+    if apart:
+        ends = np.cumsum([len(each) for each in names])
+        numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
+        return [name for each in names for name in each], numbered
+    numbers: dict[str, int] = {}
+    for each in names:
+        for name in each:
+            numbers.setdefault(name, len(numbers))
+    return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
+
+
+def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
+    """With the labels' class numbers replaced: n becomes numbers[n]. -1, of an unusable image, stays; so do numbers to predict."""
+    labels = table["label"].combine_chunks()
+    if pa.types.is_list(labels.type):
+        new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
+        rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
+        return _replaced(table, "label", rows)
+    if not pa.types.is_integer(labels.type):
+        return table
+    old = labels.to_numpy()
+    return _replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
+
+
+def unified(tables: Sequence[pa.Table]) -> pa.Table:
+    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is, and one of text is empty.
+
+    Raises:
+        ManifestError: labels or columns of different types.
+    """
+    kinds = sorted({str(table["label"].type) for table in tables})
+    if len(kinds) > 1:
+        raise ManifestError(f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}")
+    names = dict.fromkeys(name for table in tables for name in table.column_names if name.startswith(COLUMN))
+    for name in names:
+        tables = _with_column(tables, name)
+    order = tables[0].column_names
+    return pa.concat_tables([table.select(order) for table in tables])
+
+
+def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
+    (kind, *others) = {table[name].type for table in tables if name in table.column_names}
+    lacking = any(name not in table.column_names for table in tables)
+    if others or (lacking and pa.types.is_nested(kind)):
+        label = name.removeprefix(COLUMN)
+        raise ManifestError(f"the column {label} is not in all manifests, or of different types there; rename it or leave it out")
+    if not lacking:
+        return list(tables)
+    kind, empty = (kind, "") if pa.types.is_large_string(kind) else (pa.float32(), float("nan"))
+    return [
+        _replaced(table, name, table[name].cast(kind, safe=False))
+        if name in table.column_names
+        else table.append_column(name, pa.repeat(pa.scalar(empty, kind), len(table)))
+        for table in tables
+    ]
+
+
+def _replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, pa.field(name, values.type), values)
