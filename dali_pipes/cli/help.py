@@ -32,7 +32,8 @@ def _summary(schema: type) -> str:
 def _attributes(schema: type) -> str:
     """The lines under "Attributes:" of a class and its bases, those of the bases first."""
     texts = [inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2] for each in reversed(schema.mro())]
-    return "\n".join(text.rstrip() for text in texts if text)
+    lines = "\n".join(text.rstrip() for text in texts if text)
+    return re.sub(r" *overrides: .*\n?", "", lines)  # filled in by the command line, not on it
 
 
 def _groups(config: DictConfig) -> str:

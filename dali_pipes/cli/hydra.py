@@ -1,8 +1,10 @@
 """How every job starts: compose the configuration, run the job, and end user mistakes in one line."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,16 +12,20 @@ import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
-from hydra.errors import OverrideParseException
+from hydra.errors import MissingConfigException, OverrideParseException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from dali_pipes.cli.conf import conf_folder, users_folder
 from dali_pipes.cli.help import explained
 from dali_pipes.cli.schemas import register
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
+
+# what Hydra's own parser takes, which answers to anything else with its usage
+_FLAGS = ("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun", "--shell-completion")
+_FLAGS += ("--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info")
 
 
 class OursAfterTheUsers(SearchPathPlugin):
@@ -57,6 +63,8 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         Plugins.instance().register(OursAfterTheUsers)
     OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
+    if wrong := next((word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)), None):
+        stop_once(f"{wrong}: an option is NAME=VALUE, such as {wrong.strip('-').split('=')[0]}=…; --help explains every option")
     sys.argv[1:] = map(quoted_filter, sys.argv[1:])
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
     try:
@@ -131,16 +139,28 @@ def _explain(error: BaseException, users: Path | None) -> str:
             return f"{error.override}: an option is NAME=VALUE, such as data.train=DIR; --help explains every option"
         return f"{error.override}: not understood; a value with spaces, commas, = or brackets needs quotes: \"key='value'\""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(cause.parent_node, DictConfig):
+        near = get_close_matches(str(cause.key), map(str, cause.parent_node), 1)
+        return f"there is no option {cause.full_key}{f'; did you mean {near[0]}?' if near else ''}; --help explains every option"
+    if found := re.match(r"Could not override '([\w./]+)'\.? *\n?No match in the defaults list", str(cause)):
+        return f"there are no options {found[1]}=NAME for this job; --help explains every option"
+    if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
+        group, _, name = cause.missing_cfg_file.rpartition("/")
+        known = [each for each in cause.options if not each.endswith("schema")]
+        meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""
+        tuned = "; dali-pipes tune writes tuned ones" if name.startswith("tuned_") else ""
+        return f"there is no {group}={name}; {meant}there are {', '.join(known)}{tuned}{_whose(users)}"
     text = str(cause).split("Config search path")[0]
     lines = [
         line.strip()
         for line in text.splitlines()
         if line.strip() and not line.strip().startswith(("object_type", "reference_type")) and not line.endswith("schema")
     ]
-    if "'loader/tuned_" in text:
-        lines.append("(dali-pipes tune writes tuned ones)")
-    whose = f"; {users} comes before our own configurations, and --conf DIR names another folder" if users else ""
-    return f"{' '.join(lines)}; --help explains every option{whose}"
+    return f"{' '.join(lines)}; --help explains every option{_whose(users)}"
+
+
+def _whose(users: Path | None) -> str:
+    return f"; {users} comes before our own configurations, and --conf DIR names another folder" if users else ""
 
 
 def stop(message: str, status: int = 2) -> NoReturn:

@@ -31,14 +31,26 @@ def mistakes(folder, empty, bare):
     yield "empty folder", "benchmark", [f"data.train={empty}"], "no class folders"
     yield "folder without images", "scan", [f"data.train={bare}"], "hold no image"
     yield "no data", "scan", [], "set data.train=DIR"
-    yield "mistyped option", "preview", [train, "loader.num_thread=2"], "num_thread"
-    yield "mistyped loader", "preview", [train, "loader=dalli"], "dalli"
+    yield (
+        "mistyped option",
+        "preview",
+        [train, "loader.num_thread=2"],
+        "there is no option loader.num_thread; did you mean num_threads?",
+    )
+    yield (
+        "mistyped loader",
+        "preview",
+        [train, "loader=dalli"],
+        "there is no loader=dalli; did you mean dali? there are cached, dali,",
+    )
     yield "mistyped value", "preview", [train, "loader.device=cuda"], "loader.device is 'cuda'; choose one of auto, gpu, cpu"
     yield "mistyped value of an arm", "benchmark", [train, "loaders.dali_cpu.decode=crop"], "loaders.dali_cpu.decode is 'crop'"
+    yield "flag", "preview", [train, "--batches=3"], "--batches=3: an option is NAME=VALUE, such as batches=…"
+    yield "group that the job has not", "preview", [train, "model=resnet18"], "there are no options model=NAME for this job"
     yield "not a number", "preview", [train, "batch_size=many"], "batch_size"
     yield "special characters", "preview", [f"data.train={folder}/a=b, c"], "needs quotes"
     yield "no option", "scan", ["/my/images"], "/my/images: an option is NAME=VALUE, such as data.train=DIR"
-    yield "not tuned here", "preview", [train, "loader=tuned_nowhere"], "(dali-pipes tune writes tuned ones)"
+    yield "not tuned here", "preview", [train, "loader=tuned_nowhere"], "; dali-pipes tune writes tuned ones"
     yield "no loader", "preview", [train, "loader=null"], "must be a string"
     yield "arm twice", "benchmark", [train, "loader=torch", "arms=[torch,loader]"], "each only once"
     yield "too few pairs", "benchmark", [train, "pairs=0"], "error: pairs is 0"
