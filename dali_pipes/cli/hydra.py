@@ -24,8 +24,13 @@ from dali_pipes.cli.schemas import register
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
 
 # what Hydra's own parser takes, which answers to anything else with its usage
-_FLAGS = ("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun", "--shell-completion")
-_FLAGS += ("--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info")
+_FLAGS = tuple(
+    f"--{name}"
+    for name in (
+        *("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "shell-completion"),
+        *("config-path", "config-name", "config-dir", "experimental-rerun", "info"),
+    )
+)
 
 
 class OursAfterTheUsers(SearchPathPlugin):

@@ -94,7 +94,7 @@ def scan(config: Any) -> None:
 
     dali-pipes scan data.train=/my/images out=train.parquet
     """
-    from dali_pipes.tools.scan import scan
+    from dali_pipes.tools.scan.run import scan
 
     scan(config)
 

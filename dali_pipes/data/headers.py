@@ -15,6 +15,13 @@ EXIF_ORIENTATION = 0x0112
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 VERIFY = ("header", "full")
+_SUBSAMPLINGS: dict[tuple[float, float], str] = {
+    (1, 1): "4:4:4",
+    (2, 1): "4:2:2",
+    (2, 2): "4:2:0",
+    (4, 1): "4:1:1",
+    (1, 2): "4:4:0",
+}
 
 Image.init()
 
@@ -23,7 +30,8 @@ class Header(NamedTuple):
     """One file. On a problem everything but `problem` may be zero or empty.
 
     height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1 if there is none;
-    format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image was decoded; problem is None for a usable file.
+    format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image was decoded; problem is None for a usable file;
+    subsampling is the chroma subsampling of a JPEG, such as "4:2:0", or "gray"; "" of other formats.
     """
 
     bytes: int
@@ -34,6 +42,7 @@ class Header(NamedTuple):
     format: str
     decoded: bool
     problem: str | None
+    subsampling: str = ""
 
 
 def check_max_pixels(option: str, value: int) -> None:
@@ -78,9 +87,9 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
     """Reads the header of an open image of `size` bytes; as `read_header` does."""
     if not size:
         return Header(0, mtime_ns, 0, 0, 1, "", False, "empty file")
-    width, height, orientation, format = 0, 0, 1, ""
+    width, height, orientation, format, subsampling = 0, 0, 1, "", ""
     try:
-        width, height, orientation, format, mode = _parse(file)
+        width, height, orientation, format, mode, subsampling = _parse(file)
         problem = _unusable(height, width, format, mode, check.max_pixels)
         if check.verify == "full" and not problem:
             problem = decoding_problem(file)
@@ -90,7 +99,7 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
         problem = f"more than {check.max_pixels:,} pixels"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
-    return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem)
+    return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem, subsampling)
 
 
 def decoding_problem(file: BinaryIO) -> str | None:
@@ -114,7 +123,7 @@ def orientation_of(image: Image.Image) -> int:
     return orientation if orientation in range(1, 9) else 1
 
 
-def _parse(file: BinaryIO) -> tuple[int, int, int, str, str]:
+def _parse(file: BinaryIO) -> tuple[int, int, int, str, str, str]:
     magic = file.read(3)
     file.seek(0)
     if magic == b"\xff\xd8\xff":  # naming the plugin saves Pillow's search through all of them, a third of the time
@@ -123,7 +132,18 @@ def _parse(file: BinaryIO) -> tuple[int, int, int, str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Pillow only warns of, `_unusable` refuses
             image = Image.open(file)
-    return *image.size, orientation_of(image), image.format or "", image.mode
+    return *image.size, orientation_of(image), image.format or "", image.mode, _subsampling(image)
+
+
+def _subsampling(image: Image.Image) -> str:
+    """How much coarser the chroma is than the luma, horizontally and vertically, in the usual notation."""
+    if not isinstance(image, JpegImagePlugin.JpegImageFile):
+        return ""
+    (_, wide, high, _), *chroma = image.layer
+    if not chroma:
+        return "gray"
+    _, chroma_wide, chroma_high, _ = chroma[0]
+    return _SUBSAMPLINGS.get((wide / chroma_wide, high / chroma_high), "other")
 
 
 def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) -> str | None:

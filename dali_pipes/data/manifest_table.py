@@ -21,12 +21,14 @@ SCHEMA = pa.schema(
         "format": pa.string(),
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
+        "subsampling": pa.string(),  # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest without this column
         "member": pa.binary(),  # name of the image in a file that holds many; empty: it is the file
         "offset": pa.int64(),  # where it begins in that file
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0}  # for manifests without these columns
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0}
+_LATER = _WHOLE_FILE | {"subsampling": ""}  # for manifests of earlier versions, which lack these columns
 
 
 def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
@@ -61,7 +63,7 @@ def unchanged_shard(stamp: FileVersion, rows: pa.Table, check: ScanOptions) -> b
 
 def typed(table: pa.Table) -> pa.Table:
     """The columns of a manifest in their types, without any others; columns that manifests of earlier versions lack are added."""
-    table = _with_whole_files(table)
+    table = _with_later_columns(table)
     own = ["label", *own_columns(table)]
     types = {name: stored_type(name, table.schema.field(name).type) for name in own}
     fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
@@ -73,10 +75,8 @@ def own_columns(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if name.startswith(COLUMN)]
 
 
-def _with_whole_files(table: pa.Table) -> pa.Table:
+def _with_later_columns(table: pa.Table) -> pa.Table:
     """Adds the columns that manifests of earlier versions lack."""
-    for name in _WHOLE_FILE.keys() - set(table.column_names):
-        table = table.append_column(
-            SCHEMA.field(name), pa.repeat(pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type), len(table))
-        )
+    for name in _LATER.keys() - set(table.column_names):
+        table = table.append_column(SCHEMA.field(name), pa.repeat(pa.scalar(_LATER[name], SCHEMA.field(name).type), len(table)))
     return table

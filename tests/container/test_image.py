@@ -243,7 +243,7 @@ def test_a_change_of_code_builds_only_the_last_layer_again(engine, image):
         if (REPO / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(REPO / name, copy / name)
-    changed = copy / "dali_pipes/tools/scan.py"
+    changed = copy / "dali_pipes/tools/scan/run.py"
     changed.write_text(changed.read_text() + "\n# changed\n")
     began = time.time()
     engine.build("localhost/dali_pipes:changed", Path(copy), "--build-arg=REVISION=0123abc")

@@ -71,7 +71,7 @@ CELLS = {
     "member": st.one_of(st.none(), st.binary(max_size=5)),
     **dict.fromkeys(("offset", "bytes", "file_bytes"), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))),
 }
-DEFAULTS = {"path": b"a.jpg", "format": "JPEG", "decoded": False, "member": b""}
+DEFAULTS = {"path": b"a.jpg", "format": "JPEG", "subsampling": "4:2:0", "decoded": False, "member": b""}
 
 
 @given(st.data(), st.integers(1, 4))

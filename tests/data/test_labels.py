@@ -11,7 +11,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.loader.targets import multi_hot
-from dali_pipes.tools.scan import _summary
+from dali_pipes.tools.scan.run import _summary
 
 DOCS = Path(__file__).parents[2] / "docs/targets.md"
 NAN = float("nan")

@@ -50,6 +50,7 @@ def made(rows, root="/images", names=CLASSES):
     known = {"path": [b"%d.jpg" % number for number in range(count)], "label": label, "height": height, "width": width}
     known |= {"bytes": [9] * count, "mtime_ns": [0] * count, "orientation": [1] * count, "format": ["JPEG"] * count}
     known |= {"decoded": [False] * count, "problem": [None if each else "broken" for each in usable], "member": [b""] * count}
+    known["subsampling"] = [""] * count
     table = pa.table(known | {"offset": [0] * count, "file_bytes": [0] * count}, schema=SCHEMA)
     own = {"split": pa.array(split, pa.large_string()), "score": pa.array(score, pa.float32()), "flag": pa.array(flag)}
     for name, values in (own | {"boxes": pa.array(boxes, pa.large_list(pa.int64()))}).items():

@@ -1,39 +1,18 @@
 """What a scan found, for people: the summary, and every file that will not be used."""
 
+import re
 from collections import Counter
-from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dali_pipes.data.config import SPLITS, DataConfig
-from dali_pipes.data.headers import MAX_PIXELS, VERIFY, check_max_pixels
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import check_choice, check_options, option
-
-
-@dataclass(kw_only=True, slots=True)
-class ScanConfig:
-    """scripts/scan.py.
-
-    Attributes:
-        split: "train" or "val".
-        verify: "header" reads headers only; "full" decodes every image, on all cores.
-        max_pixels: images with more are not used.
-        out: Parquet file for the manifest; None: only the summary.
-    """
-
-    data: DataConfig = field(default_factory=DataConfig)
-    split: str = option("train", check_choice, SPLITS)
-    verify: str = option("header", check_choice, VERIFY)
-    max_pixels: int = option(MAX_PIXELS, check_max_pixels)
-    out: str | None = None
-
-    def __post_init__(self) -> None:
-        check_options(self)
+from dali_pipes.tools.scan.config import ScanConfig
+from dali_pipes.tools.scan.picture import save_picture
 
 
 def scan(config: ScanConfig) -> None:
@@ -41,11 +20,25 @@ def scan(config: ScanConfig) -> None:
     console = Console(soft_wrap=True)
     manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=config.max_pixels)
     console.print(_summary(manifest))
+    if manifest.problems:
+        console.print(_problems(manifest))
     for path, problem in manifest.problems:
         console.print(f"{escape(path)}: {escape(problem)}", highlight=False)
     if config.out:
         manifest.save(config.out)
         console.print(f"Manifest: {config.out}", markup=False)
+    if config.picture and len(manifest):
+        save_picture(manifest, Path(config.picture))
+        console.print(f"Picture: {config.picture}", markup=False)
+
+
+def _problems(manifest: Manifest) -> Table:
+    """How many files have each problem; what differs from file to file, in brackets or numbers, is left out."""
+    table = Table("not used, because", "files", title="problems")
+    kinds = Counter(re.sub(r" *\(.*\)|\d[\d,]*( × \d+: )?", "", problem).strip() for _, problem in manifest.problems)
+    for kind, count in kinds.most_common():
+        table.add_row(escape(kind), f"{count:,}")
+    return table
 
 
 def _summary(manifest: Manifest) -> Table:
@@ -67,5 +60,8 @@ def _summary(manifest: Manifest) -> Table:
         table.add_row("median height × width", f"{height:.0f} × {width:.0f}")
         formats = Counter(usable["format"].to_pylist())
         table.add_row("formats", ", ".join(f"{name} {count:,}" for name, count in formats.most_common()))
+        chroma = Counter(filter(None, usable["subsampling"].to_pylist()))
+        if chroma:
+            table.add_row("chroma subsampling", ", ".join(f"{name} {count:,}" for name, count in chroma.most_common()))
         table.add_row("rotated by EXIF (ignored)", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}")
     return table

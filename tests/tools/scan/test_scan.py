@@ -1,0 +1,74 @@
+"""What `dali-pipes scan` prints and draws."""
+
+import re
+import shutil
+
+import pytest
+from odd_inputs import ODD
+from PIL import Image
+
+import dali_pipes as dp
+from dali_pipes.data.config import DataConfig
+from dali_pipes.data.headers import read_header
+from dali_pipes.tools.scan.config import ScanConfig
+from dali_pipes.tools.scan.run import scan
+
+EXPECTED = {
+    "baseline JPEG 4:2:0": "4:2:0",
+    "baseline JPEG 4:4:4": "4:4:4",
+    "progressive JPEG": "4:2:0",
+    "gray JPEG": "gray",
+    "gray PNG": "",
+    "empty file": "",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_chroma_subsampling_is_read_from_the_header(name, tmp_path):
+    ODD[name](tmp_path / "a.jpg")
+    assert read_header(tmp_path / "a.jpg").subsampling == EXPECTED[name]
+
+
+@pytest.fixture
+def folder(image_folder, tmp_path):
+    shutil.copytree(image_folder, tmp_path / "set")
+    broken = next((tmp_path / "set").iterdir())
+    for number in range(3):
+        (broken / f"empty {number}.jpg").touch()
+    (broken / "page.jpg").write_text("<!doctype html>")
+    return tmp_path / "set"
+
+
+def test_a_summary_with_problems_by_kind(folder, capsys):
+    scan(ScanConfig(data=DataConfig(train=str(folder))))
+    lines = capsys.readouterr().out.splitlines()
+    rows = {cells[0]: cells[1] for line in lines if len(cells := [each.strip() for each in re.split("[│┃]", line)[1:-1]]) == 2}
+    assert rows["images"] == "37" and rows["not used"] == "4" and "4:2:0" in rows["chroma subsampling"]
+    assert rows["empty file"] == "3" and rows["not an image, or its header is broken"] == "1"
+    assert sum(line.endswith(": empty file") for line in lines) == 3
+
+
+@pytest.mark.parametrize("name", ["scan.png", "scan.svg"])
+def test_a_picture(folder, tmp_path, name):
+    scan(ScanConfig(data=DataConfig(train=str(folder)), picture=str(tmp_path / name)))
+    if name.endswith("png"):
+        with Image.open(tmp_path / name) as picture:
+            assert picture.size[0] > 1000 and len(picture.convert("RGB").getcolors(1_000_000)) > 20
+    else:
+        text = (tmp_path / name).read_text()
+        assert all(f"<!-- {title} -->" in text for title in ("images of each class", "chroma subsampling of JPEGs", "4:2:0"))
+
+
+def test_a_picture_of_many_classes_and_of_numbers(manifest, tmp_path):
+    for label, message in (("{}", "numbers"), ("class {}", "classes")):
+        table = tmp_path / "t.csv"
+        rows = (f"{manifest.path(number)},{label.format(number / 2 if label == '{}' else number)}\n" for number in range(20))
+        table.write_text("path,label\n" + "".join(rows))
+        scan(ScanConfig(data=DataConfig(train=str(table)), picture=str(tmp_path / f"{message}.svg")))
+    assert "first number to predict" in (tmp_path / "numbers.svg").read_text()
+    assert "images of a class: 1 to 1 (20 classes)" in (tmp_path / "classes.svg").read_text()
+
+
+def test_a_picture_of_a_format_that_there_is_not(folder, tmp_path):
+    with pytest.raises(dp.ConfigError, match=r"end its name in \.png or \.svg"):
+        scan(ScanConfig(data=DataConfig(train=str(folder)), picture=str(tmp_path / "scan.txt")))
