@@ -32,8 +32,7 @@ def _summary(schema: type) -> str:
 def _attributes(schema: type) -> str:
     """The lines under "Attributes:" of a class and its bases, those of the bases first."""
     texts = [inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2] for each in reversed(schema.mro())]
-    lines = "\n".join(text.rstrip() for text in texts if text)
-    return re.sub(r" *overrides: .*\n?", "", lines)  # filled in by the command line, not on it
+    return "\n".join(text.rstrip() for text in texts if text)
 
 
 def _groups(config: DictConfig) -> str:
