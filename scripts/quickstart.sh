@@ -3,7 +3,7 @@
 #   bash scripts/quickstart.sh                          the demo set
 #   bash scripts/quickstart.sh data.train=/my/images    your own folder, one subfolder for each class
 #   bash scripts/quickstart.sh pairs=6                  with a control and intervals, a few minutes
-# Further arguments go to scripts/benchmark.py: arms=[torch,dali], batch_size=128, …
+# Further arguments go to dali-pipes benchmark: arms=[torch,dali], batch_size=128, …
 set -euo pipefail
 here=$PWD
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -1,6 +1,7 @@
 """The command line: configurations composed by Hydra, help, and mistakes reported in one line."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 
@@ -21,11 +22,24 @@ def main() -> None:
     """dali-pipes JOB [OPTION=VALUE …]"""
     with importing():
         from dali_pipes.cli.jobs import main
-    main()
+    with _until_the_reader_leaves():
+        main()
 
 
 def start(job: str) -> None:
     """Runs a job with the words of the command line."""
     with importing():
         from dali_pipes.cli.jobs import start
-    start(job)
+    with _until_the_reader_leaves():
+        start(job)
+
+
+@contextlib.contextmanager
+def _until_the_reader_leaves() -> Iterator[None]:
+    """`| head` closes the pipe when it has seen enough; then the program ends like others, with SIGPIPE's status and no message."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -30,8 +30,8 @@ def _summary(schema: type) -> str:
 
 
 def _attributes(schema: type) -> str:
-    """The lines under "Attributes:" of a class and its bases, those of the bases first."""
-    texts = [inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2] for each in reversed(schema.mro())]
+    """The lines under "Attributes:" of a class and its bases, its own first."""
+    texts = [inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2] for each in schema.mro()]
     return "\n".join(text.rstrip() for text in texts if text)
 
 

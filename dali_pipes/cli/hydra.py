@@ -16,7 +16,7 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
 from dali_pipes.cli.conf import conf_folder, users_folder
 from dali_pipes.cli.help import explained
@@ -77,7 +77,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
     except KeyboardInterrupt:
         stop("interrupted", 130)
     except Exception as error:
-        if composed:
+        if composed or isinstance(error, BrokenPipeError):
             raise
         stop_once(_explain(error, users))
 
@@ -155,6 +155,12 @@ def _explain(error: BaseException, users: Path | None) -> str:
         meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""
         tuned = "; dali-pipes tune writes tuned ones" if name.startswith("tuned_") else ""
         return f"there is no {group}={name}; {meant}there are {', '.join(known)}{tuned}{_whose(users)}"
+    if found := re.match(r"Ambiguous value for argument '(([\w./]+)=(.*))'", str(cause)):
+        return f"{found[1]}: a list needs brackets: '{found[2]}=[{found[3]}]'; with -m each value is a run of its own"
+    if isinstance(cause, ValidationError) and cause.full_key:
+        if "is not a ListConfig" in str(cause):
+            return f"{cause.full_key}: a list needs brackets: '{cause.full_key}=[…]'; --help explains every option"
+        return f"{cause.full_key}: {str(cause).splitlines()[0]}; --help explains every option"
     text = str(cause).split("Config search path")[0]
     lines = [
         line.strip()

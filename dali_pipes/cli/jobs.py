@@ -152,7 +152,7 @@ def tune(config: Any) -> None:
 def doctor(config: Any) -> None:
     """Is this machine set up for loading images and training on a GPU?
 
-    A line for each check, with what to do where one is not ok; the same as one line of JSON on stdout.
+    A line for each check, with what to do where one is not ok; `dali-pipes doctor > FILE` writes the same as JSON.
 
     dali-pipes doctor
     dali-pipes doctor data.train=/my/images     # and the storage they lie on

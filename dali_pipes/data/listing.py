@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from dali_pipes.data.config import SPLITS
 from dali_pipes.data.headers import Header, ScanOptions, read_header
 from dali_pipes.data.labels import read_columns, read_labels
 from dali_pipes.errors import ManifestError
@@ -31,7 +32,10 @@ def list_image_folder(root: Path) -> Listing:
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
         _refuse_other_containers(root)
-        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a separate subfolder")
+        meant = f"; did you mean {root.parent}, which holds the classes?" if _images_in(root) else ""
+        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a separate subfolder{meant}")
+    if set(classes) <= set(SPLITS) and not any(_images_in(root / name) for name in classes):
+        raise ManifestError(f"{root}: holds {' and '.join(classes)}, not classes; name one of them: {root / classes[0]}")
     paths, labels = [], []
     for label, name in enumerate(classes):
         for folder, _, files in sorted(os.walk(root / name, followlinks=True)):
@@ -42,6 +46,10 @@ def list_image_folder(root: Path) -> Listing:
     if not paths:
         raise ManifestError(f"{root}: its {len(classes)} class folders hold no image ({', '.join(IMAGE_EXTENSIONS)})")
     return classes, paths, labels
+
+
+def _images_in(folder: Path) -> bool:
+    return any(entry.name.lower().endswith(IMAGE_EXTENSIONS) for entry in os.scandir(folder))
 
 
 def list_table(file: Path, separator: str | None = None) -> tuple[list[str], list[bytes], pa.Array, dict[str, pa.Array]]:

@@ -25,7 +25,7 @@ SHOWN, COLUMNS, GAP = 24, 6, 4
 
 @dataclass(kw_only=True, slots=True)
 class PreviewConfig:
-    """scripts/preview.py: batches of one loader, to see what it yields.
+    """dali-pipes preview: batches of one loader, to see what it yields.
 
     Attributes:
         split: "train" or "val".

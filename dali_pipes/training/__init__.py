@@ -1,1 +1,1 @@
-"""Training: scripts/train.py."""
+"""Training: dali-pipes train."""

@@ -1,4 +1,4 @@
-"""Options of scripts/train.py."""
+"""Options of dali-pipes train."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +71,7 @@ class MixingConfig:
 
 @dataclass(kw_only=True, slots=True)
 class TrainConfig:
-    """scripts/train.py.
+    """dali-pipes train.
 
     Attributes:
         epochs: epochs of training, including the warm-up.

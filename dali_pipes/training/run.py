@@ -16,6 +16,7 @@ from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.plan import Shard
 from dali_pipes.system.files import to_yaml
 from dali_pipes.system.provenance import provenance
+from dali_pipes.system.stdout import print_json
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import open_both, open_classified
@@ -32,7 +33,7 @@ from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingErro
 
 
 def train(config: TrainConfig, folder: Path | None = None) -> None:
-    """Trains, or with `eval_only` evaluates. The result is one line of JSON on stdout, the same as in summary.json.
+    """Trains, or with `eval_only` evaluates. The result is in summary.json and, as one line, on stdout.
 
     Args:
         folder: of this job within a sweep; else `config.out`, or a new one under runs/train.
@@ -86,7 +87,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             log.say(summary["conclusion"])
     if fabric.global_rank == 0:
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
-        print(json.dumps(summary))
+        print_json(summary)
 
 
 def _check(config: TrainConfig, folder: Path | None) -> None:
@@ -159,4 +160,4 @@ def _evaluate(config: TrainConfig, fabric: Any) -> None:
     if fabric.global_rank == 0:
         metrics = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
         print(f"{path}: {metrics}", file=sys.stderr)
-        print(json.dumps(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)}))
+        print_json(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)})

@@ -1,6 +1,7 @@
 """The jobs as a user runs them: what comes out, and one clear line for what cannot work."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def cache(tmp_path):
     return f"data.cache_dir={tmp_path / 'cache'}"
 
 
-def mistakes(folder, empty, bare):
+def mistakes(folder, empty, bare, splits):
     train = f"data.train={folder}"
     yield "no folder", "benchmark", ["data.train=/no/such/folder"], "/no/such/folder: no such folder"
     yield "filter of what is not there", "scan", [train, "data.filter=widht >= 24 and class in ('a', \"b\")"], "did you mean width?"
@@ -47,7 +48,12 @@ def mistakes(folder, empty, bare):
     yield "mistyped value of an arm", "benchmark", [train, "loaders.dali_cpu.decode=crop"], "loaders.dali_cpu.decode is 'crop'"
     yield "flag", "preview", [train, "--batches=3"], "--batches=3: an option is NAME=VALUE, such as batches=…"
     yield "group that the job has not", "preview", [train, "model=resnet18"], "there are no options model=NAME for this job"
-    yield "not a number", "preview", [train, "batch_size=many"], "batch_size"
+    yield "not a number", "preview", [train, "batch_size=many"], "error: batch_size: Value 'many'"
+    yield "list without brackets", "benchmark", [train, "arms=torch,dali"], "a list needs brackets: 'arms=[torch,dali]'"
+    yield "list of one without brackets", "benchmark", [train, "arms=torch"], "a list needs brackets: 'arms=[…]'"
+    yield "time of nothing", "tune", [train, "minutes=0"], "minutes is 0.0; it must be at least 0.1"
+    yield "folder of the splits", "scan", [f"data.train={splits}"], f"holds train, not classes; name one of them: {splits}/train"
+    yield "folder of a class", "scan", [f"data.train={splits}/train/a"], f"did you mean {splits}/train, which holds the classes?"
     yield "special characters", "preview", [f"data.train={folder}/a=b, c"], "needs quotes"
     yield "no option", "scan", ["/my/images"], "/my/images: an option is NAME=VALUE, such as data.train=DIR"
     yield "not tuned here", "preview", [train, "loader=tuned_nowhere"], "; dali-pipes tune writes tuned ones"
@@ -70,16 +76,16 @@ def mistakes(folder, empty, bare):
         yield "no GPU for an arm", "benchmark", [train, "arms=[torch,dali]", "loaders.dali.device=gpu"], "arm"
 
 
-NAMES = [name for name, *_ in mistakes("", "", "")]
+NAMES = [name for name, *_ in mistakes("", "", "", "")]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mistake_ends_in_one_clear_line(command, image_folder, tmp_path, cache, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare/a").mkdir(parents=True)
-    _, job, arguments, message = next(
-        each for each in mistakes(image_folder, tmp_path / "empty", tmp_path / "bare") if each[0] == name
-    )
+    shutil.copytree(next(image_folder.glob("*/nested")), tmp_path / "splits/train/a")
+    folders = (image_folder, *(tmp_path / each for each in ("empty", "bare", "splits")))
+    _, job, arguments, message = next(each for each in mistakes(*folders) if each[0] == name)
     defaults = ["experiment=quick", f"out={tmp_path / 'out'}"] if job != "scan" else []
     done = command(job, *defaults, *arguments, cache)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

@@ -1,5 +1,6 @@
 """The command dali-pipes: which jobs there are, and one line for one that is not."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,6 +38,12 @@ def test_an_unknown_job_ends_in_one_line(command, capsys, job, message):
     shown = capsys.readouterr()
     assert end.value.code == 2 and shown.out == ""
     assert shown.err.startswith(f"error: {job}: no such job; {message}") and shown.err.count("\n") == 1
+
+
+def test_a_reader_that_leaves_ends_the_program_without_a_message():
+    command = f"{sys.executable} -m dali_pipes.cli --help | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("141\n", "")
 
 
 @pytest.mark.parametrize("job", jobs.JOBS)

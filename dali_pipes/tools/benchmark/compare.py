@@ -54,12 +54,11 @@ def compare(runs: Sequence[Path], console: Console) -> None:
         differ = [f"{name} ({one.get(name)} and {other.get(name)})" for name in names]
         if differ:
             raise CompareError(f"{first} and {run} did not do the same work: {', '.join(differ)}; each alone is still right")
-    rows = [
-        [f"{result['provenance']['date'][:10]} {_machine(result)}", *cells(result, arm)]
-        for result in results.values()
-        for arm in result["arms"]
-    ]
+    rows = [[str(number), *cells(result, arm)] for number, result in enumerate(results.values(), 1) for arm in result["arms"]]
     print_runs("the same work; × is against the baseline of the same run", ["run", *HEADINGS], rows, console)
+    for number, (run, result) in enumerate(results.items(), 1):
+        text = f"{number}: {run}, {result['provenance']['date'][:10]}, {_machine(result)}"
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def draw(run: Path, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options of scripts/benchmark.py."""
+"""Options of dali-pipes benchmark."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ from dali_pipes.measure.config import LoadersConfig
 
 @dataclass(kw_only=True, slots=True)
 class BenchmarkConfig(LoadersConfig):
-    """scripts/benchmark.py.
+    """dali-pipes benchmark.
 
     Attributes:
         loader: one more loader to compare, under the name given with loader=NAME; in `arms` it is called "loader".

@@ -22,6 +22,7 @@ from dali_pipes.measure.worker_process import ArmError, ended_in_order
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import track
+from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.benchmark.arms import Arms, baseline, planning, skipped
 from dali_pipes.tools.benchmark.compare import SCHEMA, collect_sweep
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
@@ -77,7 +78,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     if sweep:
         collect_sweep(sweep, console)
     console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
-    print(json.dumps(result))
+    print_json(result)
     if failed:
         raise ArmError(f"{' and '.join(failed)} failed and {'has' if len(failed) == 1 else 'have'} no figures; the reason is above")
 

@@ -1,4 +1,4 @@
-"""Options of scripts/diagnose.py."""
+"""Options of dali-pipes diagnose."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from dali_pipes.training.config import TrainConfig
 
 @dataclass(kw_only=True, slots=True)
 class DiagnoseConfig(TrainConfig):
-    """scripts/diagnose.py: the options of scripts/train.py and of the measurement. Nothing is learned, and no checkpoint is read.
+    """dali-pipes diagnose: the options of dali-pipes train and of the measurement. Nothing is learned, and no checkpoint is read.
 
     Attributes:
         rounds: how often each part is measured; the confidence follows from how many of them agree.

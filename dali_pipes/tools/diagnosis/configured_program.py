@@ -1,4 +1,4 @@
-"""What a configuration of scripts/train.py would do, as a program."""
+"""What a configuration of dali-pipes train would do, as a program."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What could be changed, for each verdict: in a configuration of scripts/train.py, and in any program."""
+"""What could be changed, for each verdict: in a configuration of dali-pipes train, and in any program."""
 
 import os
 from collections.abc import Callable, Iterator

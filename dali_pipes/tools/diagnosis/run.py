@@ -1,4 +1,4 @@
-"""scripts/diagnose.py from start to end."""
+"""dali-pipes diagnose from start to end."""
 
 import base64
 import json
@@ -23,6 +23,7 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
+from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, check_loader
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
@@ -75,7 +76,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     result["provenance"] = provenance(manifest.describe(), config.overrides)
     (folder / "result.json").write_text(json.dumps(result, indent=1))
     console.print(f"All figures: {folder / 'result.json'}", soft_wrap=True, markup=False, highlight=False)
-    print(json.dumps(result))
+    print_json(result)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Options of scripts/doctor.py."""
+"""Options of dali-pipes doctor."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from dali_pipes.errors import check_choice, check_min, check_options, option
 
 @dataclass(kw_only=True, slots=True)
 class DoctorConfig:
-    """scripts/doctor.py.
+    """dali-pipes doctor.
 
     Attributes:
         data: images to decode; their storage is checked too. None: generated images are used, and storage is not checked.

@@ -1,6 +1,5 @@
 """All checks, one after the other."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.system.child import ChildError, explain, in_child
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
+from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.doctor import loading, machine, software, storage
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.gpu import CPU_LOADERS
@@ -29,7 +29,9 @@ WITHOUT_ENGINES = "DALI can do without: loader.hw_decoder_load=0"
 
 
 def doctor(config: DoctorConfig) -> bool:
-    """Prints the findings, a table on stderr and a line of JSON on stdout. Returns whether training on a GPU can work here.
+    """Prints the findings, a table on stderr and, unless stdout is a terminal, a line of JSON there.
+
+    Returns: whether training on a GPU can work here.
 
     Raises:
         ConfigError, ManifestError: the images do not exist, or the loader is not DALI's.
@@ -40,7 +42,7 @@ def doctor(config: DoctorConfig) -> bool:
     manifest = open_images(config.data, config.split) if named else None
     lines = examine(all_checks(config, manifest), config.limit_s)
     print_lines(lines, Console(stderr=True, highlight=False))
-    print(json.dumps(as_json(lines, installed()), ensure_ascii=False))
+    print_json(as_json(lines, installed()))
     return can_train_on_gpu(lines)
 
 

@@ -1,1 +1,1 @@
-"""Prepares images once, before training: smaller JPEGs, shards, CIFAR as PNGs. scripts/prepare.py."""
+"""Prepares images once, before training: smaller JPEGs, shards, CIFAR as PNGs. dali-pipes prepare."""

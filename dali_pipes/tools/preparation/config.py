@@ -1,4 +1,4 @@
-"""Options of scripts/prepare.py."""
+"""Options of dali-pipes prepare."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ QUALITY = 90
 
 @dataclass(kw_only=True, slots=True)
 class PrepareConfig(MeasureConfig):
-    """scripts/prepare.py. docs/prepare.md explains what is done to an image.
+    """dali-pipes prepare. docs/prepare.md explains what is done to an image.
 
     Attributes:
         source: "images", those of `data`; "cifar10" or "cifar100", the binary version in `archive`.

@@ -1,4 +1,4 @@
-"""Options of scripts/scan.py."""
+"""Options of dali-pipes scan."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from dali_pipes.errors import check_choice, check_options, option
 
 @dataclass(kw_only=True, slots=True)
 class ScanConfig:
-    """scripts/scan.py.
+    """dali-pipes scan.
 
     Attributes:
         split: "train" or "val".

@@ -12,7 +12,6 @@ from rich.table import Table
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.tools.scan.config import ScanConfig
-from dali_pipes.tools.scan.picture import save_picture
 
 
 def scan(config: ScanConfig) -> None:
@@ -28,6 +27,8 @@ def scan(config: ScanConfig) -> None:
         manifest.save(config.out)
         console.print(f"Manifest: {config.out}", markup=False)
     if config.picture and len(manifest):
+        from dali_pipes.tools.scan.picture import save_picture  # matplotlib takes a second
+
         save_picture(manifest, Path(config.picture))
         console.print(f"Picture: {config.picture}", markup=False)
 

@@ -1,4 +1,4 @@
-"""Options of scripts/tune.py."""
+"""Options of dali-pipes tune."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ class SearchConfig:
 
 @dataclass(kw_only=True, slots=True)
 class TuneConfig(LoadersConfig):
-    """scripts/tune.py. docs/tune.md explains the search.
+    """dali-pipes tune. docs/tune.md explains the search.
 
     Attributes:
         loader: the default: the search starts from it, and the winner is compared with it.
@@ -47,7 +47,7 @@ class TuneConfig(LoadersConfig):
     loader_name: str = "dali"
     search: SearchConfig = field(default_factory=SearchConfig)
     batch_sizes: list[int] = field(default_factory=list)
-    minutes: float = option(10.0, check_min, 0)
+    minutes: float = option(10.0, check_min, 0.1)
     max_cpus: float | None = None
     max_cpu_s_per_1000_images: float | None = None
     max_memory_mib: float | None = None

@@ -15,6 +15,7 @@ from dali_pipes.measure.wording import control_line
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.files import new_folder
+from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.limits import limits
 from dali_pipes.tools.tuning.race import Race
@@ -80,7 +81,7 @@ def tune(config: TuneConfig) -> None:
         _say(control_line(compared["control"], "the default"))
     _say(f"{sentence}.")
     _say(f"Use it with loader={file.stem}: {file}")
-    print(json.dumps(result))
+    print_json(result)
 
 
 def _agreement(config: TuneConfig, trials: Trials, arms: dict[str, Setting], samples: Path) -> Agreement:

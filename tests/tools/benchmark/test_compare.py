@@ -60,6 +60,7 @@ def test_runs_of_the_same_work_stand_side_by_side(save, console):
     message = console.export_text()
     assert "A CPU, 2 cores" in message and "A GPU, 2 cores" in message and "2026-11-21" in message
     assert message.count("torch") == 2 and "2.00 [2.00, 2.00]" in message
+    assert "1: " in message and "2: " in message
 
 
 @pytest.mark.parametrize(
