@@ -49,7 +49,7 @@ def list_image_folder(root: Path) -> Listing:
 
 
 def _images_in(folder: Path) -> bool:
-    return any(entry.name.lower().endswith(IMAGE_EXTENSIONS) for entry in os.scandir(folder))
+    return any(name.lower().endswith(IMAGE_EXTENSIONS) for name in os.listdir(folder))
 
 
 def list_table(file: Path, separator: str | None = None) -> tuple[list[str], list[bytes], pa.Array, dict[str, pa.Array]]:
