@@ -104,15 +104,6 @@ def is_numeric(kind: pa.DataType) -> bool:
     return not (pa.types.is_large_string(kind) or pa.types.is_large_list(kind))
 
 
-def content(column: pa.ChunkedArray) -> list[NDArray[Any]]:
-    """What distinguishes a stored column from another, as arrays: of text and lists the length of each row, and all values."""
-    if is_numeric(column.type):
-        return [to_numpy(column)]
-    if pa.types.is_large_list(column.type):
-        return [pc.list_value_length(column).to_numpy(), to_numpy(pc.list_flatten(column))]
-    return [pc.binary_length(column).to_numpy(), np.frombuffer("".join(column.to_pylist()).encode(), np.uint8)]
-
-
 def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
     """(n,) or (n, K) int64, float32 or bool; lists of different lengths are filled up with -1 to (n, L)."""
     array = column.combine_chunks()

@@ -1,33 +1,33 @@
 """The manifest: one row per image, with what a loader must know before it decodes anything."""
 
 import hashlib
-import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data import manifest_file
+from dali_pipes.data import digest, manifest_file
 from dali_pipes.data.expression import OF_AN_IMAGE, Rows, matching
 from dali_pipes.data.headers import MAX_PIXELS, ScanOptions
-from dali_pipes.data.labels import COLUMN, content, has_nulls, is_numeric, task_of, to_numpy
-from dali_pipes.data.manifest_table import own_columns
-from dali_pipes.data.packed_names import PackedNames
+from dali_pipes.data.labels import COLUMN, has_nulls, is_numeric, task_of
+from dali_pipes.data.manifest_table import divided, own_columns
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.remote import copy_of, is_remote
+from dali_pipes.data.samples import Samples
 from dali_pipes.data.scanning import scan_folder, scan_shards, scan_table
 from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
 from dali_pipes.data.shards.scan import is_shard, list_shards
 from dali_pipes.errors import ManifestError, check_choice
 
 log = logging.getLogger(__name__)
+_LOOKED_AT = 100_000  # samples
+_PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 
 
 class Manifest:
@@ -38,12 +38,45 @@ class Manifest:
     Attributes:
         root: folder that the paths are relative to, or the URL of one, as text.
         classes: class names; a label is a place in this list.
-        table: every image, usable or not, with the columns of `manifest_table.SCHEMA` and further ones of numbers, "column:NAME".
     """
 
     def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
-        self.root, self.classes, self.table = _place(root), classes, table.combine_chunks()
-        _check(self)
+        """
+        Args:
+            table: every image, usable or not, with the columns of `manifest_table.SCHEMA` and further ones, "column:NAME".
+
+        Raises:
+            ManifestError: what it says cannot be of images.
+        """
+        usable, others = divided(table.combine_chunks())
+        self._set(_place(root), classes, Samples(usable), others)
+        for ids in self._samples.blocks():
+            self._check(ids)
+
+    def _set(
+        self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any] | None = None
+    ) -> Self:
+        """
+        Args:
+            others: the images that cannot be used.
+            known: what a file says of the samples as a whole, so that it need not be computed.
+
+        Raises:
+            ManifestError: class names that are none, or empty cells.
+        """
+        self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known or {}
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+            raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
+        table = samples.whole
+        if nulls := [name for name in table.column_names if name != "problem" and has_nulls(table[name])]:
+            raise ManifestError(f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
+        return self
+
+    def _with(
+        self, samples: Samples, others: pa.Table, *, root: Path | str | None = None, classes: list[str] | None = None
+    ) -> Self:
+        made = type(self).__new__(type(self))
+        return made._set(self.root if root is None else root, self.classes if classes is None else classes, samples, others)
 
     @classmethod
     def scan(
@@ -115,12 +148,20 @@ class Manifest:
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
-        """Reads a manifest that `save` wrote. The file is data: nothing in it is ever executed.
+        """Opens a manifest that `save` wrote. The file is data: nothing in it is ever executed.
+
+        An Arrow file is mapped, not read: opening takes no longer for many images than for few, and all processes of a machine
+        share its pages. What is taken out of it is checked as it is taken, `verify` checks all of it. A Parquet file is read and
+        checked at once, by each process.
 
         Raises:
             ManifestError: the file is missing, damaged, or not a manifest.
         """
-        return cls(*manifest_file.read(file))
+        stored = manifest_file.read(file)
+        if not stored.file:
+            return cls(stored.root, stored.classes, stored.table)
+        usable, others = divided(stored.table)
+        return cls.__new__(cls)._set(_place(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
 
     @classmethod
     def open(
@@ -152,15 +193,37 @@ class Manifest:
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, progress=progress)
 
     def save(self, file: str | Path) -> None:
-        """Writes the manifest as Parquet, whole or not at all.
+        """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
 
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
-        manifest_file.write(Path(file), str(self.root), self.classes, self.table)
+        known = {"fingerprint": self.fingerprint, "description": self._description}
+        manifest_file.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
+
+    def verify(self) -> None:
+        """Reads all of a mapped file, and checks what `load` does not.
+
+        Raises:
+            ManifestError: its rows cannot be of images, or are not those that the fingerprint was made of.
+        """
+        for ids in self._samples.blocks():
+            self._check(ids)
+        if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
+            raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
 
     def __len__(self) -> int:
-        return len(self._usable)
+        return len(self._samples)
+
+    @property
+    def table(self) -> pa.Table:
+        """Every image, the usable ones by id, then the others; the columns of `manifest_table.SCHEMA`, and "column:NAME"."""
+        return pa.concat_tables([self._samples.table(), self._others])
+
+    @property
+    def samples(self) -> pa.Table:
+        """The usable images by id: `table` without the others."""
+        return self._samples.table()
 
     def __repr__(self) -> str:
         return f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} classes, {len(self.problems):,} problems)"
@@ -168,93 +231,128 @@ class Manifest:
     @property
     def task(self) -> str:
         """What the labels are: "classification" (one class each), "multilabel" (any number of classes), "regression" (numbers)."""
-        return task_of(self.table["label"].type)
+        return task_of(self._samples.whole["label"].type)
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its images: fingerprint, count, mean KiB of a file, median height and width."""
-        return {
-            "fingerprint": self.fingerprint,
+        return {"fingerprint": self.fingerprint, **self._description}
+
+    @cached_property
+    def _description(self) -> dict[str, Any]:
+        return self._known.get("description") or {
             "images": len(self),
-            "mean_kib": round(float(self.bytes_each.mean()) / 1024, 1),
-            "median_size": np.median(self.sizes, axis=0).tolist(),
+            "mean_kib": round(self.bytes_in_all / len(self) / 1024, 1) if len(self) else 0.0,
+            "median_size": np.median(self.sizes, axis=0).tolist() if len(self) else [0.0, 0.0],
         }
+
+    def take_labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
+        """(N,) int64 class numbers; (N, L) int64 of several, filled up with -1; (N,) or (N, K) float32 numbers.
+
+        Raises:
+            ManifestError: a label is no class.
+        """
+        task = self.task
+        if task == "regression":
+            return self._samples.numbers("label", ids)
+        several = task == "multilabel"
+        found = self._samples.matrix("label", ids, fill=-1) if several else self._samples.numbers("label", ids)
+        if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
+            raise ManifestError(f"{self.root}: the manifest has labels outside its {len(self.classes)} classes; scan again")
+        return found.astype(np.int64)
+
+    def take_sizes(self, ids: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
+        """(N, 2) heights and widths in pixels, as stored, or once the image is turned by its EXIF orientation.
+
+        Raises:
+            ManifestError: an image has no size.
+        """
+        sizes = np.stack([self._samples.numbers("height", ids), self._samples.numbers("width", ids)], axis=1).astype(np.int64)
+        if sizes.min(initial=1) < 1:
+            raise ManifestError(f"{self.root}: the manifest has usable images without a size; scan the images again")
+        if not upright:
+            return sizes
+        turned = self._samples.numbers("orientation", ids) >= 5
+        return np.where(turned[:, None], sizes[:, ::-1], sizes)
+
+    def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
+        return {name.removeprefix(COLUMN): self._samples.numbers(name, ids) for name in self._numeric}
+
+    @cached_property
+    def _numeric(self) -> list[str]:
+        table = self._samples.whole
+        return [name for name in own_columns(table) if is_numeric(table[name].type)]
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,) or (n, K) float32 numbers."""
-        return self._by_sample("label")
+        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,) or (n, K) float32 numbers.
 
-    @cached_property
-    def columns(self) -> dict[str, NDArray[Any] | pa.Array]:
-        """The table's own columns by sample id.
+        A copy; of many images take what is needed by `take_labels`.
+        """
+        return self.take_labels(np.arange(len(self)))
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any] | pa.Array]:
+        """The table's own columns by sample id, each made when it is asked for.
 
         Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text and lists of numbers as Arrow's.
         """
-        return {name.removeprefix(COLUMN): self._values(name) for name in own_columns(self.table)}
+        return _Columns(self._samples)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """(n, 2) heights and widths by sample id, in pixels as stored."""
-        return np.stack([self._column("height"), self._column("width")], axis=1)
+        """(n, 2) heights and widths by sample id, in pixels as stored. A copy, as `labels` is."""
+        return self.take_sizes(np.arange(len(self)))
+
+    @cached_property
+    def some_sizes(self) -> NDArray[np.int64]:
+        """(N, 2) heights and widths in pixels of at most 100,000 samples, evenly spread over all."""
+        return self.take_sizes(np.arange(0, len(self), -(-len(self) // _LOOKED_AT) or 1))
 
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
-        """(n,) sizes of the files by sample id."""
-        return self._column("bytes")
+        """(n,) sizes of the files by sample id. A copy, as `labels` is."""
+        return self._samples.numbers("bytes", np.arange(len(self)))
 
     @property
     def bytes_in_all(self) -> int:
         """Of the usable images, as they are encoded."""
-        return int(self.bytes_each.sum())
-
-    @cached_property
-    def upright_sizes(self) -> NDArray[np.int64]:
-        """(n, 2) heights and widths by sample id, once the image is turned by its EXIF orientation."""
-        turned = self._column("orientation") >= 5
-        return np.where(turned[:, None], self.sizes[:, ::-1], self.sizes)
+        return sum(int(self._samples.numbers("bytes", ids).sum()) for ids in self._samples.blocks())
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
         """(path, problem) of every image that is not used; one in a shard is called SHARD/MEMBER."""
-        bad = self.table.filter(pc.is_valid(self.table["problem"]))
-        columns = zip(*(bad[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
+        columns = zip(*(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
         return [(os.fsdecode(path + b"/" + member if member else path), why) for path, member, why in columns]
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over name, label, height, width and own columns of the usable images; it does not depend on the root."""
-        digest = hashlib.sha256(json.dumps(self.classes).encode())
-        members = () if self.whole_files else (self._members.offsets, self._members.data)
-        for array in (self._paths.offsets, self._paths.data, *members, self.labels, self.sizes):
-            digest.update(array.tobytes())
-        labels = {} if self.task == "classification" else {"label": self.labels}
-        own = {name: content(self._taken(name)) for name in own_columns(self.table)}
-        for name, arrays in ({name: [array] for name, array in labels.items()} | own).items():
-            for array in arrays:
-                digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
-                digest.update(array.tobytes())
-        return digest.hexdigest()
+        return self._known.get("fingerprint") or digest.digest(self.classes, self._samples)
 
     @cached_property
     def whole_files(self) -> bool:
         """Whether each image is a separate file."""
-        return self._members.offsets[0] == self._members.offsets[-1]
+        return self._samples.all_empty("member")
 
     def path(self, sample_id: int) -> Path:
         """The file of one sample, or the shard that holds it; for a remote shard its local copy, which may not exist yet."""
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self._paths[sample_id])
+        return self.root / os.fsdecode(self._samples.text("path", sample_id))
 
     def extent(self, sample_id: int) -> Extent:
         """Where one sample's encoded bytes are."""
-        file = os.path.join(self._base, os.fsdecode(self._paths[sample_id]))
-        member = self._members[sample_id]
-        if not member:
+        path = self._samples.text("path", sample_id)
+        if path.startswith(b"/") or b"\0" in path:
+            raise self._strange_path()
+        file = os.path.join(self._base, os.fsdecode(path))
+        if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
             return Extent(file)
-        offset, length, *stamp = self._places[sample_id].tolist()
-        return Extent(file, os.fsdecode(member), offset, length, tuple(stamp))
+        offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
+        self._check_places(*map(np.array, (offset, length, stamp[0])))
+        return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
 
     def name(self, sample_id: int) -> str:
         """The name of one sample in messages: its file, and in a shard its member."""
@@ -270,11 +368,15 @@ class Manifest:
 
     def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes, of whole files."""
-        return self._paths.matrix(ids, os.path.join(os.fsencode(self.root), b""))
+        prefix = os.path.join(os.fsencode(self.root), b"")
+        matrix = self._samples.matrix("path", ids, prefix)
+        if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
+            raise self._strange_path()
+        return matrix
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order."""
-        return type(self)(self.root, self.classes, self.table.take(pa.array(self._usable[ids])))
+        return self._with(self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
         """The samples that match, such as "width >= 224 and class in ('cat', 'dog')"; docs/targets.md has the form.
@@ -313,8 +415,18 @@ class Manifest:
         check_choice("classes", classes, ("join", "apart"))
         root = common_root([each.root for each in manifests])
         names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
-        tables = [renumbered(moved(each.table, each.root, root), new) for each, new in zip(manifests, numbers, strict=True)]
-        return cls(root, names, unified(tables))
+        first, *_ = manifests
+        samples, others = (
+            unified(
+                [
+                    renumbered(moved(table, each.root, root), new)
+                    for each, table, new in zip(manifests, tables, numbers, strict=True)
+                ]
+            )
+            for tables in ([each.samples for each in manifests], [each._others for each in manifests])
+        )
+        files = tuple(file for each in manifests for file in each._samples.files)
+        return first._with(Samples(samples, files), others, root=root, classes=names)
 
     def map_classes(self, names: Mapping[str, str]) -> Self:
         """With classes renamed; those that get the same name become one. Classes that are not named keep theirs.
@@ -325,46 +437,53 @@ class Manifest:
         for name in names:
             self._rows.class_numbers(name)
         merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
-        return type(self)(self.root, merged, renumbered(self.table, numbers[0]))
-
-    @cached_property
-    def _usable(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.table["problem"].is_null().to_numpy())
+        samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
+        return self._with(Samples(samples, self._samples.files), others, classes=merged)
 
     @cached_property
     def _base(self) -> str:
         return str(self.root)
 
-    @cached_property
-    def _paths(self) -> PackedNames:
-        return PackedNames(self.table["path"].take(pa.array(self._usable)))
+    def _check(self, ids: NDArray[np.int64]) -> None:
+        """Checks what a loader relies on, whatever program wrote the table."""
+        self.take_labels(ids)
+        self.take_sizes(ids)
+        paths = self._samples.matrix("path", ids, fill=1)
+        if paths.size and ((paths[:, 0] == ord("/")).any() or not paths.all()):
+            raise self._strange_path()
+        packed = ids[self._samples.lengths("member", ids) > 0]
+        offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
+        self._check_places(offset, length, file_bytes)
 
-    @cached_property
-    def _members(self) -> PackedNames:
-        return PackedNames(self.table["member"].take(pa.array(self._usable)))
+    def _check_places(self, offset: NDArray[np.int64], length: NDArray[np.int64], file_bytes: NDArray[np.int64]) -> None:
+        if ((offset < 0) | (length < 0) | (offset > file_bytes - length)).any():
+            raise ManifestError(f"{self.root}: the manifest has images that reach beyond their shard; scan the images again")
 
-    @cached_property
-    def _places(self) -> NDArray[np.int64]:
-        """(n, 4): offset and length of each sample, size and modification time of its file."""
-        return np.stack([self._column(name) for name in ("offset", "bytes", "file_bytes", "mtime_ns")], axis=1)
-
-    def _column(self, name: str) -> NDArray[np.int64]:
-        return self.table[name].to_numpy()[self._usable].astype(np.int64)
-
-    def _by_sample(self, name: str) -> NDArray[Any]:
-        return to_numpy(self._taken(name))
-
-    def _values(self, name: str) -> NDArray[Any] | pa.Array:
-        column = self._taken(name)
-        return to_numpy(column) if is_numeric(column.type) else column.combine_chunks()
-
-    def _taken(self, name: str) -> pa.ChunkedArray:
-        return self.table[name].take(pa.array(self._usable))
+    def _strange_path(self) -> ManifestError:
+        return ManifestError(f"{self.root}: the manifest has a path that is absolute or has a NUL byte; scan the images again")
 
     @property
     def _rows(self) -> Rows:
-        own = {name.removeprefix(COLUMN): name for name in own_columns(self.table)}
-        return Rows({name: name for name in OF_AN_IMAGE} | own, self._taken, self.classes)
+        own = {name.removeprefix(COLUMN): name for name in own_columns(self._samples.whole)}
+        return Rows({name: name for name in OF_AN_IMAGE} | own, self._samples.column, self.classes)
+
+
+class _Columns(Mapping[str, Any]):
+    def __init__(self, samples: Samples):
+        self._samples, self._names = samples, own_columns(samples.whole)
+
+    def __getitem__(self, name: str) -> NDArray[Any] | pa.Array:
+        if COLUMN + name not in self._names:
+            raise KeyError(name)
+        if is_numeric(self._samples.whole[COLUMN + name].type):
+            return self._samples.numbers(COLUMN + name, np.arange(len(self._samples)))
+        return self._samples.column(COLUMN + name).combine_chunks()
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(COLUMN) for name in self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _remembered(cache: Path) -> Manifest | None:
@@ -378,25 +497,3 @@ def _remembered(cache: Path) -> Manifest | None:
 
 def _place(root: str | Path) -> Path | str:
     return str(root) if is_remote(root) else Path(os.path.abspath(root))
-
-
-def _check(manifest: Manifest) -> None:
-    """Checks what a loader relies on, whatever program wrote the table."""
-    if not isinstance(manifest.classes, list) or not all(isinstance(name, str) for name in manifest.classes):
-        raise ManifestError(f"{manifest.root}: the manifest's class names are not a list of strings; scan the images again")
-    table = manifest.table
-    nulls = [name for name in table.column_names if name != "problem" and has_nulls(table[name])]
-    if nulls:
-        raise ManifestError(f"{manifest.root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
-    labels = manifest.labels
-    least = -1 if manifest.task == "multilabel" else 0
-    if labels.dtype == np.int64 and labels.size and not (labels.min() >= least and labels.max() < len(manifest.classes)):
-        raise ManifestError(f"{manifest.root}: the manifest has labels outside its {len(manifest.classes)} classes; scan again")
-    if len(labels) and manifest.sizes.min() < 1:
-        raise ManifestError(f"{manifest.root}: the manifest has usable images without a size; scan the images again")
-    if len(labels) and not manifest.whole_files:
-        offset, length, file_bytes, _ = manifest._places[np.diff(manifest._members.offsets) > 0].T
-        if offset.min() < 0 or length.min() < 0 or (offset > file_bytes - length).any():
-            raise ManifestError(f"{manifest.root}: the manifest has images that reach beyond their shard; scan the images again")
-    if len(labels) and pc.any(pc.match_substring_regex(table["path"], rb"^/|\x00")).as_py():
-        raise ManifestError(f"{manifest.root}: the manifest has a path that is absolute or has a NUL byte; scan the images again")

@@ -1,30 +1,52 @@
-"""A manifest as a file: its table as Parquet, with the root and the class names in the file's metadata."""
+"""A manifest as a file: Arrow's file format, which processes map and share, or Parquet, which is smaller.
+
+Root, class names and what is known of the samples as a whole are in the metadata of the schema.
+"""
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.manifest_table import typed
+from dali_pipes.data.mapped import MappedFile
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
+MAPPED = ".arrow"
 _KEY = b"dali_pipes"
 
 
-def read(file: str | Path) -> tuple[str, Any, pa.Table]:
-    """Root, class names and table; what they hold is not checked.
+class Stored(NamedTuple):
+    """What a file holds; it is not checked.
 
+    Attributes:
+        table: usable images, then the others; in a mapped file each as one chunk.
+        known: "fingerprint" and "description" of the samples, as far as the file has them.
+        file: None if it is not mapped.
+    """
+
+    root: str
+    classes: Any
+    table: pa.Table
+    known: dict[str, Any]
+    file: MappedFile | None = None
+
+
+def read(file: str | Path) -> Stored:
+    """
     Raises:
         ManifestError: the file is missing, damaged, or not a manifest.
     """
     try:
-        table = pq.read_table(file)
+        mapped = MappedFile(Path(file)) if _is_arrow(Path(file)) else None
+        table = _mapped_table(mapped) if mapped else pq.read_table(file)
         head = json.loads((table.schema.metadata or {})[_KEY])
-        return os.fspath(head["root"]), head["classes"], typed(table)
+        table = typed(table) if not mapped else table.replace_schema_metadata()
+        return Stored(os.fspath(head["root"]), head["classes"], table, dict(head.get("known", {})), mapped)
     except FileNotFoundError:
         raise ManifestError(f"{file}: no such manifest; make one with Manifest.scan(root).save(file)") from None
     except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
@@ -32,16 +54,21 @@ def read(file: str | Path) -> tuple[str, Any, pa.Table]:
         raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None
 
 
-def write(file: Path, root: str, classes: list[str], table: pa.Table) -> None:
-    """Writes the file whole or not at all.
+def write(file: Path, root: str, classes: list[str], samples: pa.Table, others: pa.Table, known: dict[str, Any]) -> None:
+    """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet.
 
     Raises:
         ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
     """
     refuse_foreign(file)
-    head = json.dumps({"root": root, "classes": classes})
+    head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known})}
     with replacing(file) as aside, aside.open("wb") as out:
-        pq.write_table(table.replace_schema_metadata({_KEY: head}), out, compression="zstd")
+        if file.suffix != MAPPED:
+            pq.write_table(pa.concat_tables([samples, others]).replace_schema_metadata(head), out, compression="zstd")
+            return
+        with pa.ipc.new_file(out, samples.schema.with_metadata(head)) as writer:
+            for table in (samples, others):
+                writer.write_table(table.combine_chunks())
 
 
 def refuse_foreign(file: Path) -> None:
@@ -51,6 +78,26 @@ def refuse_foreign(file: Path) -> None:
 
 def is_manifest(file: Path) -> bool:
     try:
+        if _is_arrow(file):
+            with pa.memory_map(os.fspath(file)) as opened:
+                return _KEY in (pa.ipc.open_file(opened).schema.metadata or {})
         return _KEY in (pq.read_schema(file).metadata or {})
     except (pa.ArrowException, OSError):
         return False
+
+
+def _is_arrow(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(6) == b"ARROW1"
+
+
+def _mapped_table(file: MappedFile) -> pa.Table:
+    """
+    Raises:
+        ArrowException: the buffers are not those of such a table, as far as can be told without reading them.
+    """
+    table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
+    table.validate()
+    if table.schema.remove_metadata() != typed(table.schema.empty_table()).schema:
+        raise pa.ArrowInvalid("its columns are not a manifest's")
+    return table

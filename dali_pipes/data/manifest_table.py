@@ -11,7 +11,7 @@ from dali_pipes.data.shards.scan import ScannedMember
 
 SCHEMA = pa.schema(
     {
-        "path": pa.binary(),  # relative to the root, as the file system has it
+        "path": pa.large_binary(),  # relative to the root, as the file system has it
         "label": pa.int32(),  # or another type of labels.py
         "bytes": pa.int64(),
         "mtime_ns": pa.int64(),
@@ -22,7 +22,7 @@ SCHEMA = pa.schema(
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
         "subsampling": pa.string(),  # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest without this column
-        "member": pa.binary(),  # name of the image in a file that holds many; empty: it is the file
+        "member": pa.large_binary(),  # name of the image in a file that holds many; empty: it is the file
         "offset": pa.int64(),  # where it begins in that file
         "file_bytes": pa.int64(),  # size of that file
     }
@@ -80,3 +80,15 @@ def _with_later_columns(table: pa.Table) -> pa.Table:
     for name in _LATER.keys() - set(table.column_names):
         table = table.append_column(SCHEMA.field(name), pa.repeat(pa.scalar(_LATER[name], SCHEMA.field(name).type), len(table)))
     return table
+
+
+def divided(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The usable images, and the others. A chunk that has none but one kind is not copied."""
+    usable, others = [], []
+    for rows in table.to_batches():
+        good = pc.is_null(rows["problem"])
+        if count := good.true_count:
+            usable.append(rows if count == len(rows) else rows.filter(good))
+        if count < len(rows):
+            others.append(rows if not count else rows.filter(pc.invert(good)))
+    return pa.Table.from_batches(usable, table.schema), pa.Table.from_batches(others, table.schema)

@@ -73,5 +73,8 @@ def _unchanged(known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOpt
     """The rows of each shard; one that could not be read to its end, or whose problem is not in the bytes alone, is left out."""
     codes = known["path"].combine_chunks().dictionary_encode()
     borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
-    rows = {known["path"][start].as_py(): known.slice(start, end - start) for start, end in pairwise(borders)}
+    rows: dict[bytes, pa.Table] = {}
+    for start, end in pairwise(borders):  # a shard's usable images, and further on the others
+        name, some = known["path"][start].as_py(), known.slice(start, end - start)
+        rows[name] = pa.concat_tables([rows[name], some]).combine_chunks() if name in rows else some
     return {name: rows[name] for name in shards if name in rows and unchanged_shard(shards[name], rows[name], check)}

@@ -74,8 +74,9 @@ def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
     """With paths that are relative to `to`, which is `root` or above it."""
     if root == to:
         return table
+    kind = table["path"].type
     prefix = os.fsencode(os.path.join(os.path.relpath(root, to), ""))
-    return _replaced(table, "path", pc.binary_join_element_wise(pa.scalar(prefix), table["path"], b""))
+    return _replaced(table, "path", pc.binary_join_element_wise(pa.scalar(prefix, kind), table["path"], pa.scalar(b"", kind)))
 
 
 def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], list[NDArray[np.int64]]]:

@@ -36,7 +36,7 @@ def _problem(manifest: Manifest, sample_id: int) -> str | None:
     header = examine(BytesIO(encoded.data), len(encoded), 0, ScanOptions(verify="full"))
     if header.problem:
         return header.problem
-    height, width = manifest.sizes[sample_id]
+    ((height, width),) = manifest.take_sizes(np.array([sample_id]))
     if (header.height, header.width) != (height, width):
         return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
     return None

@@ -1,6 +1,7 @@
 """build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import TracebackType
@@ -8,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
@@ -18,7 +20,7 @@ from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fingerprint import changes, fingerprint
 from dali_pipes.loader.mixing import check_fits
-from dali_pipes.loader.targets import TargetLookup
+from dali_pipes.loader.targets import join
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.transforms import Transform
@@ -123,11 +125,12 @@ class Loader:
         self._transform, self._build_backend = transform, build_backend
         self._size = transform.size_at(0)
         self._backend = build_backend(transform.at(0))
-        self._look_up, self._batch_transform = TargetLookup(plan.manifest), batch_transform
+        self._batch_transform = batch_transform
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
         self._stream: Iterator[DecodedBatch] | None = None
+        self._in_work: deque[NDArray[np.int64]] = deque()  # ids of the batches that the backend was given and has not yielded
         self._iteration = 0
         self._closed = False
 
@@ -173,7 +176,7 @@ class Loader:
             self._move_to(epoch + 1, 0)
 
     def _complete(self, decoded: DecodedBatch, epoch: int, step: int) -> Batch:
-        batch = self._look_up(decoded)
+        batch = join(decoded, self._in_work.popleft(), self.plan.manifest)
         if self._batch_transform is None:
             return batch
         return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step)))
@@ -189,7 +192,8 @@ class Loader:
                 self._fit_backend()
             try:
                 if self._stream is None:
-                    self._stream = self._backend.stream(self._rows())
+                    self._in_work = deque()
+                    self._stream = self._backend.stream(_noted(self._rows(), self._in_work))
                 return next(self._stream)
             except Exception as error:
                 self._stream = None
@@ -302,6 +306,12 @@ def _not_to_blame(manifest: Manifest, rows: PlannedBatch) -> str:
     if len(names) > 1:
         return f", and none of its {len(names)} files is to blame"
     return f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
+
+
+def _noted(rows: Iterator[PlannedBatch], ids: deque[NDArray[np.int64]]) -> Iterator[PlannedBatch]:
+    for each in rows:
+        ids.append(each.ids)
+        yield each
 
 
 def _without(rows: PlannedBatch, bad: np.ndarray) -> PlannedBatch:

@@ -1,28 +1,30 @@
 """Labels and further columns of the table, joined to the images of a batch by their ids."""
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.data.manifest import Manifest
 
 
-class TargetLookup:
-    """Adds labels and columns of numbers, looked up by id on the batch's device; lists of class numbers become multi-hot."""
+def join(batch: DecodedBatch, ids: NDArray[np.int64], manifest: Manifest) -> Batch:
+    """Adds labels and columns of numbers, on the batch's device; lists of class numbers become multi-hot.
 
-    def __init__(self, manifest: Manifest):
-        self._classes = len(manifest.classes) if manifest.task == "multilabel" else None
-        self._labels = torch.from_numpy(manifest.labels)
-        numbers = {name: values for name, values in manifest.columns.items() if isinstance(values, np.ndarray)}
-        self._columns = {name: torch.from_numpy(values) for name, values in numbers.items()}
+    Args:
+        ids: those of the batch, on the CPU.
+    """
 
-    def __call__(self, batch: DecodedBatch) -> Batch:
-        ids, device = batch.ids, batch.ids.device
-        self._labels = self._labels.to(device)  # copied once
-        self._columns = {name: values.to(device) for name, values in self._columns.items()}
-        labels = self._labels[ids] if self._classes is None else multi_hot(self._labels[ids], self._classes)
-        return Batch(batch.images, labels, ids, {name: values[ids] for name, values in self._columns.items()})
+    def there(values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(batch.ids.device, non_blocking=True)
+
+    labels = there(manifest.take_labels(ids))
+    if manifest.task == "multilabel":
+        labels = multi_hot(labels, len(manifest.classes))
+    return Batch(batch.images, labels, batch.ids, {name: there(values) for name, values in manifest.take_columns(ids).items()})
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:

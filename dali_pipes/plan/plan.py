@@ -181,9 +181,9 @@ class Plan:
         ids = np.concatenate(places) % len(self.manifest)
         if self.shuffle:
             ids = self.order(epoch)[ids]
-        sizes = self.manifest.upright_sizes if self.transform.exif == "apply" else self.manifest.sizes
+        sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
         transform, draws = self.transform.at(epoch), Draws(self.seed, epoch, ids)
-        geometry = transform.geometry(sizes[ids], draws)
+        geometry = transform.geometry(sizes, draws)
         augmentation = self._augmenter.draw(draws, len(ids), transform.size)
         planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
         start = 0

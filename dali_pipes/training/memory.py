@@ -34,7 +34,7 @@ def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> No
         else saved_bytes(module, config.batch_size, max(config.transform.every_size)) // (2 if half else 1)
     )
     needs = [
-        *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.sizes),
+        *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.some_sizes),
         *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),
     ]
     check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))

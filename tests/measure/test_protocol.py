@@ -52,7 +52,7 @@ def test_the_turns_of_an_a_b_are_rounds_with_a_control():
 
 
 def test_jobs_at_once_measure_at_the_same_time(trials, tmp_path):
-    trial = trials(corun=2, min_seconds=0.2).run(Turn("round", 3, "dali"), DALI)
+    trial = trials(corun=2, min_seconds=1.0).run(Turn("round", 3, "dali"), DALI)
     one, other = trial["jobs"]
     assert max(one["start"], other["start"]) < min(one["end"], other["end"])
     assert (trial["arm"], trial["phase"], trial["round"]) == ("dali", "round", 3)

@@ -113,7 +113,7 @@ class DaliBackend(Backend):
     @property
     def _decoder(self) -> dict[str, Any]:
         device = "cpu" if self.device_id is None else "gpu"
-        return decoder_options(self._config, self._transform, self._manifest.sizes, device)
+        return decoder_options(self._config, self._transform, self._manifest.some_sizes, device)
 
     def close(self) -> None:
         if self._pipeline:

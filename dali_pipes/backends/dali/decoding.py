@@ -18,8 +18,6 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
 
-_LOOKED_AT = 100_000  # maximum number of image sizes
-
 log = logging.getLogger(__name__)
 
 Version = tuple[int, int, int]
@@ -136,8 +134,7 @@ def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, in
     Args:
         sizes: (N, 2), heights and widths of the images.
     """
-    some = sizes[:: -(-len(sizes) // _LOOKED_AT) or 1]
-    by_area = some[np.argsort(some.prod(axis=1), kind="stable")]
+    by_area = sizes[np.argsort(sizes.prod(axis=1), kind="stable")]
     height, width = by_area[99 * (len(by_area) - 1) // 100].tolist() if len(by_area) else (1, 1)
     return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 

@@ -25,8 +25,7 @@ def not_asked() -> Finding:
 
 def page_cache(manifest: Manifest) -> Finding:
     """The data set's size against the memory that is left, and how much of it is in the page cache."""
-    usable = manifest.table.filter(manifest.table["problem"].is_null())
-    total, left, share = int(usable["bytes"].to_numpy().sum()), memory_left(), resident_share(files(sample(manifest, FILES)))
+    total, left, share = manifest.bytes_in_all, memory_left(), resident_share(files(sample(manifest, FILES)))
     now = "how much of it is there now is unknown (another owner's files)" if share is None else f"{share:.0%} of it is there now"
     sizes = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
     if total <= left:

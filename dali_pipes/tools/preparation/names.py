@@ -42,7 +42,7 @@ def output_names(manifest: Manifest) -> list[str]:
         raise ConfigError(
             f"{manifest.root}: the images are not sorted by class, and folders would renumber them; to=shards keeps their order"
         )
-    paths = [os.fsdecode(path) for path in manifest.table.filter(manifest.table["problem"].is_null())["path"].to_pylist()]
+    paths = [os.fsdecode(path) for path in manifest.samples["path"].to_pylist()]
     if _is_class_tree(paths, [folders[label] for label in labels]):
         grouped = itertools.groupby(map(os.path.split, paths), key=lambda each: each[0])
         return [os.path.join(folder, name) for folder, files in grouped for name in _renamed([file for _, file in files])]

@@ -77,7 +77,7 @@ def _bars(axes: Axes, counts: dict[str, int], title: str) -> None:
 
 def _column(name: str, title: str) -> Callable[[Axes, Manifest], None]:
     def draw(axes: Axes, manifest: Manifest) -> None:
-        values = manifest.table.filter(manifest.table["problem"].is_null())[name]
+        values = manifest.samples[name]
         _bars(axes, {str(value): count for value, count in Counter(values.to_pylist()).items()}, title)
 
     return draw

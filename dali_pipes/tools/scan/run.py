@@ -44,7 +44,7 @@ def _problems(manifest: Manifest) -> Table:
 
 def _summary(manifest: Manifest) -> Table:
     table = Table(title=escape(str(manifest.root)), show_header=False)
-    usable = manifest.table.filter(manifest.table["problem"].is_null())
+    usable = manifest.samples
     table.add_row("images", f"{len(manifest):,}")
     if manifest.task == "regression":
         table.add_row("numbers to predict", f"{1 if manifest.labels.ndim == 1 else manifest.labels.shape[1]:,}")

@@ -1,0 +1,164 @@
+"""Rows taken out of Arrow's columns by their number. A column may lie in a mapped file: no more of it than these rows is copied."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ManifestError
+
+Rows = NDArray[np.int64]
+
+
+class Numbers:
+    """A column of numbers or booleans, one for each row, or as many for each."""
+
+    def __init__(self, column: pa.ChunkedArray):
+        self._chunks = [_view(chunk) for chunk in _chunks(column)]
+        self._ends = _ends(column)
+
+    def __getitem__(self, rows: Rows) -> NDArray[Any]:
+        """(N,) or (N, K), in the column's dtype."""
+        return _gathered(self._ends, rows, lambda chunk, some: self._chunks[chunk][some])
+
+    def item(self, row: int) -> int:
+        chunk, row = _chunk_of(self._ends, row)
+        return int(self._chunks[chunk][row])
+
+
+class Packed:
+    """A column of texts, as bytes, or of lists of numbers of any lengths."""
+
+    def __init__(self, column: pa.ChunkedArray):
+        self._chunks = [_Cuts(chunk) for chunk in _chunks(column)]
+        self._ends = _ends(column)
+
+    @property
+    def all_empty(self) -> bool:
+        return all(chunk.all_empty for chunk in self._chunks)
+
+    def item(self, row: int) -> bytes:
+        chunk, row = _chunk_of(self._ends, row)
+        (start,), (end,) = self._chunks[chunk].bounds(np.array([row]))
+        return self._chunks[chunk].values[start:end].tobytes()
+
+    def lengths(self, rows: Rows) -> NDArray[np.int64]:
+        return _gathered(self._ends, rows, lambda chunk, some: np.subtract(*self._chunks[chunk].bounds(some)[::-1]))
+
+    def joined(self, rows: Rows) -> NDArray[Any]:
+        """(total,) the values of these rows, one after the other."""
+        if len(self._chunks) == 1 and len(rows) and (np.diff(rows) == 1).all():
+            start, end = self._chunks[0].bounds(rows)
+            return self._chunks[0].values[start[0] : end[-1]]
+        return self.matrix(rows)[np.arange(self._longest(rows)) < self.lengths(rows)[:, None]]
+
+    def matrix(self, rows: Rows, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
+        """(N, L): `prefix` and the values of each row, filled up with `fill`."""
+        longest = self._longest(rows)
+
+        def padded(chunk: int, some: Rows) -> NDArray[Any]:
+            start, end = self._chunks[chunk].bounds(some)
+            column = np.arange(longest)
+            values = self._chunks[chunk].values.take(start[:, None] + column, mode="clip")
+            values[column >= (end - start)[:, None]] = fill
+            return values
+
+        found = _gathered(self._ends, rows, padded) if longest else np.empty((len(rows), 0), self._chunks[0].values.dtype)
+        if not prefix:
+            return found
+        matrix = np.empty((len(rows), len(prefix) + longest), np.uint8)
+        matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+        matrix[:, len(prefix) :] = found
+        return matrix
+
+    def _longest(self, rows: Rows) -> int:
+        return int(self.lengths(rows).max(initial=0))
+
+
+class _Cuts:
+    """One chunk: all values, and where each row's begin and end."""
+
+    def __init__(self, chunk: pa.Array):
+        small = pa.types.is_list(chunk.type) or pa.types.is_binary(chunk.type) or pa.types.is_string(chunk.type)
+        _, offsets, *rest = chunk.buffers()
+        kind = np.dtype(np.int32 if small else np.int64)
+        self._offsets = np.frombuffer(offsets or b"\0" * 8, kind)[chunk.offset : chunk.offset + len(chunk) + 1]
+        if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+            values = chunk.values.to_numpy(zero_copy_only=False)
+        else:
+            values = np.frombuffer(rest[0] or b"", np.uint8)
+        self._total = len(values)
+        self.values = values if self._total else np.zeros(1, values.dtype)  # NumPy takes nothing of what is empty
+
+    @property
+    def all_empty(self) -> bool:
+        return bool(self._offsets[0] == self._offsets[-1])
+
+    def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """
+        Raises:
+            ManifestError: a row would begin or end outside the values.
+        """
+        start, end = self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
+        if (start < 0).any() or (end < start).any() or (end > self._total).any():
+            raise ManifestError("the manifest is damaged: a text in it has no end; scan the images again")
+        return start, end
+
+
+class _Bits:
+    """Arrow keeps booleans as bits."""
+
+    def __init__(self, chunk: pa.Array):
+        self._bytes, self._offset = np.frombuffer(chunk.buffers()[1] or b"", np.uint8), chunk.offset
+
+    def __getitem__(self, rows: Any) -> Any:
+        place = rows + self._offset
+        return (self._bytes[place >> 3] >> (place & 7) & 1).astype(bool)
+
+
+def _view(chunk: pa.Array) -> Any:
+    if pa.types.is_fixed_size_list(chunk.type):
+        values = _view(chunk.flatten())
+        if isinstance(values, _Bits):
+            values = values[np.arange(len(chunk) * chunk.type.list_size)]
+        return values.reshape(len(chunk), chunk.type.list_size)
+    return _Bits(chunk) if pa.types.is_boolean(chunk.type) else chunk.to_numpy()
+
+
+def _chunks(column: pa.ChunkedArray) -> list[pa.Array]:
+    return [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
+
+
+def _ends(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    return np.cumsum([len(chunk) for chunk in _chunks(column)])
+
+
+def _chunk_of(ends: NDArray[np.int64], row: int) -> tuple[int, int]:
+    if len(ends) == 1:
+        return 0, row
+    chunk = int(np.searchsorted(ends, row, side="right"))
+    return chunk, row - int(ends[chunk - 1]) if chunk else row
+
+
+def _gathered(ends: NDArray[np.int64], rows: Rows, take: Callable[[int, Rows], NDArray[Any]]) -> NDArray[Any]:
+    """What `take` gives for the rows of each chunk, in the order of `rows`."""
+    if len(ends) == 1:
+        return take(0, rows)
+    parts = list(_by_chunk(ends, rows))
+    if not parts:
+        return take(0, rows)
+    taken = [take(chunk, some) for chunk, _, some in parts]
+    found = np.empty((len(rows), *taken[0].shape[1:]), taken[0].dtype)
+    for (_, places, _), values in zip(parts, taken, strict=True):
+        found[places] = values
+    return found
+
+
+def _by_chunk(ends: NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Rows, Rows]]:
+    """Each chunk that has any of the rows, their places among them, and their numbers within the chunk."""
+    chunks = np.searchsorted(ends, rows, side="right")
+    for chunk in np.unique(chunks).tolist():
+        places = np.flatnonzero(chunks == chunk)
+        yield chunk, places, rows[places] - (ends[chunk - 1] if chunk else 0)

@@ -1,0 +1,99 @@
+"""The rows of a manifest's usable images, by sample id."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dali_pipes.data.columns import Numbers, Packed
+from dali_pipes.data.mapped import MappedFile
+
+_BLOCK = 1 << 18  # rows
+
+
+class Samples:
+    """A table, all of it or chosen rows of it. Choosing copies nothing but the rows' numbers.
+
+    Args:
+        table: usable images only.
+        files: those that the table lies in, if it is mapped.
+        rows: (n,) the row of each sample; None: all rows in their order.
+    """
+
+    def __init__(self, table: pa.Table, files: tuple[MappedFile, ...] = (), rows: NDArray[np.int64] | None = None):
+        self.whole, self.files, self.rows = table, files, rows
+        self._views: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.whole) if self.rows is None else len(self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.whole, (), self.rows)  # another process gets a copy
+
+    def numbers(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
+        """(N,) or (N, K), in the column's dtype."""
+        return self._view(name, Numbers)[self._rows(ids)]
+
+    def number(self, name: str, sample_id: int) -> int:
+        return self._view(name, Numbers).item(self._row(sample_id))
+
+    def text(self, name: str, sample_id: int) -> bytes:
+        return self._view(name, Packed).item(self._row(sample_id))
+
+    def matrix(self, name: str, ids: NDArray[np.int64], prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
+        """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
+        return self._view(name, Packed).matrix(self._rows(ids), prefix, fill)
+
+    def lengths(self, name: str, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._view(name, Packed).lengths(self._rows(ids))
+
+    def all_empty(self, name: str) -> bool:
+        """Whether no sample has a text there."""
+        return self._view(name, Packed).all_empty or not any(self.lengths(name, ids).any() for ids in self.blocks())
+
+    def joined(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
+        """(total,) the texts or lists of these samples, one after the other."""
+        return self._view(name, Packed).joined(self._rows(ids))
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        self.check()
+        return self.whole[name] if self.rows is None else self.whole[name].take(pa.array(self.rows))
+
+    def table(self) -> pa.Table:
+        """
+        Raises:
+            ManifestError: the file was changed since it was mapped.
+        """
+        self.check()
+        return self.whole if self.rows is None else self.whole.take(pa.array(self.rows))
+
+    def select(self, ids: NDArray[np.int64]) -> Self:
+        return type(self)(self.whole, self.files, np.asarray(ids, np.int64) if self.rows is None else self.rows[ids])
+
+    def blocks(self) -> Iterator[NDArray[np.int64]]:
+        """All ids, so many at once that what is taken by them needs little memory."""
+        for start in range(0, len(self), _BLOCK):
+            yield np.arange(start, min(start + _BLOCK, len(self)))
+
+    def check(self) -> None:
+        """
+        Raises:
+            ManifestError: a file was changed since it was mapped.
+        """
+        for file in self.files:
+            file.check()
+
+    def _view(self, name: str, kind: type[Any]) -> Any:
+        if name not in self._views:
+            self._views[name] = kind(self.whole[name])
+        return self._views[name]
+
+    def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        self.check()
+        return ids if self.rows is None else self.rows[ids]
+
+    def _row(self, sample_id: int) -> int:
+        self.check()
+        return sample_id if self.rows is None else int(self.rows[sample_id])
