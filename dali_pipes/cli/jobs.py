@@ -92,7 +92,7 @@ def compare() -> None:
 def scan(config: Any) -> None:
     """Reads the headers of all images, prints a summary, and lists what is wrong.
 
-    dali-pipes scan data.train=/my/images out=train.parquet
+    dali-pipes scan data.train=/my/images out=train.arrow
     """
     from dali_pipes.tools.scan.run import scan
 

@@ -1,6 +1,6 @@
 """Rows taken out of Arrow's columns by their number. A column may lie in a mapped file: no more of it than these rows is copied."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,13 @@ class Numbers:
 
     def __getitem__(self, rows: Rows) -> NDArray[Any]:
         """(N,) or (N, K), in the column's dtype."""
-        return _gathered(self._ends, rows, lambda chunk, some: self._chunks[chunk][some])
+        if len(self._chunks) == 1:
+            return self._chunks[0][rows]
+        none = self._chunks[0][rows[:0]]
+        found = np.empty((len(rows), *none.shape[1:]), none.dtype)
+        for chunk, places, some in _by_chunk(self._ends, rows):
+            found[places] = self._chunks[chunk][some]
+        return found
 
     def item(self, row: int) -> int:
         chunk, row = _chunk_of(self._ends, row)
@@ -45,36 +51,35 @@ class Packed:
         return self._chunks[chunk].values[start:end].tobytes()
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
-        return _gathered(self._ends, rows, lambda chunk, some: np.subtract(*self._chunks[chunk].bounds(some)[::-1]))
+        found = np.empty(len(rows), np.int64)
+        for _, places, start, end in self._bounds(rows):
+            found[places] = end - start
+        return found
 
     def joined(self, rows: Rows) -> NDArray[Any]:
         """(total,) the values of these rows, one after the other."""
         if len(self._chunks) == 1 and len(rows) and (np.diff(rows) == 1).all():
             start, end = self._chunks[0].bounds(rows)
             return self._chunks[0].values[start[0] : end[-1]]
-        return self.matrix(rows)[np.arange(self._longest(rows)) < self.lengths(rows)[:, None]]
+        matrix = self.matrix(rows)
+        return matrix[np.arange(matrix.shape[1]) < self.lengths(rows)[:, None]]
 
     def matrix(self, rows: Rows, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
         """(N, L): `prefix` and the values of each row, filled up with `fill`."""
-        longest = self._longest(rows)
-
-        def padded(chunk: int, some: Rows) -> NDArray[Any]:
-            start, end = self._chunks[chunk].bounds(some)
-            column = np.arange(longest)
+        parts = list(self._bounds(rows))
+        column = np.arange(max((int((end - start).max(initial=0)) for _, _, start, end in parts), default=0))
+        matrix = np.empty((len(rows), len(prefix) + len(column)), self._chunks[0].values.dtype)
+        matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+        for chunk, places, start, end in parts:
             values = self._chunks[chunk].values.take(start[:, None] + column, mode="clip")
             values[column >= (end - start)[:, None]] = fill
-            return values
-
-        found = _gathered(self._ends, rows, padded) if longest else np.empty((len(rows), 0), self._chunks[0].values.dtype)
-        if not prefix:
-            return found
-        matrix = np.empty((len(rows), len(prefix) + longest), np.uint8)
-        matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-        matrix[:, len(prefix) :] = found
+            matrix[places, len(prefix) :] = values
         return matrix
 
-    def _longest(self, rows: Rows) -> int:
-        return int(self.lengths(rows).max(initial=0))
+    def _bounds(self, rows: Rows) -> Iterator[tuple[int, Any, Rows, Rows]]:
+        """Each chunk that has any of the rows, their places among them, and where their values begin and end in the chunk."""
+        for chunk, places, some in _by_chunk(self._ends, rows):
+            yield chunk, places, *self._chunks[chunk].bounds(some)
 
 
 class _Cuts:
@@ -142,22 +147,11 @@ def _chunk_of(ends: NDArray[np.int64], row: int) -> tuple[int, int]:
     return chunk, row - int(ends[chunk - 1]) if chunk else row
 
 
-def _gathered(ends: NDArray[np.int64], rows: Rows, take: Callable[[int, Rows], NDArray[Any]]) -> NDArray[Any]:
-    """What `take` gives for the rows of each chunk, in the order of `rows`."""
-    if len(ends) == 1:
-        return take(0, rows)
-    parts = list(_by_chunk(ends, rows))
-    if not parts:
-        return take(0, rows)
-    taken = [take(chunk, some) for chunk, _, some in parts]
-    found = np.empty((len(rows), *taken[0].shape[1:]), taken[0].dtype)
-    for (_, places, _), values in zip(parts, taken, strict=True):
-        found[places] = values
-    return found
-
-
-def _by_chunk(ends: NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Rows, Rows]]:
+def _by_chunk(ends: NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Any, Rows]]:
     """Each chunk that has any of the rows, their places among them, and their numbers within the chunk."""
+    if len(ends) == 1:
+        yield 0, slice(None), rows
+        return
     chunks = np.searchsorted(ends, rows, side="right")
     for chunk in np.unique(chunks).tolist():
         places = np.flatnonzero(chunks == chunk)

@@ -26,6 +26,7 @@ from dali_pipes.data.shards.scan import is_shard, list_shards
 from dali_pipes.errors import ManifestError, check_choice
 
 log = logging.getLogger(__name__)
+_SAVED = (manifest_file.MAPPED, ".parquet")
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 
@@ -95,8 +96,8 @@ class Manifest:
             root: a folder of class folders, a folder of shards or the URL of one, or one shard (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
-            cache: a Parquet file; files that are unchanged since it was written (size and modification time) are not read
-                again, and the result is saved there.
+            cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that are
+                unchanged since it was written (size and modification time) are not read again, and the result is saved there.
             workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
             progress: show a progress bar on stderr.
 
@@ -114,6 +115,8 @@ class Manifest:
         if cache:
             try:
                 manifest.save(cache)
+                if Path(cache).suffix == manifest_file.MAPPED:
+                    return cls.load(cache)
             except OSError as error:
                 log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, error.strerror)
         return manifest
@@ -182,14 +185,14 @@ class Manifest:
             label_separator: as for `from_table`; for tables only.
         """
         source = str(source) if is_remote(source) else Path(source)
-        if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (".parquet", ".csv")):
-            if source.suffix == ".parquet" and manifest_file.is_manifest(source):
+        if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (*_SAVED, ".csv")):
+            if source.suffix in _SAVED and manifest_file.is_manifest(source):
                 return cls.load(source)
             return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
         cache = None
         if cache_dir:
             key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
-            cache = Path(cache_dir, f"{Path(source).name or 'root'}-{key}.parquet")
+            cache = Path(cache_dir, f"{Path(source).name or 'root'}-{key}{manifest_file.MAPPED}")
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, progress=progress)
 
     def save(self, file: str | Path) -> None:
@@ -448,8 +451,8 @@ class Manifest:
         """Checks what a loader relies on, whatever program wrote the table."""
         self.take_labels(ids)
         self.take_sizes(ids)
-        paths = self._samples.matrix("path", ids, fill=1)
-        if paths.size and ((paths[:, 0] == ord("/")).any() or not paths.all()):
+        paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
+        if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
             raise self._strange_path()
         packed = ids[self._samples.lengths("member", ids) > 0]
         offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)

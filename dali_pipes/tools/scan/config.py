@@ -15,7 +15,7 @@ class ScanConfig:
         split: "train" or "val".
         verify: "header" reads headers only; "full" decodes every image, on all cores.
         max_pixels: images with more are not used.
-        out: Parquet file for the manifest; None: only the summary.
+        out: file for the manifest, NAME.arrow to be mapped or NAME.parquet; None: only the summary.
         picture: a PNG or SVG of what is there: classes, sizes, formats, chroma subsampling, orientation; None: no picture.
     """
 
