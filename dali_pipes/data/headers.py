@@ -13,6 +13,8 @@ StrOrBytesPath = str | bytes | os.PathLike[str]
 
 EXIF_ORIENTATION = 0x0112
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 VERIFY = ("header", "full")
 _SUBSAMPLINGS: dict[tuple[float, float], str] = {

@@ -2,31 +2,51 @@
 
 import multiprocessing
 import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dali_pipes.data.config import SPLITS
-from dali_pipes.data.headers import Header, ScanOptions, read_header
+from dali_pipes.data.earlier import Earlier
+from dali_pipes.data.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem, read_header
 from dali_pipes.data.labels import read_columns, read_labels
 from dali_pipes.errors import ManifestError
-from dali_pipes.system.progress import track
 
-# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
-IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-_CHUNK = 256  # files per task of the pool
+_CHUNK, _CHUNK_DECODED = 256, 8  # files per task of the pool
+_SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: FAT's
 
-Listing = tuple[list[str], list[bytes], list[int]]  # class names; path and label of each file
+
+class Folder(NamedTuple):
+    """A folder that holds images.
+
+    Attributes:
+        path: relative to the root.
+        label: the class that its images are of.
+        mtime_ns: its modification time, or 0 if it was modified so short a time ago that a later change could have the same.
+        names: its images, sorted; None: those of an earlier scan.
+    """
+
+    path: bytes
+    label: int
+    mtime_ns: int
+    names: list[bytes] | None
 
 
-def list_image_folder(root: Path) -> Listing:
-    """Class names, relative paths and labels in the order of torchvision's ImageFolder."""
+def list_classes(root: Path) -> list[str]:
+    """The names of the class folders, as torchvision's ImageFolder sorts them.
+
+    Raises:
+        ManifestError: there are none.
+    """
     if not root.is_dir():
         raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
@@ -36,16 +56,45 @@ def list_image_folder(root: Path) -> Listing:
         raise ManifestError(f"{root}: no class folders in it; put the images of each class into a separate subfolder{meant}")
     if set(classes) <= set(SPLITS) and not any(_images_in(root / name) for name in classes):
         raise ManifestError(f"{root}: holds {' and '.join(classes)}, not classes; name one of them: {root / classes[0]}")
-    paths, labels = [], []
+    return classes
+
+
+def list_folders(root: Path, classes: list[str], earlier: Earlier, check: ScanOptions) -> list[Folder]:
+    """All folders with their images, in the order of ImageFolder. One that has not been touched since is not listed again.
+
+    Raises:
+        ManifestError: a folder cannot be read, or there is no image in any.
+    """
+    base, folders = os.fsencode(root), []
     for label, name in enumerate(classes):
-        for folder, _, files in sorted(os.walk(root / name, followlinks=True)):
-            relative = os.path.relpath(folder, root)
-            chosen = sorted(file for file in files if file.lower().endswith(IMAGE_EXTENSIONS))
-            paths += [os.fsencode(os.path.join(relative, file)) for file in chosen]
-            labels += [label] * len(chosen)
-    if not paths:
+        found, waiting = [], [os.fsencode(name)]
+        while waiting:
+            folder, subfolders = _list(base, waiting.pop(), label, earlier, check)
+            found.append(folder)
+            waiting += [os.path.join(folder.path, each) for each in subfolders]
+        folders += sorted(found, key=lambda folder: os.fsdecode(folder.path))
+    if not any(folder.names is None or folder.names for folder in folders):
         raise ManifestError(f"{root}: its {len(classes)} class folders hold no image ({', '.join(IMAGE_EXTENSIONS)})")
-    return classes, paths, labels
+    return folders
+
+
+def _list(base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOptions) -> tuple[Folder, list[bytes]]:
+    """A folder, and the names of its subfolders."""
+    full = os.path.join(base, path)
+    try:
+        now, mtime_ns = time.time_ns(), os.stat(full).st_mtime_ns
+        if earlier.has_all_of(path, mtime_ns, check):
+            return Folder(path, label, mtime_ns, None), earlier.subfolders(path)
+        entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
+    except OSError as error:
+        raise ManifestError(f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away") from None
+    images = sorted((name for name, is_folder in entries if not is_folder and _is_image(name)), key=os.fsdecode)
+    settled = mtime_ns if now - mtime_ns > _SETTLED_NS else 0
+    return Folder(path, label, settled, images), [name for name, is_folder in entries if is_folder]
+
+
+def _is_image(name: bytes) -> bool:
+    return os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS)
 
 
 def _images_in(folder: Path) -> bool:
@@ -102,37 +151,58 @@ def _refuse_embedded_images(file: Path) -> None:
             )
 
 
-def read_headers(
-    root: Path, paths: list[bytes], check: ScanOptions, known: dict[bytes, Header] | None, workers: int | None, progress: bool
-) -> list[Header]:
-    """The header of every file. One that is `known`, was checked as thoroughly and has not changed since is not read again."""
-    base = os.fsencode(root)
-    files = [os.path.join(base, path) for path in paths]
-    headers = {
-        path: known[path] for path, file in zip(paths, files, strict=True) if known and _unchanged(file, known.get(path), check)
-    }
-    missing = [(path, file) for path, file in zip(paths, files, strict=True) if path not in headers]
-    read = track(_map([file for _, file in missing], check, workers), "reading images", len(missing), progress)
-    headers.update(zip((path for path, _ in missing), read, strict=True))
-    return [headers[path] for path in paths]
+class Piece(NamedTuple):
+    """Some files of one folder.
+
+    Attributes:
+        folder: relative to the root; names: of the files; known: their headers, as far as an earlier scan has them.
+    """
+
+    folder: bytes
+    names: list[bytes]
+    known: list[Header | None]
 
 
-def _unchanged(file: bytes, header: Header | None, check: ScanOptions) -> bool:
-    if header is None or not check.satisfied_by(header):
+def pieces(folder: bytes, names: list[bytes], known: Mapping[bytes, Header], check: ScanOptions) -> Iterator[Piece]:
+    size = _CHUNK if check.verify == "header" else _CHUNK_DECODED
+    for start in range(0, len(names), size):
+        some = names[start : start + size]
+        yield Piece(folder, some, [known.get(name) for name in some])
+
+
+def read_pieces(root: Path, files: Iterator[Piece], total: int, check: ScanOptions, workers: int | None) -> Iterator[list[Header]]:
+    """The headers of each piece, in order. One that is known, was checked as thoroughly and has not changed since is not read.
+
+    In processes, since threads would wait for the GIL; with so few of `total` files that these would take longer, without.
+    """
+    read = partial(_read, os.fsencode(root), check)
+    if total <= (4 * _CHUNK if check.verify == "header" else 2 * _CHUNK_DECODED):
+        yield from map(read, files)
+        return
+    workers = workers or 2 * len(os.sched_getaffinity(0))
+    running: deque[Future[list[Header]]] = deque()
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        for piece in files:
+            running.append(pool.submit(read, piece))
+            if len(running) > 4 * workers:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+
+
+def _read(base: bytes, check: ScanOptions, piece: Piece) -> list[Header]:
+    files = (os.path.join(base, piece.folder, name) for name in piece.names)
+    return [
+        header if header and _unchanged(file, header, check) else read_header(file, check)
+        for file, header in zip(files, piece.known, strict=True)
+    ]
+
+
+def _unchanged(file: bytes, header: Header, check: ScanOptions) -> bool:
+    if not check.satisfied_by(header):
         return False
     try:
         stat = os.stat(file)
     except OSError:
         return False
     return (stat.st_size, stat.st_mtime_ns) == (header.bytes, header.mtime_ns)
-
-
-def _map(files: list[bytes], check: ScanOptions, workers: int | None) -> Iterator[Header]:
-    """Headers in the order of the files. In processes, since threads would wait for the GIL."""
-    read = partial(read_header, check=check)
-    if len(files) <= (4 * _CHUNK if check.verify == "header" else 16):
-        yield from map(read, files)
-        return
-    workers = workers or 2 * len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        yield from pool.map(read, files, chunksize=_CHUNK if check.verify == "header" else 8)

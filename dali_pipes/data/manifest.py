@@ -13,8 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.data import digest, manifest_file
+from dali_pipes.data.earlier import Earlier, FolderRecords
 from dali_pipes.data.expression import OF_AN_IMAGE, Rows, matching
 from dali_pipes.data.headers import MAX_PIXELS, ScanOptions
+from dali_pipes.data.journal import SUFFIX, Journal
 from dali_pipes.data.labels import COLUMN, has_nulls, is_numeric, task_of
 from dali_pipes.data.manifest_table import divided, own_columns
 from dali_pipes.data.reader import Extent, Reader
@@ -87,6 +89,7 @@ class Manifest:
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         cache: str | Path | None = None,
+        unchanged: str = "file",
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
@@ -96,30 +99,50 @@ class Manifest:
             root: a folder of class folders, a folder of shards or the URL of one, or one shard (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
-            cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that are
-                unchanged since it was written (size and modification time) are not read again, and the result is saved there.
+            cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that have
+                not changed since it was written are not read again, and the result is saved there. A scan that is killed goes on
+                from where it was.
+            unchanged: what shows that an image is the one that was scanned before: "file", its own size and modification time;
+                "folder", that of its folder, so that one look at each folder is enough. A file that is written over where it lies
+                does not change its folder.
             workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
             progress: show a progress bar on stderr.
 
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        place, check = _place(root), ScanOptions(verify, max_pixels)
-        known = _remembered(Path(cache)) if cache else None
+        check_choice("unchanged", unchanged, ("file", "folder"))
+        place, check, file = _place(root), ScanOptions(verify, max_pixels), Path(cache) if cache else None
+        known = _remembered(file) if file else None
         folder, shards = list_shards(place)
+        same = known if known and known.root == folder else None
         if shards or isinstance(folder, str):
-            same = known.table if known and known.root == folder else None
-            manifest = cls(folder, *scan_shards(folder, shards, check, same, workers, progress))
-        else:
-            manifest = cls(folder, *scan_folder(folder, check, known.table if known else None, workers, progress))
-        if cache:
-            try:
-                manifest.save(cache)
-                if Path(cache).suffix == manifest_file.MAPPED:
-                    return cls.load(cache)
-            except OSError as error:
-                log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, error.strerror)
+            manifest = cls(folder, *scan_shards(folder, shards, check, same.table if same else None, workers, progress))
+            return manifest._cached(file)
+        with Journal(file and file.with_name(file.name + SUFFIX)) as journal:
+            earlier = Earlier(
+                known.samples if known else None,
+                known.folders if known else {},
+                journal.tables,
+                trust=same is not None and unchanged == "folder",
+            )
+            classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
+            manifest = cls(folder, classes, table)
+            manifest._known["folders"] = folders
+            manifest = manifest._cached(file)
+            journal.remove()
         return manifest
+
+    def _cached(self, file: Path | None) -> Self:
+        """This manifest, from now on mapped from its file, if it is one to be mapped."""
+        if not file:
+            return self
+        try:
+            self.save(file)
+            return type(self).load(file) if file.suffix == manifest_file.MAPPED else self
+        except OSError as error:
+            log.warning("the scan cannot be cached in %s (%s); continuing without a cache", file, error.strerror)
+            return self
 
     @classmethod
     def from_table(
@@ -162,7 +185,9 @@ class Manifest:
         """
         stored = manifest_file.read(file)
         if not stored.file:
-            return cls(stored.root, stored.classes, stored.table)
+            manifest = cls(stored.root, stored.classes, stored.table)
+            manifest._known["folders"] = stored.known.get("folders", {})
+            return manifest
         usable, others = divided(stored.table)
         return cls.__new__(cls)._set(_place(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
 
@@ -174,6 +199,7 @@ class Manifest:
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         cache_dir: str | Path | None = None,
+        unchanged: str = "folder",
         label_separator: str | None = None,
         progress: bool = True,
     ) -> Self:
@@ -182,6 +208,7 @@ class Manifest:
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder for cached scans, one file for each root.
+            unchanged: as for `scan`, but one look at each folder is the default.
             label_separator: as for `from_table`; for tables only.
         """
         source = str(source) if is_remote(source) else Path(source)
@@ -193,7 +220,7 @@ class Manifest:
         if cache_dir:
             key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
             cache = Path(cache_dir, f"{Path(source).name or 'root'}-{key}{manifest_file.MAPPED}")
-        return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, progress=progress)
+        return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, unchanged=unchanged, progress=progress)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
@@ -201,7 +228,7 @@ class Manifest:
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
-        known = {"fingerprint": self.fingerprint, "description": self._description}
+        known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
         manifest_file.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
 
     def verify(self) -> None:
@@ -230,6 +257,11 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} classes, {len(self.problems):,} problems)"
+
+    @property
+    def folders(self) -> FolderRecords:
+        """Of the folders that were scanned, by their path, and as far as a file that was loaded has them: see `earlier.py`."""
+        return self._known.get("folders", {})
 
     @property
     def task(self) -> str:

@@ -4,27 +4,61 @@ What an earlier scan found, `known`, is its table; what has not changed since, a
 """
 
 import os
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dali_pipes.data.earlier import Earlier, FolderRecords
 from dali_pipes.data.headers import Header, ScanOptions
-from dali_pipes.data.listing import list_image_folder, list_table, read_headers
+from dali_pipes.data.journal import Journal
+from dali_pipes.data.listing import Folder, list_classes, list_folders, list_table, pieces, read_pieces
 from dali_pipes.data.manifest_table import SCHEMA, file_rows, shard_rows, unchanged_shard
 from dali_pipes.data.remote import FileVersion
 from dali_pipes.data.shards.scan import class_names, read_shards
 from dali_pipes.errors import ManifestError
+from dali_pipes.system.progress import track
 
 Scanned = tuple[list[str], pa.Table]
 
 
-def scan_folder(root: Path, check: ScanOptions, known: pa.Table | None, workers: int | None, progress: bool) -> Scanned:
-    classes, paths, labels = list_image_folder(root)
-    headers = read_headers(root, paths, check, None if known is None else _headers(known), workers, progress)
-    return classes, file_rows(paths, pa.array(labels), headers)
+def scan_folder(
+    root: Path, check: ScanOptions, earlier: Earlier, journal: Journal, workers: int | None, progress: bool
+) -> tuple[list[str], pa.Table, FolderRecords]:
+    classes = list_classes(root)
+    folders = list_folders(root, classes, earlier, check)
+    total = sum(len(folder.names or ()) for folder in folders)
+    listed = (
+        piece
+        for folder in folders
+        if folder.names
+        for piece in pieces(folder.path, folder.names, earlier.headers(folder.path), check)
+    )
+    headers = track(chain.from_iterable(read_pieces(root, listed, total, check, workers)), "reading images", total, progress)
+    tables: list[pa.Table] = []
+    records: dict[str, tuple[int, int, int]] = {}
+    for folder in folders:
+        rows = [earlier.rows(folder.path)] if folder.names is None else list(_rows(folder, headers, check, journal))
+        tables += [_labelled(each, folder.label) for each in rows]
+        usable = sum(each["problem"].null_count for each in rows)
+        records[os.fsdecode(folder.path)] = (folder.mtime_ns, usable, sum(map(len, rows)) - usable)
+    return classes, pa.concat_tables(tables), records
+
+
+def _rows(folder: Folder, headers: Iterator[Header], check: ScanOptions, journal: Journal) -> Iterator[pa.Table]:
+    for piece in pieces(folder.path, folder.names or [], {}, check):
+        paths = [os.path.join(folder.path, name) for name in piece.names]
+        rows = file_rows(paths, pa.array([folder.label] * len(paths)), list(islice(headers, len(paths))))
+        journal.add(rows)
+        yield rows
+
+
+def _labelled(rows: pa.Table, label: int) -> pa.Table:
+    field = rows.schema.field("label")
+    return rows.set_column(rows.schema.get_field_index("label"), field, pa.repeat(pa.scalar(label, field.type), len(rows)))
 
 
 def scan_table(
@@ -35,7 +69,9 @@ def scan_table(
     if any(path.startswith(b"/") for path in paths):
         paths = [os.path.join(os.fsencode(root), path).lstrip(b"/") for path in paths]
         root = Path("/")
-    return root, classes, file_rows(paths, labels, read_headers(root, paths, check, None, workers, progress), columns)
+    read = read_pieces(root, pieces(b"", paths, {}, check), len(paths), check, workers)
+    headers = list(track(chain.from_iterable(read), "reading images", len(paths), progress))
+    return root, classes, file_rows(paths, labels, headers, columns)
 
 
 def scan_shards(
@@ -61,12 +97,6 @@ def scan_shards(
     unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
     problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
     return classes, table.set_column(table.schema.get_field_index("problem"), SCHEMA.field("problem"), problem)
-
-
-def _headers(known: pa.Table) -> dict[bytes, Header]:
-    good = known.filter(known["problem"].is_null())
-    columns = zip(*(good[name].to_pylist() for name in Header._fields), strict=True)
-    return dict(zip(good["path"].to_pylist(), map(Header._make, columns), strict=True))
 
 
 def _unchanged(known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions) -> dict[bytes, pa.Table]:

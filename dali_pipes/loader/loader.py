@@ -176,7 +176,8 @@ class Loader:
             self._move_to(epoch + 1, 0)
 
     def _complete(self, decoded: DecodedBatch, epoch: int, step: int) -> Batch:
-        batch = join(decoded, self._in_work.popleft(), self.plan.manifest)
+        ids = self._in_work.popleft() if self._in_work else decoded.ids.numpy()  # DALI's own reader takes nothing of the plan
+        batch = join(decoded, ids, self.plan.manifest)
         if self._batch_transform is None:
             return batch
         return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step)))

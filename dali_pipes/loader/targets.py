@@ -19,12 +19,13 @@ def join(batch: DecodedBatch, ids: NDArray[np.int64], manifest: Manifest) -> Bat
     """
 
     def there(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(batch.ids.device, non_blocking=True)
+        return torch.from_numpy(values).to(batch.images.device, non_blocking=True)
 
     labels = there(manifest.take_labels(ids))
     if manifest.task == "multilabel":
         labels = multi_hot(labels, len(manifest.classes))
-    return Batch(batch.images, labels, batch.ids, {name: there(values) for name, values in manifest.take_columns(ids).items()})
+    ids_there = batch.ids.to(batch.images.device, non_blocking=True)
+    return Batch(batch.images, labels, ids_there, {name: there(values) for name, values in manifest.take_columns(ids).items()})
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:

@@ -15,7 +15,7 @@ from dali_pipes.plan.transforms import TrainTransform
 
 
 class DaliNativeBackend(DaliBackend):
-    """Batches of random samples and crops with ids; the rows of the plan are not used."""
+    """Batches of random samples and crops; the rows of the plan are not used. Ids are on the CPU, where labels are looked up."""
 
     def _prepare(self) -> None:
         if not isinstance(self._transform, TrainTransform):
@@ -47,4 +47,4 @@ def _native_pipeline(
     else:
         image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), size=size, antialias=True, **crop)
     image = normalize(image, fn.random.coin_flip(probability=transform.flip), transform, device)
-    return image, ids if device == "cpu" else ids.gpu()
+    return image, ids

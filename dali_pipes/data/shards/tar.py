@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dali_pipes.data.listing import IMAGE_EXTENSIONS
+from dali_pipes.data.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.reader import ShardMember
 
 BLOCK = 512

@@ -17,7 +17,7 @@ from dali_pipes.tools.scan.config import ScanConfig
 def scan(config: ScanConfig) -> None:
     """Scans one split, prints what is there and what is wrong, and saves the manifest if asked to."""
     console = Console(soft_wrap=True)
-    manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=config.max_pixels)
+    manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=config.max_pixels, unchanged="file")
     manifest.verify()
     console.print(_summary(manifest))
     if manifest.problems:

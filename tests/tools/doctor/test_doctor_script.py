@@ -56,7 +56,7 @@ def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
     assert {"python", "torch", "nvidia-dali-cuda120"} <= set(message["versions"])
     assert done.stderr.splitlines()[-1].startswith("Training on a GPU cannot work here; failed: driver and GPUs (GPU)")
     assert all(len(line) <= 80 for line in done.stderr.splitlines()[:-1])
-    assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.endswith(".parquet")]
+    assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.endswith(".arrow")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""The rows of a scan that has not ended: if it is killed, the next one goes on from there."""
+
+import fcntl
+import os
+from collections import defaultdict
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import pyarrow as pa
+
+SUFFIX = ".unfinished"
+
+
+class Journal:
+    """A file of tables, one after the other, each of one folder; one of which the end is missing is cut off.
+
+    Args:
+        file: None, one that cannot be written, and one that another scan is writing: nothing is kept.
+    """
+
+    def __init__(self, file: Path | None):
+        self._file, self._opened = file, file and _locked(file)
+        self.tables: dict[bytes, list[pa.Table]] = defaultdict(list)
+        if self._opened:
+            self._opened.truncate(self._read(pa.py_buffer(self._opened.read())))
+            self._opened.seek(0, os.SEEK_END)
+
+    def add(self, table: pa.Table) -> None:
+        if self._opened:
+            with pa.ipc.new_stream(self._opened, table.schema) as stream:
+                stream.write_table(table)
+            self._opened.flush()
+
+    def remove(self) -> None:
+        """The scan has ended, and what it found is saved."""
+        if self._opened and self._file:
+            self._file.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._opened:
+            self._opened.close()
+
+    def _read(self, content: pa.Buffer) -> int:
+        """Returns where the last whole table ends."""
+        reader, end = pa.BufferReader(content), 0
+        while end < len(content):
+            try:
+                table = pa.ipc.open_stream(reader).read_all()
+                self.tables[os.path.split(table["path"][0].as_py())[0]].append(table)
+            except (pa.ArrowException, OSError, KeyError, IndexError, TypeError):
+                break
+            end = reader.tell()
+        return end
+
+
+def _locked(file: Path) -> BinaryIO | None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        opened = file.open("a+b")
+    except OSError:
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        opened.close()
+        return None
+    opened.seek(0)
+    return opened
