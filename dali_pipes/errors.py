@@ -40,6 +40,10 @@ class PreparationError(DaliPipesError, RuntimeError):
     """A folder that cannot be prepared, or an archive that cannot be read."""
 
 
+class WorkerError(DaliPipesError, RuntimeError):
+    """A worker process that was killed."""
+
+
 class BadSampleError(DaliPipesError, RuntimeError):
     """Image files that failed while a loader was running. `bad_samples` lists (id, path, reason)."""
 

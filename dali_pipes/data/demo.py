@@ -4,12 +4,9 @@ Each class is a pattern that fills the image, so that a random crop shows it too
 spectrum falls as 1/f, as that of natural images does (Field 1987, doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
 """
 
-import multiprocessing
-import os
 import shutil
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dali_pipes.errors import ManifestError
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
 
 Field = NDArray[np.float32]
 
@@ -62,9 +61,8 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
     mark.write_text("unfinished")
     print(f"making a demo set of {train + val:,} images in {out}, once", file=sys.stderr)
     tasks = [("train", number) for number in range(train)] + [("val", number) for number in range(val)]
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")) as pool:
-        for _ in track(pool.map(partial(_write, out, seed), tasks, chunksize=8), "making demo images", len(tasks)):
-            pass
+    for _ in track(in_order(partial(_write, out, seed), tasks, available_cpus(), chunk=8), "making demo images", len(tasks)):
+        pass
     mark.write_text(complete)
     return out
 

@@ -40,6 +40,8 @@ class Earlier:
         self._folders: dict[bytes, _Known] = {}
         self._subfolders: dict[bytes, list[bytes]] = defaultdict(list)
         start = 0
+        if sum(usable for _, usable, _ in folders.values()) != len(self._samples):
+            return  # not of these samples
         for name, (mtime_ns, usable, others) in folders.items():
             path = os.fsencode(name)
             self._folders[path] = _Known(mtime_ns, start, usable, others)

@@ -64,7 +64,7 @@ def _locked(file: Path) -> BinaryIO | None:
     except OSError:
         return None
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: one that it forked may outlive it
     except OSError:
         opened.close()
         return None

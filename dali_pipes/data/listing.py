@@ -1,11 +1,8 @@
 """Where a manifest's rows come from: a tree of class folders or a table, and the headers of the files in it."""
 
-import multiprocessing
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,9 +16,12 @@ from dali_pipes.data.earlier import Earlier
 from dali_pipes.data.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem, read_header
 from dali_pipes.data.labels import read_columns, read_labels
 from dali_pipes.errors import ManifestError
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.workers import in_order
 
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _CHUNK, _CHUNK_DECODED = 256, 8  # files per task of the pool
+_SMALL, _SMALL_DECODED = 1024, 16  # files that processes would take longer for
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: FAT's
 
 
@@ -173,21 +173,10 @@ def pieces(folder: bytes, names: list[bytes], known: Mapping[bytes, Header], che
 def read_pieces(root: Path, files: Iterator[Piece], total: int, check: ScanOptions, workers: int | None) -> Iterator[list[Header]]:
     """The headers of each piece, in order. One that is known, was checked as thoroughly and has not changed since is not read.
 
-    In processes, since threads would wait for the GIL; with so few of `total` files that these would take longer, without.
+    In several processes, unless `total` files are so few that these would take longer.
     """
-    read = partial(_read, os.fsencode(root), check)
-    if total <= (4 * _CHUNK if check.verify == "header" else 2 * _CHUNK_DECODED):
-        yield from map(read, files)
-        return
-    workers = workers or 2 * len(os.sched_getaffinity(0))
-    running: deque[Future[list[Header]]] = deque()
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        for piece in files:
-            running.append(pool.submit(read, piece))
-            if len(running) > 4 * workers:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+    few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
+    return in_order(partial(_read, os.fsencode(root), check), files, 1 if few else workers or 2 * available_cpus())
 
 
 def _read(base: bytes, check: ScanOptions, piece: Piece) -> list[Header]:

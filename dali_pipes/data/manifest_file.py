@@ -25,7 +25,7 @@ class Stored(NamedTuple):
 
     Attributes:
         table: usable images, then the others; in a mapped file each as one chunk.
-        known: "fingerprint" and "description" of the samples, as far as the file has them.
+        known: "fingerprint" and "description" of the samples, and the "folders" that were scanned, as far as the file has them.
         file: None if it is not mapped.
     """
 
@@ -46,10 +46,12 @@ def read(file: str | Path) -> Stored:
         table = _mapped_table(mapped) if mapped else pq.read_table(file)
         head = json.loads((table.schema.metadata or {})[_KEY])
         table = typed(table) if not mapped else table.replace_schema_metadata()
-        return Stored(os.fspath(head["root"]), head["classes"], table, dict(head.get("known", {})), mapped)
+        known = dict(head.get("known", {}))
+        known["folders"] = {name: _checked(record) for name, record in known.get("folders", {}).items()}
+        return Stored(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
         raise ManifestError(f"{file}: no such manifest; make one with Manifest.scan(root).save(file)") from None
-    except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
+    except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None
 
@@ -84,6 +86,11 @@ def is_manifest(file: Path) -> bool:
         return _KEY in (pq.read_schema(file).metadata or {})
     except (pa.ArrowException, OSError):
         return False
+
+
+def _checked(record: list[int]) -> tuple[int, int, int]:
+    mtime_ns, usable, others = map(int, record)
+    return mtime_ns, usable, others
 
 
 def _is_arrow(file: Path) -> bool:

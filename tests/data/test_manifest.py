@@ -148,6 +148,7 @@ def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
 
 def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatch):
     monkeypatch.setattr(dali_pipes.data.listing, "_CHUNK", 4)
+    monkeypatch.setattr(dali_pipes.data.listing, "_SMALL", 16)
     assert Manifest.scan(manifest.root, progress=False, workers=3).table.equals(manifest.table)
 
 

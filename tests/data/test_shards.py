@@ -151,7 +151,7 @@ def test_a_folder_of_classes_stays_one_whatever_lies_in_it(manifest, folder, tmp
 def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
     original = dali_pipes.data.shards.scan.read_shard
-    monkeypatch.setattr(dali_pipes.data.shards.scan, "_run", lambda read_one, files, workers: map(read_one, files))
+    monkeypatch.setattr(dali_pipes.data.shards.scan, "in_order", lambda read_one, files, workers: map(read_one, files))
     monkeypatch.setattr(dali_pipes.data.shards.scan, "read_shard", lambda file, check: read.append(file) or original(file, check))
     again = scan(folder, cache_dir=tmp_path / "cache")
     assert again.table.equals(first.table) and read == []

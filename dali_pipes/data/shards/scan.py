@@ -1,11 +1,9 @@
 """Shards, files that hold many images: finding them, and reading their manifest rows."""
 
 import json
-import multiprocessing
 import os
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -17,7 +15,9 @@ from dali_pipes.data.reader import PartFile, ShardMember
 from dali_pipes.data.remote import FileVersion, check_room, is_remote, list_objects, open_copy, read_object
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.errors import ManifestError
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
 
 CLASSES_FILE = "classes.json"
 _TFRECORD = re.compile(r"\.tfrecords?$|-\d{5}-of-\d{5}$")  # the second is the naming of TensorFlow's scripts
@@ -68,7 +68,8 @@ def read_shards(
 ) -> Iterator[list[ScannedMember]]:
     """The content of each of these shards, in order."""
     files = [(os.path.join(os.fsencode(root), name), stamp) for name, stamp in shards.items()]
-    return track(_run(partial(read_shard, check=check), files, workers), "reading shards", len(files), progress)
+    read = in_order(partial(read_shard, check=check), files, min(workers or 2 * available_cpus(), len(files)))
+    return track(read, "reading shards", len(files), progress)
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> list[ScannedMember]:
@@ -122,16 +123,6 @@ def _stamp(file: str | Path) -> FileVersion:
     except OSError:
         return 0, 0  # the error is reported when it is read
     return stat.st_size, stat.st_mtime_ns
-
-
-def _run(read: Callable[[Shard], list[ScannedMember]], files: list[Shard], workers: int | None) -> Iterator[list[ScannedMember]]:
-    """Runs in processes, since threads would wait for the GIL."""
-    workers = min(workers or 2 * len(os.sched_getaffinity(0)), len(files))
-    if workers < 2:
-        yield from map(read, files)
-        return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        yield from pool.map(read, files)
 
 
 def _look(number: int, part: ShardMember, mtime_ns: int, check: ScanOptions) -> tuple[ShardMember, Header]:

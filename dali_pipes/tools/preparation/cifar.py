@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dali_pipes.errors import PreparationError
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
 from dali_pipes.tools.preparation.archive import digest, first_name, read_members
 from dali_pipes.tools.preparation.names import class_folders
 from dali_pipes.tools.preparation.record import Record
-from dali_pipes.tools.preparation.workers import in_order
 
 _PIXELS = 3 * 32 * 32
 _NAMES_BYTES = 64 * 1024
@@ -134,7 +135,7 @@ def write_pngs(record: Record, split: str, classes: list[str], images: Split) ->
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     count = len(images.labels)
-    written = in_order(partial(_write, record, folders, images), range(count), chunk=256)
+    written = in_order(partial(_write, record, folders, images), range(count), available_cpus(), chunk=256)
     return count, sum(track(written, f"writing {split}", count))
 
 

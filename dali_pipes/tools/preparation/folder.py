@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import PreparationError
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
 from dali_pipes.tools.preparation.encode import Encoding, encode_sample
 from dali_pipes.tools.preparation.names import class_folders, output_names
 from dali_pipes.tools.preparation.outcome import Outcome
 from dali_pipes.tools.preparation.record import Record
-from dali_pipes.tools.preparation.workers import in_order
 
 
 class _Written(NamedTuple):
@@ -37,7 +38,7 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding) 
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
     outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
-    done = in_order(partial(_write, record, out, source, names, encoding), range(len(source)))
+    done = in_order(partial(_write, record, out, source, names, encoding), range(len(source)), available_cpus(), chunk=8)
     for sample_id, written in enumerate(track(done, f"preparing {split}", len(source))):
         if written.why:
             outcome.left_out.append((os.path.relpath(source.name(sample_id), source.root), written.why))

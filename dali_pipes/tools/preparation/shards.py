@@ -18,11 +18,12 @@ from pathlib import Path
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.scan import CLASSES_FILE
 from dali_pipes.errors import PreparationError
+from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
 from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample
 from dali_pipes.tools.preparation.outcome import Outcome
 from dali_pipes.tools.preparation.record import Record
-from dali_pipes.tools.preparation.workers import in_order
 
 
 class ShardWriter:
@@ -93,7 +94,7 @@ def to_shards(record: Record, split: str, source: Manifest, encoding: Encoding |
         raise PreparationError(f"{folder} holds shards that this run did not write; choose another folder")
     writer = ShardWriter(record, folder, len(kept), limit)
     same = 0
-    done = in_order(partial(encode_sample, source, encoding), range(start, len(source)))
+    done = in_order(partial(encode_sample, source, encoding), range(start, len(source)), available_cpus(), chunk=8)
     for sample_id, image in enumerate(track(done, f"packing {split}", len(source) - start), start):
         if isinstance(image, Encoded):
             writer.add(sample_id, image, int(source.labels[sample_id]))

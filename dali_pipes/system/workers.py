@@ -1,0 +1,61 @@
+"""Work in several processes, since threads would wait for the GIL: results in order, and only a few of them in memory."""
+
+import ctypes
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import Any, TypeVar
+
+from dali_pipes.errors import WorkerError
+
+T = TypeVar("T")
+
+_AHEAD = 4  # chunks per process
+_PR_SET_PDEATHSIG = 1
+_work: Callable[[Any], Any]
+
+
+def in_order(work: Callable[[Any], T], items: Iterable[Any], processes: int, chunk: int = 1) -> Iterator[T]:
+    """`work` of every item, in forked processes, which inherit its closure; with less than two, in this one.
+
+    Args:
+        items: taken as they are needed.
+        chunk: how many of them a process takes at once.
+
+    Raises:
+        WorkerError: a process was killed.
+    """
+    if processes < 2:
+        yield from map(work, items)
+        return
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
+    pending: deque[Future[list[T]]] = deque()
+    items = iter(items)
+    try:
+        while some := list(islice(items, chunk)):
+            pending.append(pool.submit(_chunk, some))
+            if len(pending) > _AHEAD * processes:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
+    except BrokenProcessPool:
+        raise WorkerError(
+            "a worker process was killed, perhaps because memory ran out; start again, and it continues from here"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # if the parent is killed, this process ends as well
+
+
+def _chunk(items: list[Any]) -> list[Any]:
+    return [_work(item) for item in items]
