@@ -32,16 +32,16 @@ class Earlier:
         trust: whether a folder that was not modified holds what it held; if not, each file is looked at.
     """
 
-    def __init__(
-        self, samples: pa.Table | None, folders: FolderRecords, unfinished: Mapping[bytes, list[pa.Table]], *, trust: bool
-    ):
+    def __init__(self, samples: pa.Table | None, folders: FolderRecords, unfinished: Mapping[bytes, list[pa.Table]], trust: bool):
         self._samples = SCHEMA.empty_table() if samples is None else samples
         self._unfinished, self._trust = unfinished, trust
+        self.records: FolderRecords = {}
         self._folders: dict[bytes, _Known] = {}
         self._subfolders: dict[bytes, list[bytes]] = defaultdict(list)
         start = 0
         if sum(usable for _, usable, _ in folders.values()) != len(self._samples):
             return  # not of these samples
+        self.records = folders
         for name, (mtime_ns, usable, others) in folders.items():
             path = os.fsencode(name)
             self._folders[path] = _Known(mtime_ns, start, usable, others)
@@ -57,6 +57,10 @@ class Earlier:
         rows = self.rows(path)
         pixels = rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
         return bool(pixels.max(initial=0) <= check.max_pixels and (check.verify == "header" or pc.all(rows["decoded"]).as_py()))
+
+    def is_all_of(self, paths: list[bytes]) -> bool:
+        """Whether these were all folders."""
+        return paths == list(self._folders)
 
     def subfolders(self, path: bytes) -> list[bytes]:
         return self._subfolders[path]

@@ -15,8 +15,10 @@ SUFFIX = ".unfinished"
 class Journal:
     """A file of tables, one after the other, each of one folder; one of which the end is missing is cut off.
 
+    Another scan into the same file waits until this one has ended, and then finds what it has saved.
+
     Args:
-        file: None, one that cannot be written, and one that another scan is writing: nothing is kept.
+        file: None, or one that cannot be written: nothing is kept.
     """
 
     def __init__(self, file: Path | None):
@@ -58,15 +60,22 @@ class Journal:
 
 
 def _locked(file: Path) -> BinaryIO | None:
+    """The file, once no other scan has it; the lock ends with the process, but one that it forked may outlive it."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        opened = file.open("a+b")
+        while True:
+            opened = file.open("a+b")
+            fcntl.lockf(opened, fcntl.LOCK_EX)
+            if _is_still(file, opened):
+                opened.seek(0)
+                return opened
+            opened.close()  # another scan has ended, and has removed it
     except OSError:
         return None
+
+
+def _is_still(file: Path, opened: BinaryIO) -> bool:
     try:
-        fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: one that it forked may outlive it
-    except OSError:
-        opened.close()
-        return None
-    opened.seek(0)
-    return opened
+        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+    except FileNotFoundError:
+        return False

@@ -113,25 +113,35 @@ class Manifest:
         """
         check_choice("unchanged", unchanged, ("file", "folder"))
         place, check, file = _place(root), ScanOptions(verify, max_pixels), Path(cache) if cache else None
-        known = _remembered(file) if file else None
         folder, shards = list_shards(place)
-        same = known if known and known.root == folder else None
-        if shards or isinstance(folder, str):
-            manifest = cls(folder, *scan_shards(folder, shards, check, same.table if same else None, workers, progress))
-            return manifest._cached(file)
         with Journal(file and file.with_name(file.name + SUFFIX)) as journal:
-            earlier = Earlier(
-                known.samples if known else None,
-                known.folders if known else {},
-                journal.tables,
-                trust=same is not None and unchanged == "folder",
-            )
-            classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
-            manifest = cls(folder, classes, table)
-            manifest._known["folders"] = folders
-            manifest = manifest._cached(file)
+            known = cls._remembered(file) if file else None
+            same = known if known and known.root == folder else None
+            if shards or isinstance(folder, str):
+                classes, table = scan_shards(folder, shards, check, same.table if same else None, workers, progress)
+                folders: FolderRecords = {}
+            else:
+                trusted = same is not None and unchanged == "folder"
+                earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trusted)
+                classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
+            if not same or (table is not None and not same._is(classes, table, folders)):
+                same = cls(folder, classes, table)
+                same._known["folders"] = folders
+                same = same._cached(file)
             journal.remove()
-        return manifest
+        return same
+
+    @classmethod
+    def _remembered(cls, cache: Path) -> Self | None:
+        """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
+        manifest_file.refuse_foreign(cache)
+        try:
+            return cls.load(cache)
+        except ManifestError:
+            return None
+
+    def _is(self, classes: list[str], table: pa.Table, folders: FolderRecords) -> bool:
+        return (classes, folders) == (self.classes, self.folders) and table.equals(self.table)
 
     def _cached(self, file: Path | None) -> Self:
         """This manifest, from now on mapped from its file, if it is one to be mapped."""
@@ -519,15 +529,6 @@ class _Columns(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def _remembered(cache: Path) -> Manifest | None:
-    """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
-    manifest_file.refuse_foreign(cache)
-    try:
-        return Manifest.load(cache)
-    except ManifestError:
-        return None
 
 
 def _place(root: str | Path) -> Path | str:

@@ -27,9 +27,12 @@ Scanned = tuple[list[str], pa.Table]
 
 def scan_folder(
     root: Path, check: ScanOptions, earlier: Earlier, journal: Journal, workers: int | None, progress: bool
-) -> tuple[list[str], pa.Table, FolderRecords]:
+) -> tuple[list[str], pa.Table | None, FolderRecords]:
+    """With the folders that were scanned; None for the table if no folder was touched since the earlier scan."""
     classes = list_classes(root)
     folders = list_folders(root, classes, earlier, check)
+    if all(folder.names is None for folder in folders) and earlier.is_all_of([folder.path for folder in folders]):
+        return classes, None, earlier.records
     total = sum(len(folder.names or ()) for folder in folders)
     listed = (
         piece

@@ -1,5 +1,6 @@
 """What a scan does not do again: folders that were not touched, and what a scan that was killed had read."""
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -206,19 +207,33 @@ def test_a_scan_that_is_killed_goes_on(folder, looks):
     assert not unfinished.exists()
 
 
-def test_two_scans_at_once(folder, monkeypatch):
-    original = listing.read_header
-    nested = []
+def test_scans_at_once_read_once_and_share_what_they_found(folder, tmp_path):
+    """As the ranks of a training do that all open the same folder."""
+    log = tmp_path / "read.txt"
 
-    def another(path, check):
-        if not nested:
-            nested.append(None)
-            nested[0] = scan(folder)
-        return original(path, check)
+    def rank(number):
+        original = listing.read_header
+        listing.read_header = lambda path, check: log.open("a").write(".") and original(path, check)
+        (file,) = scan(folder)._samples.files
+        (tmp_path / f"inode {number}").write_text(str(os.fstat(file._number).st_ino))
 
-    monkeypatch.setattr(listing, "read_header", another)
-    assert scan(folder).table.equals(nested[0].table)
-    assert {file.name for file in folder.parent.iterdir()} == {"set", "m.arrow"}
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=rank, args=(number,)) for number in range(3)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join()
+    assert len(log.read_text()) == 37
+    assert len({(tmp_path / f"inode {number}").read_text() for number in range(3)}) == 1
+    assert not (tmp_path / "m.arrow.unfinished").exists()
+
+
+def test_what_has_not_changed_is_not_written_again(folder):
+    scan(folder)
+    stat = (folder.parent / "m.arrow").stat()
+    for unchanged in ("file", "folder"):
+        scan(folder, unchanged=unchanged)
+        assert (folder.parent / "m.arrow").stat() == stat
 
 
 def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch):
