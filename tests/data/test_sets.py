@@ -1,5 +1,7 @@
 """Filters, splits, joined and renamed manifests, against plain Python lists."""
 
+import tempfile
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -44,7 +46,10 @@ FILTERS = {
 
 
 def made(rows, root="/images", names=CLASSES):
-    """Of each row its label, height, width, columns of text, numbers, booleans and lists, and whether it is usable."""
+    """Of each row its label, height, width, columns of text, numbers, booleans and lists, and whether it is usable.
+
+    Mapped if the number of rows is odd.
+    """
     label, height, width, split, score, flag, boxes, usable = map(list, zip(*rows, strict=True))
     count = len(rows)
     known = {"path": [b"%d.jpg" % number for number in range(count)], "label": label, "height": height, "width": width}
@@ -55,7 +60,12 @@ def made(rows, root="/images", names=CLASSES):
     own = {"split": pa.array(split, pa.large_string()), "score": pa.array(score, pa.float32()), "flag": pa.array(flag)}
     for name, values in (own | {"boxes": pa.array(boxes, pa.large_list(pa.int64()))}).items():
         table = table.append_column(COLUMN + name, values)
-    return Manifest(root, names, table)
+    manifest = Manifest(root, names, table)
+    if count % 2 == 0:
+        return manifest
+    with tempfile.TemporaryDirectory() as folder:
+        manifest.save(f"{folder}/m.arrow")
+        return Manifest.load(f"{folder}/m.arrow")
 
 
 def plain(manifest):
