@@ -7,12 +7,12 @@ from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
+from dali_pipes.data.decoders import FORMATS, refusal
 from dali_pipes.errors import ConfigError, check_choice
 
 StrOrBytesPath = str | bytes | os.PathLike[str]
 
 EXIF_ORIENTATION = 0x0112
-FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
@@ -57,7 +57,7 @@ class ScanOptions:
     """How thoroughly a file is checked.
 
     Attributes:
-        verify: "header", or "full" to decode the whole image too.
+        verify: "header", or "full" to decode the whole image too, with the decoders of all CPU loaders.
         max_pixels: a larger image is a problem, found before anything is decoded.
     """
 
@@ -94,7 +94,8 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
         width, height, orientation, format, mode, subsampling = _parse(file)
         problem = _unusable(height, width, format, mode, check.max_pixels)
         if check.verify == "full" and not problem:
-            problem = decoding_problem(file)
+            file.seek(0)
+            problem = refusal(file.read(), height, width, format)
     except OSError as error:
         problem = "not an image, or its header is broken" if error.errno is None else os_problem(error)
     except Image.DecompressionBombError:
@@ -102,16 +103,6 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
     return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem, subsampling)
-
-
-def decoding_problem(file: BinaryIO) -> str | None:
-    """Decodes the whole image with Pillow."""
-    try:
-        with Image.open(file, formats=FORMATS) as image:
-            image.load()
-    except Exception as error:  # any error of the decoder means that this file is bad
-        return f"cannot be decoded ({error})"
-    return None
 
 
 def orientation_of(image: Image.Image) -> int:

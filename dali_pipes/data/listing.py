@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from dali_pipes.data import decoders
 from dali_pipes.data.config import SPLITS
 from dali_pipes.data.earlier import Earlier
 from dali_pipes.data.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem, read_header
@@ -175,6 +176,8 @@ def read_pieces(root: Path, files: Iterator[Piece], total: int, check: ScanOptio
 
     In several processes, unless `total` files are so few that these would take longer.
     """
+    if check.verify == "full":
+        decoders.load()
     few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
     return in_order(partial(_read, os.fsencode(root), check), files, 1 if few else workers or 2 * available_cpus())
 

@@ -6,7 +6,8 @@ from io import BytesIO
 import numpy as np
 
 from dali_pipes.backends.base import Backend
-from dali_pipes.data.headers import ScanOptions, examine, os_problem
+from dali_pipes.data.decoders import pillow
+from dali_pipes.data.headers import examine, os_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.cpus import available_cpus
@@ -33,9 +34,13 @@ def _problem(manifest: Manifest, sample_id: int) -> str | None:
         encoded = manifest.read(sample_id)
     except OSError as error:
         return os_problem(error)
-    header = examine(BytesIO(encoded.data), len(encoded), 0, ScanOptions(verify="full"))
+    header = examine(BytesIO(encoded.data), len(encoded), 0)
     if header.problem:
         return header.problem
+    try:
+        pillow(encoded.tobytes())
+    except Exception as error:  # any error of the decoder means that this file is bad
+        return f"cannot be decoded ({error})"
     ((height, width),) = manifest.take_sizes(np.array([sample_id]))
     if (header.height, header.width) != (height, width):
         return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"

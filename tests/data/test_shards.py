@@ -118,7 +118,7 @@ def test_what_cannot_be_used_is_named_as_shard_and_member(folder, manifest):
     assert [(name.removeprefix("shard-00000"), problem.split("(")[0].strip()) for name, problem in shards.problems] == [
         ("4.tar/1.jpg", "empty file"),
         ("4.tar/2.jpg", "not an image, or its header is broken"),
-        ("4.tar/3.jpg", "cannot be decoded"),
+        ("4.tar/3.jpg", "cannot be decoded by Pillow"),
         ("4.tar/4.jpg", "label 99999999; number the classes from 0, without large gaps"),
         ("4.tar/note.txt", "no image of this key"),
         ("5.tar", "empty file"),

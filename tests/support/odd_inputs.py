@@ -69,6 +69,10 @@ def frames(form):
     return lambda path: photo().save(path, form, save_all=True, append_images=[photo().rotate(90)])
 
 
+def inserted(place: int, some: bytes) -> bytes:
+    return jpeg()[:place] + some + jpeg()[place:]
+
+
 def flipped_bits(path):
     content = bytearray(jpeg())
     for place in range(len(content) // 2, len(content) // 2 + 40, 7):
@@ -118,6 +122,10 @@ ODD = {
     "JPEG cut in half": lambda path: path.write_bytes(jpeg()[: len(jpeg()) // 2]),
     "JPEG with trailing garbage": lambda path: path.write_bytes(jpeg() + b"garbage" * 100),
     "JPEG with flipped bits in its scan": flipped_bits,
+    "JPEG with a byte between its segments": lambda path: path.write_bytes(inserted(20, b"\0")),
+    "JPEG whose scan ends early": lambda path: path.write_bytes(inserted(len(jpeg()) // 2, b"\xff\xd9")),
+    "JPEG with a comment without an end in its scan": raw(inserted(len(jpeg()) // 2, b"\xff\xfe\xff\xff")),
+    "JPEG with another JPEG's start in its scan": lambda path: path.write_bytes(inserted(len(jpeg()) // 2, b"\xff\xd8")),
     "200 bytes of a JPEG": lambda path: path.write_bytes(jpeg()[:200]),
     "empty file": raw(b""),
     "HTML text": raw(b"<!doctype html><title>404 Not Found</title>"),

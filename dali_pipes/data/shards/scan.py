@@ -9,6 +9,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
+from dali_pipes.data import decoders
 from dali_pipes.data.headers import Header, ScanOptions, examine, os_problem
 from dali_pipes.data.labels import MAX_CLASSES
 from dali_pipes.data.reader import PartFile, ShardMember
@@ -68,6 +69,8 @@ def read_shards(
 ) -> Iterator[list[ScannedMember]]:
     """The content of each of these shards, in order."""
     files = [(os.path.join(os.fsencode(root), name), stamp) for name, stamp in shards.items()]
+    if check.verify == "full":
+        decoders.load()
     read = in_order(partial(read_shard, check=check), files, min(workers or 2 * available_cpus(), len(files)))
     return track(read, "reading shards", len(files), progress)
 

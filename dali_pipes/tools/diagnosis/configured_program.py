@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
-from dali_pipes.data.headers import decoding_problem
+from dali_pipes.data.decoders import pillow
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
@@ -99,8 +98,8 @@ class ConfiguredProgram:
         reader, timed = Reader(), []
         for extent in {self.manifest.extent(sample_id) for sample_id in batch.ids.tolist()}:
             before = time.monotonic()
-            with suppress(OSError):
-                decoding_problem(BytesIO(reader.read(extent).data))
+            with suppress(Exception):
+                pillow(reader.read(extent).tobytes())
             timed.append((str(extent), time.monotonic() - before))
         return timed
 

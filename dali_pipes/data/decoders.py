@@ -1,0 +1,82 @@
+"""Whether the decoders of all CPU loaders accept an image: they differ in what damage they overlook.
+
+docs/inputs.md has the classes of such files. TensorFlow is not asked: it judged as torchvision does on each of them.
+"""
+
+import io
+import os
+from functools import cache
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
+
+
+def load() -> None:
+    """Imports the decoders, so that processes that are forked afterwards share them."""
+    import torchvision.io  # noqa: F401
+    from nvidia.dali import pipeline_def  # noqa: F401
+
+
+def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
+    """Decodes a whole image with each of them. Returns which one refuses it and why."""
+    decoders = {"Pillow": pillow, "DALI": _dali} | ({"torchvision": _torchvision} if format == "JPEG" else {})
+    for name, decode in decoders.items():
+        try:
+            size = decode(encoded)
+        except Exception as error:  # any error of a decoder means that it refuses the file
+            return f"cannot be decoded by {name} ({_reason(error)})"
+        if size != (height, width):
+            return f"cannot be decoded by {name} (it finds {size[1]} × {size[0]} pixels, its header says {width} × {height})"
+    return None
+
+
+def pillow(encoded: bytes) -> tuple[int, int]:
+    """Height and width.
+
+    Raises:
+        Exception: of almost any type.
+    """
+    with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+        image.load()
+        return image.height, image.width
+
+
+def _dali(encoded: bytes) -> tuple[int, int]:
+    pipeline = _pipeline(os.getpid())
+    try:
+        pipeline.feed_input("encoded", [np.frombuffer(encoded, np.uint8)])
+        (images,) = pipeline.run()
+    except Exception:
+        _pipeline.cache_clear()  # a pipeline that has failed once is of no more use
+        raise
+    height, width, _ = images.at(0).shape
+    return height, width
+
+
+def _torchvision(encoded: bytes) -> tuple[int, int]:
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    _, height, width = decode_jpeg(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode=ImageReadMode.RGB).shape
+    return height, width
+
+
+@cache
+def _pipeline(process: int) -> Any:
+    """A forked process needs a pipeline of its own: it has none of the threads of its parent's."""
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False)
+    def decoding() -> Any:
+        encoded = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)
+        return fn.decoders.image(encoded, output_type=types.RGB, adjust_orientation=False)
+
+    return decoding()
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Current pipeline")]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,63 @@
+"""After a scan with verify="full" all CPU loaders decode what it finds usable."""
+
+import random
+
+import pytest
+from odd_inputs import inserted, jpeg
+
+import dali_pipes as dp
+
+LOADERS = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision"),
+    "dali": dp.DaliConfig(device="cpu"),
+    "dali whole": dp.DaliConfig(device="cpu", decode="whole"),
+    "tfdata": dp.TfDataConfig(),
+}
+REFUSED = {"DALI": inserted(20, b"\0"), "torchvision": inserted(4000, b"\xff\xfe\xff\xff"), "Pillow": inserted(4000, b"\xff\xd8")}
+
+
+def mutated(number: int) -> bytes:
+    """A JPEG with a few other bytes, in its header, in its scan, or a marker in its scan."""
+    draw = random.Random(number)
+    content = bytearray(jpeg())
+    scan = content.find(b"\xff\xda") + 14
+    if number % 3 == 0:
+        for _ in range(draw.choice([1, 2, 5])):
+            content[draw.randrange(2, scan)] = draw.randrange(256)
+    elif number % 3 == 1:
+        for _ in range(draw.choice([1, 2, 10])):
+            content[draw.randrange(scan, len(content))] = draw.randrange(256)
+    else:
+        place = draw.randrange(scan, len(content) - 2)
+        content[place : place + 2] = bytes([0xFF, draw.choice([0xD0, 0xD8, 0xD9, 0xC0, 0xC4, 0xDA, 0xE1, 0xFE])])
+    return bytes(content)
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory):
+    root = tmp_path_factory.mktemp("mutated")
+    (root / "a").mkdir()
+    for name, content in REFUSED.items():
+        (root / f"a/{name}.jpg").write_bytes(content)
+    for number in range(90):
+        (root / f"a/{number}.jpg").write_bytes(mutated(number))
+    return dp.Manifest.scan(root, verify="full", progress=False)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_every_loader_decodes_what_is_usable(scanned, loader):
+    assert len(scanned) > 20
+    transform = dp.EvalTransform(size=32, resize=40)
+    with dp.build_loader(scanned, LOADERS[loader], transform=transform, batch_size=16) as batches:
+        assert sum(len(batch) for batch in batches) == len(scanned)
+
+
+@pytest.mark.parametrize("decoder", REFUSED)
+def test_the_decoder_that_refuses_is_named(scanned, decoder):
+    problems = {name.rsplit("/", 1)[-1]: problem for name, problem in scanned.problems}
+    assert problems[f"{decoder}.jpg"].startswith(f"cannot be decoded by {decoder} (")
+
+
+def test_a_header_scan_takes_them_all(scanned):
+    assert len(dp.Manifest.scan(scanned.root, progress=False)) >= len(scanned) + len(REFUSED)
