@@ -127,11 +127,11 @@ def thumbnails(tmp_path_factory) -> dp.Manifest:
         folder = root / f"class {number % 5}" / ("nested" if number % 4 == 0 else "")
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).save(folder / f"{number:03d}.jpg", quality=92)
-    return dp.Manifest.scan(root, progress=False)
+    return dp.Manifest.scan(root, cache=tmp_path_factory.mktemp("manifest") / "m.arrow", progress=False)
 
 
 @pytest.fixture
 def scanned(thumbnails, tmp_path) -> dp.Manifest:
     """Thumbnails that the test may spoil, scanned while all was well."""
     shutil.copytree(thumbnails.root, tmp_path / "set")
-    return dp.Manifest.scan(tmp_path / "set", progress=False)
+    return dp.Manifest.scan(tmp_path / "set", cache=tmp_path / "set.arrow", progress=False)

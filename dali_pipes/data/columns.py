@@ -61,8 +61,15 @@ class Packed:
         if len(self._chunks) == 1 and len(rows) and (np.diff(rows) == 1).all():
             start, end = self._chunks[0].bounds(rows)
             return self._chunks[0].values[start[0] : end[-1]]
-        matrix = self.matrix(rows)
-        return matrix[np.arange(matrix.shape[1]) < self.lengths(rows)[:, None]]
+        lengths = self.lengths(rows)
+        begin = lengths.cumsum() - lengths
+        found = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
+        for chunk, places, start, end in self._bounds(rows):
+            within = np.arange((end - start).sum()) - np.repeat((end - start).cumsum() - (end - start), end - start)
+            found[np.repeat(begin[places], end - start) + within] = self._chunks[chunk].values[
+                np.repeat(start, end - start) + within
+            ]
+        return found
 
     def matrix(self, rows: Rows, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
         """(N, L): `prefix` and the values of each row, filled up with `fill`."""

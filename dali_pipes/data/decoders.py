@@ -5,13 +5,16 @@ docs/inputs.md has the classes of such files. TensorFlow is not asked: it judged
 
 import io
 import os
-from functools import cache
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
+
+
+# By process: a forked one has none of the threads of its parent's pipeline, and would wait for them if it used or destroyed it.
+_pipelines: dict[int, Any] = {}
 
 
 def load() -> None:
@@ -45,12 +48,13 @@ def pillow(encoded: bytes) -> tuple[int, int]:
 
 
 def _dali(encoded: bytes) -> tuple[int, int]:
-    pipeline = _pipeline(os.getpid())
+    process = os.getpid()
+    pipeline = _pipelines[process] if process in _pipelines else _pipelines.setdefault(process, _pipeline())
     try:
         pipeline.feed_input("encoded", [np.frombuffer(encoded, np.uint8)])
         (images,) = pipeline.run()
     except Exception:
-        _pipeline.cache_clear()  # a pipeline that has failed once is of no more use
+        del _pipelines[process]  # one that has failed once is of no more use
         raise
     height, width, _ = images.at(0).shape
     return height, width
@@ -64,9 +68,7 @@ def _torchvision(encoded: bytes) -> tuple[int, int]:
     return height, width
 
 
-@cache
-def _pipeline(process: int) -> Any:
-    """A forked process needs a pipeline of its own: it has none of the threads of its parent's."""
+def _pipeline() -> Any:
     from nvidia.dali import fn, pipeline_def, types
 
     @pipeline_def(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False)

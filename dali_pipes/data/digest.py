@@ -12,6 +12,8 @@ from dali_pipes.data.labels import is_numeric, task_of
 from dali_pipes.data.manifest_table import own_columns
 from dali_pipes.data.samples import Samples
 
+_VALUES = 1 << 22  # at once
+
 
 class _Part(NamedTuple):
     """An array that is made block by block."""
@@ -73,7 +75,14 @@ def _numbers(samples: Samples, name: str) -> _Part:
 def _text(samples: Samples, name: str) -> _Part:
     dtype = str(samples.joined(name, np.empty(0, np.int64)).dtype)
     total = sum(int(samples.lengths(name, ids).sum()) for ids in samples.blocks())
-    return _Part(dtype, (total,), _blocks(samples, lambda ids: samples.joined(name, ids)))
+    return _Part(dtype, (total,), (samples.joined(name, ids) for ids in _short(samples, name)))
+
+
+def _short(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:
+    """The blocks, divided so that the texts or lists of each have few values."""
+    for ids in samples.blocks():
+        parts = samples.lengths(name, ids).cumsum() // _VALUES
+        yield from np.split(ids, np.flatnonzero(np.diff(parts)) + 1)
 
 
 def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:

@@ -62,6 +62,9 @@ class Earlier:
         """Whether these were all folders."""
         return paths == list(self._folders)
 
+    def usable(self, path: bytes) -> int:
+        return self._folders[path].usable
+
     def subfolders(self, path: bytes) -> list[bytes]:
         return self._subfolders[path]
 

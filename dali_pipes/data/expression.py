@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.labels import to_numpy
 from dali_pipes.errors import ConfigError
 
 OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
@@ -60,9 +59,15 @@ class Rows:
         Raises:
             ConfigError: there is no such class.
         """
-        numbers = [number for name in names for number in self.class_numbers(name)]
-        found = np.isin(to_numpy(self._values("label")), numbers)
-        return pa.array(found if found.ndim == 1 else found.any(1))
+        numbers = pa.array([number for name in names for number in self.class_numbers(name)], pa.int32())
+        labels = self._values("label")
+        if not pa.types.is_list(labels.type):
+            return pc.is_in(labels, value_set=numbers)
+        labels = labels.combine_chunks()
+        hits = pc.is_in(pc.list_flatten(labels), value_set=numbers)
+        found = np.zeros(len(labels), bool)
+        found[pc.list_parent_indices(labels).filter(hits).to_numpy()] = True
+        return pa.array(found)
 
     def class_numbers(self, name: str) -> list[int]:
         """Those of one name; manifests joined with their classes apart may have several.

@@ -1,5 +1,6 @@
 """The rows of a scan that has not ended: if it is killed, the next one goes on from there."""
 
+import contextlib
 import fcntl
 import os
 from collections import defaultdict
@@ -8,6 +9,8 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 import pyarrow as pa
+
+from dali_pipes.data.manifest_table import SCHEMA
 
 SUFFIX = ".unfinished"
 
@@ -29,10 +32,17 @@ class Journal:
             self._opened.seek(0, os.SEEK_END)
 
     def add(self, table: pa.Table) -> None:
-        if self._opened:
+        if not self._opened:
+            return
+        try:
             with pa.ipc.new_stream(self._opened, table.schema) as stream:
                 stream.write_table(table)
             self._opened.flush()
+        except OSError:  # the disk is full: the scan goes on without
+            self.remove()
+            with contextlib.suppress(OSError):
+                self._opened.close()
+            self._opened = None
 
     def remove(self) -> None:
         """The scan has ended, and what it found is saved."""
@@ -44,6 +54,8 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._opened:
+            if not os.fstat(self._opened.fileno()).st_size:
+                self.remove()
             self._opened.close()
 
     def _read(self, content: pa.Buffer) -> int:
@@ -52,6 +64,9 @@ class Journal:
         while end < len(content):
             try:
                 table = pa.ipc.open_stream(reader).read_all()
+                table.validate(full=True)
+                if table.column_names != SCHEMA.names:
+                    break  # of another version
                 self.tables[os.path.split(table["path"][0].as_py())[0]].append(table)
             except (pa.ArrowException, OSError, KeyError, IndexError, TypeError):
                 break

@@ -6,12 +6,10 @@ to predict); columns as int64, float32 or bool, fixed-size or large lists of the
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dali_pipes.errors import ManifestError
 
@@ -102,24 +100,6 @@ def has_nulls(column: pa.ChunkedArray) -> bool:
 def is_numeric(kind: pa.DataType) -> bool:
     """Whether a stored column of this type has a number, or as many of them, for each image, and so goes on to the batch."""
     return not (pa.types.is_large_string(kind) or pa.types.is_large_list(kind))
-
-
-def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
-    """(n,) or (n, K) int64, float32 or bool; lists of different lengths are filled up with -1 to (n, L)."""
-    array = column.combine_chunks()
-    if pa.types.is_fixed_size_list(array.type):
-        return _plain(array.flatten()).reshape(len(array), array.type.list_size)
-    if not pa.types.is_list(array.type):
-        return _plain(array)
-    lengths = pc.list_value_length(array).to_numpy()
-    rows = np.full((len(array), lengths.max(initial=0)), -1, np.int64)
-    rows[np.arange(rows.shape[1]) < lengths[:, None]] = array.flatten().to_numpy()
-    return rows
-
-
-def _plain(array: pa.Array) -> NDArray[Any]:
-    values = array.to_numpy(zero_copy_only=False)
-    return values.astype(np.int64 if values.dtype.kind in "iu" else values.dtype)  # a copy, which may be written to
 
 
 def _split(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:

@@ -70,11 +70,14 @@ def list_folders(root: Path, classes: list[str], earlier: Earlier, check: ScanOp
     for label, name in enumerate(classes):
         found, waiting = [], [os.fsencode(name)]
         while waiting:
-            folder, subfolders = _list(base, waiting.pop(), label, earlier, check)
+            path = waiting.pop()
+            if path != os.fsencode(name) and not Path(os.fsdecode(os.path.join(base, path))).is_dir():
+                continue  # a link of which the target is gone, which changes no folder's time
+            folder, subfolders = _list(base, path, label, earlier, check)
             found.append(folder)
             waiting += [os.path.join(folder.path, each) for each in subfolders]
         folders += sorted(found, key=lambda folder: os.fsdecode(folder.path))
-    if not any(folder.names is None or folder.names for folder in folders):
+    if not any(earlier.usable(folder.path) if folder.names is None else folder.names for folder in folders):
         raise ManifestError(f"{root}: its {len(classes)} class folders hold no image ({', '.join(IMAGE_EXTENSIONS)})")
     return folders
 

@@ -21,11 +21,11 @@ from dali_pipes.data.labels import COLUMN, has_nulls, is_numeric, task_of
 from dali_pipes.data.manifest_table import divided, own_columns
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.remote import copy_of, is_remote
-from dali_pipes.data.samples import Samples
+from dali_pipes.data.samples import Samples, validate
 from dali_pipes.data.scanning import scan_folder, scan_shards, scan_table
 from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
 from dali_pipes.data.shards.scan import is_shard, list_shards
-from dali_pipes.errors import ManifestError, check_choice
+from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 log = logging.getLogger(__name__)
 _SAVED = (manifest_file.MAPPED, ".parquet")
@@ -136,7 +136,9 @@ class Manifest:
         """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
         manifest_file.refuse_foreign(cache)
         try:
-            return cls.load(cache)
+            known = cls.load(cache)
+            known.samples  # noqa: B018  checks all of it
+            return known
         except ManifestError:
             return None
 
@@ -199,6 +201,7 @@ class Manifest:
             manifest._known["folders"] = stored.known.get("folders", {})
             return manifest
         usable, others = divided(stored.table)
+        validate(others)
         return cls.__new__(cls)._set(_place(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
 
     @classmethod
@@ -222,6 +225,8 @@ class Manifest:
             label_separator: as for `from_table`; for tables only.
         """
         source = str(source) if is_remote(source) else Path(source)
+        if isinstance(source, Path) and source.suffix == manifest_file.MAPPED and not source.is_dir():
+            return cls.load(source)
         if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (*_SAVED, ".csv")):
             if source.suffix in _SAVED and manifest_file.is_manifest(source):
                 return cls.load(source)
@@ -229,7 +234,10 @@ class Manifest:
         cache = None
         if cache_dir:
             key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
-            cache = Path(cache_dir, f"{Path(source).name or 'root'}-{key}{manifest_file.MAPPED}")
+            cache = Path(cache_dir, f"{Path(source).name[:60] or 'root'}-{key}{manifest_file.MAPPED}")
+            if cache.exists() and not manifest_file.is_manifest(cache):
+                log.warning("%s is damaged; the images are scanned again", cache)
+                cache.unlink()
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, unchanged=unchanged, progress=progress)
 
     def save(self, file: str | Path) -> None:
@@ -247,6 +255,7 @@ class Manifest:
         Raises:
             ManifestError: its rows cannot be of images, or are not those that the fingerprint was made of.
         """
+        self._samples.validate(self._samples.whole.column_names)
         for ids in self._samples.blocks():
             self._check(ids)
         if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
@@ -367,6 +376,7 @@ class Manifest:
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
         """(path, problem) of every image that is not used; one in a shard is called SHARD/MEMBER."""
+        self._samples.check()
         columns = zip(*(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
         return [(os.fsdecode(path + b"/" + member if member else path), why) for path, member, why in columns]
 
@@ -420,7 +430,17 @@ class Manifest:
         return matrix
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
-        """A manifest of these samples only, numbered anew in the given order."""
+        """A manifest of these samples only, numbered anew in the given order.
+
+        Raises:
+            ConfigError: an id that there is not, or something else than ids.
+        """
+        ids = np.asarray(ids)
+        if ids.dtype.kind not in "iu" and ids.size:
+            raise ConfigError(f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids")
+        ids = ids.astype(np.int64)
+        if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
+            raise ConfigError(f"subset: ids run from 0 to {len(self) - 1}, and one is {ids.min() if ids.min() < 0 else ids.max()}")
         return self._with(self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
@@ -458,6 +478,8 @@ class Manifest:
             ManifestError: remote shards with others, or labels or columns of different types.
         """
         check_choice("classes", classes, ("join", "apart"))
+        if not manifests:
+            raise ConfigError("concat joins at least one manifest, and there is none")
         root = common_root([each.root for each in manifests])
         names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
         first, *_ = manifests

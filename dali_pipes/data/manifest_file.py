@@ -80,10 +80,9 @@ def refuse_foreign(file: Path) -> None:
 
 def is_manifest(file: Path) -> bool:
     try:
-        if _is_arrow(file):
-            with pa.memory_map(os.fspath(file)) as opened:
-                return _KEY in (pa.ipc.open_file(opened).schema.metadata or {})
-        return _KEY in (pq.read_schema(file).metadata or {})
+        with file.open("rb") as opened:  # by Python, which opens names that are not UTF-8
+            schema = pa.ipc.open_file(opened).schema if _is_arrow(file) else pq.read_schema(opened)
+            return _KEY in (schema.metadata or {})
     except (pa.ArrowException, OSError):
         return False
 

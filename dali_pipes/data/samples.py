@@ -9,8 +9,20 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.columns import Numbers, Packed
 from dali_pipes.data.mapped import MappedFile
+from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 18  # rows
+
+
+def validate(table: pa.Table) -> None:
+    """
+    Raises:
+        ManifestError: its buffers are not what they are said to be.
+    """
+    try:
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise ManifestError(f"the manifest is damaged ({error}); scan the images again") from None
 
 
 class Samples:
@@ -25,52 +37,75 @@ class Samples:
     def __init__(self, table: pa.Table, files: tuple[MappedFile, ...] = (), rows: NDArray[np.int64] | None = None):
         self.whole, self.files, self.rows = table, files, rows
         self._views: dict[str, Any] = {}
+        self._valid: set[str] = set()  # columns
 
     def __len__(self) -> int:
         return len(self.whole) if self.rows is None else len(self.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.whole, (), self.rows)  # another process gets a copy
+        return type(self), (self.table(),)  # another process gets a copy
 
     def numbers(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
         """(N,) or (N, K), in the column's dtype."""
-        return self._view(name, Numbers)[self._rows(ids)]
+        rows = self._rows(ids)
+        return self._view(name, Numbers)[rows]
 
     def number(self, name: str, sample_id: int) -> int:
-        return self._view(name, Numbers).item(self._row(sample_id))
+        row = self._row(sample_id)
+        return self._view(name, Numbers).item(row)
 
     def text(self, name: str, sample_id: int) -> bytes:
-        return self._view(name, Packed).item(self._row(sample_id))
+        row = self._row(sample_id)
+        return self._view(name, Packed).item(row)
 
     def matrix(self, name: str, ids: NDArray[np.int64], prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
         """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
-        return self._view(name, Packed).matrix(self._rows(ids), prefix, fill)
+        rows = self._rows(ids)
+        return self._view(name, Packed).matrix(rows, prefix, fill)
 
     def lengths(self, name: str, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._view(name, Packed).lengths(self._rows(ids))
+        rows = self._rows(ids)
+        return self._view(name, Packed).lengths(rows)
 
     def all_empty(self, name: str) -> bool:
         """Whether no sample has a text there."""
+        self.check()
         return self._view(name, Packed).all_empty or not any(self.lengths(name, ids).any() for ids in self.blocks())
 
     def joined(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
         """(total,) the texts or lists of these samples, one after the other."""
-        return self._view(name, Packed).joined(self._rows(ids))
+        rows = self._rows(ids)
+        return self._view(name, Packed).joined(rows)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        self.check()
+        """
+        Raises:
+            ManifestError: the file was changed since it was mapped, or is damaged there.
+        """
+        self.validate([name])
         return self.whole[name] if self.rows is None else self.whole[name].take(pa.array(self.rows))
 
     def table(self) -> pa.Table:
         """
         Raises:
-            ManifestError: the file was changed since it was mapped.
+            ManifestError: the file was changed since it was mapped, or is damaged.
         """
-        self.check()
+        self.validate(self.whole.column_names)
         return self.whole if self.rows is None else self.whole.take(pa.array(self.rows))
 
     def select(self, ids: NDArray[np.int64]) -> Self:
-        return type(self)(self.whole, self.files, np.asarray(ids, np.int64) if self.rows is None else self.rows[ids])
+        return type(self)(self.whole, self.files, ids if self.rows is None else self.rows[ids])
+
+    def validate(self, names: list[str]) -> None:
+        """Checks these columns as a whole, once, if they lie in a file: Arrow believes where a text is said to end.
+
+        Raises:
+            ManifestError: the file was changed since it was mapped, or is damaged there.
+        """
+        self.check()
+        for name in set(names) - self._valid if self.files else ():
+            validate(self.whole.select([name]))
+            self._valid.add(name)
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
         """All ids, so many at once that what is taken by them needs little memory."""

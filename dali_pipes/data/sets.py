@@ -22,7 +22,9 @@ def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) 
     Raises:
         ConfigError: fractions that are no shares of 1.
     """
-    if not fractions or min(fractions.values()) <= 0 or sum(fractions.values()) > 1 + 1e-9:
+    if not 0 <= seed < 2**64:
+        raise ConfigError(f"seed is {seed}; it must lie between 0 and 2**64 - 1")
+    if not fractions or not all(share > 0 for share in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
         raise ConfigError(f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1")
     numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(_mixed(numbers, seed), kind="stable")

@@ -236,7 +236,7 @@ def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(tmp_path
 @with_pixels
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_shards_give_what_the_folder_gives_bit_for_bit(real_manifest, tmp_path, name, transform):
-    shards = dp.Manifest.open(tar_shards(real_manifest, tmp_path), progress=False)
+    shards = dp.Manifest.open(tar_shards(real_manifest, tmp_path / "shards"), cache_dir=tmp_path / "cache", progress=False)
     transform = TRANSFORMS[transform]
     with loader(real_manifest, name, transform) as one, loader(shards, name, transform) as two:
         for a, b in zip([*one, *one], [*two, *two], strict=True):

@@ -28,7 +28,7 @@ every_backend = pytest.mark.parametrize("name", CONFIGS)
 
 @pytest.fixture
 def scanned(manifest, tmp_path):
-    return dp.Manifest.open(tar_shards(manifest, tmp_path / "shards"), progress=False)
+    return dp.Manifest.open(tar_shards(manifest, tmp_path / "shards"), cache_dir=tmp_path / "cache", progress=False)
 
 
 def build(manifest, name, batch_size=8, **options):

@@ -1,6 +1,8 @@
 """After a scan with verify="full" all CPU loaders decode what it finds usable."""
 
 import random
+import subprocess
+import sys
 
 import pytest
 from odd_inputs import inserted, jpeg
@@ -57,6 +59,15 @@ def test_every_loader_decodes_what_is_usable(scanned, loader):
 def test_the_decoder_that_refuses_is_named(scanned, decoder):
     problems = {name.rsplit("/", 1)[-1]: problem for name, problem in scanned.problems}
     assert problems[f"{decoder}.jpg"].startswith(f"cannot be decoded by {decoder} (")
+
+
+@pytest.mark.slow
+def test_a_full_scan_in_processes_after_one_in_this_process(scanned, tmp_path):
+    """In another process, where none was before: forked workers must not touch the decoders of the first scan."""
+    (tmp_path / "few/a").mkdir(parents=True)
+    (tmp_path / "few/a/x.jpg").write_bytes(jpeg())
+    program = "import sys; from dali_pipes import Manifest as M; [M.scan(f, verify='full', progress=False) for f in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-c", program, tmp_path / "few", scanned.root], check=True, timeout=100)
 
 
 def test_a_header_scan_takes_them_all(scanned):

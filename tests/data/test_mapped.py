@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dali_pipes as dp
-from dali_pipes import Manifest, ManifestError
+from dali_pipes import ConfigError, Manifest, ManifestError
 from dali_pipes.data.labels import COLUMN
 from dali_pipes.data.manifest_table import SCHEMA
 
@@ -27,15 +28,19 @@ LOOK_UPS = {
     "table": lambda manifest: manifest.table,
     "subset": lambda manifest: manifest.subset(IDS[:2]).labels,
     "filter": lambda manifest: manifest.filter("height > 1"),
+    "problems": lambda manifest: manifest.problems,
+    "whole files": lambda manifest: manifest.whole_files,
+    "pickled": pickle.dumps,
+    "fingerprint of a part": lambda manifest: manifest.subset(IDS[:2]).fingerprint,
     "joined": lambda manifest: Manifest.concat([manifest, manifest]).take_sizes(IDS + 37),
 }
 
 
 @pytest.fixture(scope="module")
-def images(photographs):
+def images(manifest):
     """37 images and a column, in memory."""
-    scores = photographs.table.append_column(COLUMN + "score", pa.array(np.arange(37)))
-    return Manifest(photographs.root, photographs.classes, scores)
+    scores = manifest.table.append_column(COLUMN + "score", pa.array(np.arange(37)))
+    return Manifest(manifest.root, manifest.classes, scores)
 
 
 @pytest.fixture
@@ -125,11 +130,11 @@ def test_training_on_a_file_that_is_cut_off_ends_in_one_line(file):
                 pass
 
 
-def test_a_file_that_is_replaced_stays_what_it_was(file, photographs):
+def test_a_file_that_is_replaced_stays_what_it_was(file, manifest):
     mapped = Manifest.load(file)
-    photographs.subset(np.arange(3)).save(file)
-    assert len(mapped) == 37 and mapped.take_labels(IDS).tolist() == photographs.labels[IDS].tolist()
-    assert mapped.extent(36) == photographs.extent(36)
+    manifest.subset(np.arange(3)).save(file)
+    assert len(mapped) == 37 and mapped.take_labels(IDS).tolist() == manifest.labels[IDS].tolist()
+    assert mapped.extent(36) == manifest.extent(36)
     assert len(Manifest.load(file)) == 3
 
 
@@ -164,6 +169,60 @@ def test_what_would_mislead_a_loader_is_refused_as_it_is_taken(file, name, value
         mapped.verify()
 
 
+@pytest.mark.parametrize("name", ["format", "member", "path", "subsampling"])
+def test_what_arrow_itself_would_believe_is_checked_as_a_whole(file, name):
+    """A text inside a column that begins far outside it: Arrow takes it without looking, and the process ends."""
+    column = Manifest.load(file).samples[name].chunk(0)
+    kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    offsets = column.buffers()[1].to_pybytes()
+    broken = np.frombuffer(offsets, kind).copy()
+    broken[5] = 2**30
+    content = file.read_bytes()
+    file.write_bytes(content.replace(offsets, broken.tobytes(), 1))
+    for look_up in ("table", "joined"):
+        with pytest.raises(ManifestError, match="the manifest is damaged"):
+            LOOK_UPS[look_up](Manifest.load(file))
+    with pytest.raises(ManifestError, match="the manifest is damaged"):
+        Manifest.load(file).verify()
+    if name != "subsampling":  # no column of filters
+        with pytest.raises(ManifestError, match="the manifest is damaged"):
+            Manifest.load(file).filter(f"{name} == 'a'")
+
+
+def test_what_is_pickled_is_what_was_chosen(file):
+    mapped = Manifest.load(file)
+    assert len(pickle.dumps(mapped.subset(IDS[:1]))) < len(pickle.dumps(mapped)) - 1000
+
+
+def test_a_fingerprint_of_long_texts_needs_little_memory(manifest):
+    texts = pa.array([("x" * 200_000) if number == 3 else "y" for number in range(2000)], pa.large_string())
+    table = manifest.table.take(pa.array(np.arange(2000) % 37)).append_column(COLUMN + "text", texts)
+    odd = Manifest(manifest.root, manifest.classes, table).subset(np.arange(2000)[::-1])
+    tracemalloc.start()
+    assert odd.fingerprint
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    assert peak < 20
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [([True] * 37, "of a mask np.flatnonzero"), ([37], "ids run from 0 to 36, and one is 37"), ([-1], "one is -1")],
+)
+def test_a_subset_of_what_are_no_ids(file, ids, message):
+    for whole in (Manifest.load(file), Manifest.load(file).subset(np.arange(37))):
+        with pytest.raises(ConfigError, match=message):
+            whole.subset(np.array(ids))
+
+
+def test_a_file_that_is_none_is_opened_as_one(tmp_path):
+    with pytest.raises(ManifestError, match="no such manifest"):
+        Manifest.open(tmp_path / "m.arrow")
+    (tmp_path / "m.arrow").write_bytes(b"ARROW1\0\0half")
+    with pytest.raises(ManifestError, match="not a manifest"):
+        Manifest.open(tmp_path / "m.arrow")
+
+
 def test_a_row_that_could_be_one_is_found_by_verify(file):
     mapped = forged(file, "height", np.full(37, 100, np.int32))
     mapped.take_sizes(IDS)
@@ -172,9 +231,9 @@ def test_a_row_that_could_be_one_is_found_by_verify(file):
 
 
 @given(place=st.floats(0, 1), flipped=st.binary(min_size=1, max_size=60))
-def test_a_damaged_file_is_refused_or_harmless(photographs, tmp_path_factory, place, flipped):
+def test_a_damaged_file_is_refused_or_harmless(manifest, tmp_path_factory, place, flipped):
     file = tmp_path_factory.mktemp("damaged") / "m.arrow"
-    photographs.save(file)
+    manifest.save(file)
     content = bytearray(file.read_bytes())
     start = int(place * (len(content) - len(flipped)))
     content[start : start + len(flipped)] = flipped
@@ -195,7 +254,7 @@ def test_a_file_that_is_none_is_refused(tmp_path, content):
         Manifest.load(tmp_path / "m.arrow")
 
 
-def test_an_arrow_file_of_something_else_is_neither_opened_nor_overwritten(tmp_path, photographs):
+def test_an_arrow_file_of_something_else_is_neither_opened_nor_overwritten(tmp_path, manifest):
     file = tmp_path / "m.arrow"
     with pa.ipc.new_file(file, pa.schema({"a": pa.int64()})) as writer:
         writer.write_table(pa.table({"a": [1]}))
@@ -203,5 +262,5 @@ def test_an_arrow_file_of_something_else_is_neither_opened_nor_overwritten(tmp_p
     with pytest.raises(ManifestError, match="not a manifest"):
         Manifest.load(file)
     with pytest.raises(ManifestError, match="nothing was changed"):
-        photographs.save(file)
+        manifest.save(file)
     assert file.read_bytes() == before

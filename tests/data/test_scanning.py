@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from PIL import Image
 
 import dali_pipes.data.listing as listing
 from dali_pipes import Manifest, ManifestError
+from dali_pipes.data import journal
 
 LONG_AGO = 10**18  # ns
 
@@ -249,6 +251,57 @@ def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch):
         fresh(folder)
 
 
+def test_folders_that_have_lost_all_their_images_are_refused(folder):
+    (folder / "class 9").mkdir()
+    settle(folder)
+    scan(folder)
+    for file in folder.rglob("*.jpg"):
+        file.unlink()
+    with pytest.raises(ManifestError, match="hold no image"):
+        scan(folder, unchanged="folder")
+
+
+def test_a_link_to_a_folder_that_is_gone(folder, tmp_path):
+    draw(tmp_path / "else/where/1.jpg")
+    (folder / "class 1/link").symlink_to(tmp_path / "else/where")
+    settle(folder)
+    assert len(scan(folder)) == 38
+    shutil.rmtree(tmp_path / "else")
+    assert scan(folder, unchanged="folder").table.equals(fresh(folder).table)
+
+
+@pytest.mark.parametrize("left", [0, 5, 100, 5000])
+def test_a_damaged_cache_is_replaced(folder, tmp_path, left, caplog):
+    Manifest.open(folder, cache_dir=tmp_path / "cache", progress=False)
+    (cache,) = (tmp_path / "cache").iterdir()
+    os.truncate(cache, left)
+    again = Manifest.open(folder, cache_dir=tmp_path / "cache", progress=False)
+    assert again.table.equals(fresh(folder).table) and "is damaged; the images are scanned again" in caplog.text
+
+
+def test_a_disk_that_is_full_while_it_scans(folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal.pa.ipc, "new_stream", full)
+    assert len(scan(folder)) == 37
+    assert not (folder.parent / "m.arrow.unfinished").exists()
+
+
+@pytest.mark.parametrize("name", [b"\xfe", b"L" * 200])
+def test_roots_with_strange_names(folder, tmp_path, name):
+    root = folder.rename(tmp_path / os.fsdecode(name))
+    for _ in range(2):
+        assert len(Manifest.open(root, cache_dir=tmp_path / "cache", progress=False)) == 37
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_scan_that_finds_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(ManifestError, match="no such folder"):
+        Manifest.scan(tmp_path / "gone", cache=tmp_path / "m.arrow")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("folders", [{"a": 1}, {"a": [1, 2]}, {"a": ["x", 1, 1]}, {"a": [1, 5, 0]}, {}])
 def test_a_cache_with_strange_folders(folder, folders):
     scanned = scan(folder)
@@ -258,6 +311,9 @@ def test_a_cache_with_strange_folders(folder, folders):
 
 
 def test_a_journal_of_something_else(folder):
-    for content in (b"junk" * 100, b"", os.urandom(2000)):
+    other = pa.BufferOutputStream()
+    with pa.ipc.new_stream(other, pa.schema({"path": pa.large_binary()})) as stream:
+        stream.write_table(pa.table({"path": pa.array([b"class 1/1.jpg"], pa.large_binary())}))
+    for content in (b"junk" * 100, b"", os.urandom(2000), other.getvalue().to_pybytes()):
         Path(folder.parent, "m.arrow.unfinished").write_bytes(content)
         assert len(scan(folder)) == 37

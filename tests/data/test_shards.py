@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tarfile
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,9 @@ def folder(manifest, tmp_path):
 
 
 def scan(folder, **options):
-    return Manifest.open(folder, progress=False, **options)
+    """Mapped, as what people train on is."""
+    with tempfile.TemporaryDirectory() as cache:
+        return Manifest.open(folder, progress=False, **({"cache_dir": cache} | options))
 
 
 def test_ids_labels_classes_and_bytes_are_those_of_the_folder(manifest, folder):
