@@ -100,7 +100,7 @@ def _is_arrow(file: Path) -> bool:
 def _mapped_table(file: MappedFile) -> pa.Table:
     """
     Raises:
-        ArrowException: the buffers are not those of such a table, as far as can be told without reading them.
+        ArrowException: the buffers are not those of such a table, as far as their lengths show it.
     """
     table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
     table.validate()

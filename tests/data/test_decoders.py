@@ -5,17 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from odd_inputs import inserted, jpeg
+from odd_inputs import BACKENDS, inserted, jpeg
 
 import dali_pipes as dp
 
-LOADERS = {
-    "torch": dp.TorchConfig(num_workers=0),
-    "torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision"),
-    "dali": dp.DaliConfig(device="cpu"),
-    "dali whole": dp.DaliConfig(device="cpu", decode="whole"),
-    "tfdata": dp.TfDataConfig(),
-}
 REFUSED = {"DALI": inserted(20, b"\0"), "torchvision": inserted(4000, b"\xff\xfe\xff\xff"), "Pillow": inserted(4000, b"\xff\xd8")}
 
 
@@ -47,11 +40,11 @@ def scanned(tmp_path_factory):
     return dp.Manifest.scan(root, verify="full", progress=False)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("loader", BACKENDS)
 def test_every_loader_decodes_what_is_usable(scanned, loader):
     assert len(scanned) > 20
     transform = dp.EvalTransform(size=32, resize=40)
-    with dp.build_loader(scanned, LOADERS[loader], transform=transform, batch_size=16) as batches:
+    with dp.build_loader(scanned, BACKENDS[loader], transform=transform, batch_size=16) as batches:
         assert sum(len(batch) for batch in batches) == len(scanned)
 
 

@@ -6,18 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from odd_inputs import ODD
+from odd_inputs import BACKENDS, ODD
 
 import dali_pipes as dp
 
 DOC = Path(__file__).parents[2] / "docs" / "inputs.md"
-BACKENDS = {
-    "torch": dp.TorchConfig(num_workers=0),
-    "torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision"),
-    "dali": dp.DaliConfig(device="cpu"),
-    "dali whole": dp.DaliConfig(device="cpu", decode="whole"),
-    "tfdata": dp.TfDataConfig(),
-}
 COLUMNS = ["input", "scan", "scan verify=full", *BACKENDS]
 
 

@@ -7,7 +7,16 @@ import struct
 import numpy as np
 from PIL import Image
 
+import dali_pipes as dp
 from dali_pipes.data.demo import draw_image
+
+BACKENDS = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision"),
+    "dali": dp.DaliConfig(device="cpu"),
+    "dali whole": dp.DaliConfig(device="cpu", decode="whole"),
+    "tfdata": dp.TfDataConfig(),
+}
 
 
 def photo(height=150, width=200) -> Image.Image:
