@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._pytree import register_dataclass, tree_map_only
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.philox import BatchDraws
@@ -31,30 +32,61 @@ class DecodedBatch:
         return len(self.ids)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
     """N images on one device, ready to use on the current stream.
+
+    It unpacks into `images, labels`, as a DataLoader's batch does; `batch["labels"]` takes a field or a target by its name. It is a
+    pytree node, so that `torch.utils._pytree` and what is built on it reach its tensors.
 
     Attributes:
         images: (N, 3, H, W), float32, float16, bfloat16 or uint8, contiguous or channels_last.
         labels: (N,) int64 class numbers; (N, C) float32 for several classes each, or mixed ones; (N,) or (N, K) float32 numbers.
         ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
-        columns: `manifest.columns` of these samples, (N,) or (N, K).
+        targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or (N, K).
     """
 
     images: torch.Tensor
     labels: torch.Tensor
     ids: torch.Tensor
-    columns: dict[str, torch.Tensor] = field(default_factory=dict)
+    targets: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter((self.images, self.labels))
+
+    def __getitem__(self, name: str) -> Any:
+        """A field or a target.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        named = {"images": self.images, "labels": self.labels, "ids": self.ids, **self.targets}
+        if name not in named:
+            raise KeyError(f"a batch has no {name!r}; it has {', '.join(named)}")
+        return named[name]
+
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
+        """The same batch with its tensors on `device`."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """The same batch in page-locked memory."""
+        return self._each(torch.Tensor.pin_memory)
+
+    def _each(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+        return tree_map_only(torch.Tensor, function, self)
+
     def __repr__(self) -> str:
         shape, dtype = tuple(self.images.shape), str(self.images.dtype).removeprefix("torch.")
         labels = "labels" if self.labels.ndim == 1 else f"labels={tuple(self.labels.shape)}"
-        columns = f", columns {', '.join(self.columns)}" if self.columns else ""
-        return f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids ({len(self)},){columns})"
+        targets = f", targets {', '.join(self.targets)}" if self.targets else ""
+        return f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids ({len(self)},){targets})"
+
+
+register_dataclass(Batch)
 
 
 # Makes another batch of one, on the current stream. It must not write into the tensors of the batch it is given: some loaders

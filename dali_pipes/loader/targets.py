@@ -1,4 +1,4 @@
-"""Labels and further columns of the table, joined to the images of a batch by their ids."""
+"""Labels and further targets, joined to the images of a batch by their ids."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from dali_pipes.data.manifest import Manifest
 
 
 def join(batch: DecodedBatch, ids: NDArray[np.int64], manifest: Manifest) -> Batch:
-    """Adds labels and columns of numbers, on the batch's device; lists of class numbers become multi-hot.
+    """Adds labels and the columns of numbers, on the batch's device; lists of class numbers become multi-hot.
 
     Args:
         ids: those of the batch, on the CPU.

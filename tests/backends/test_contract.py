@@ -82,10 +82,10 @@ def test_the_loader_joins_other_labels_and_columns(thumbnails, tmp_path, name, l
                 assert [row.nonzero().flatten().tolist() for row in found] == [several[number] for number in ids]
             else:
                 assert np.array_equal(found, each.plan.manifest.labels[ids]) and found.ndim == (1 if label == "number" else 2)
-            assert list(batch.columns) == ["place", "vector"]
-            assert torch.equal(batch.columns["place"].cpu(), ids + 100)
-            assert batch.columns["vector"].device == batch.images.device
-            assert np.array_equal(batch.columns["vector"].cpu(), each.plan.manifest.columns["vector"][ids])
+            assert list(batch.targets) == ["place", "vector"]
+            assert torch.equal(batch.targets["place"].cpu(), ids + 100)
+            assert batch.targets["vector"].device == batch.images.device
+            assert np.array_equal(batch.targets["vector"].cpu(), each.plan.manifest.columns["vector"][ids])
 
 
 @everywhere

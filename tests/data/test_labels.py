@@ -198,7 +198,7 @@ def test_a_forged_manifest_is_refused(listed, tmp_path, name, values):
 def test_a_batch_says_of_its_labels_and_columns(listed):
     manifest = listed(KINDS["several"], age=[10, 20, 30])
     with dp.build_loader(manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2) as loader:
-        assert "labels=(2, 3) and ids (2,), columns age" in repr(next(iter(loader)))
+        assert "labels=(2, 3) and ids (2,), targets age" in repr(next(iter(loader)))
     with dp.build_loader(listed([1, 0]), dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2) as loader:
         assert repr(next(iter(loader))).endswith("labels and ids (2,))")
 
@@ -210,7 +210,7 @@ def test_several_classes_and_numbers_are_mixed_too(listed):
             options = {"transform": dp.TrainTransform(size=8), "batch_size": 3, "shuffle": False, "batch_transform": mix}
             with dp.build_loader(listed(labels, age=[1, 2, 3]), dp.SyntheticConfig(), **options) as loader:
                 batch = next(iter(loader))
-            assert batch.labels.dtype == torch.float32 and batch.columns["age"].tolist() == [1, 2, 3]
+            assert batch.labels.dtype == torch.float32 and batch.targets["age"].tolist() == [1, 2, 3]
 
 
 def test_a_scan_says_what_the_labels_are(listed):
@@ -227,4 +227,4 @@ def test_the_example_of_the_documentation(manifest, tmp_path, monkeypatch):
     names = {}
     exec(re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1], names)
     batch = names["batch"]
-    assert batch.labels[:, 0].tolist() == (batch.columns["age"] % 2).tolist() and batch.labels[:, 1].tolist() == [1.0] * 4
+    assert batch.labels[:, 0].tolist() == (batch.targets["age"] % 2).tolist() and batch.labels[:, 1].tolist() == [1.0] * 4
