@@ -23,10 +23,14 @@ LIBRARIES = {
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
     "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
     "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},
-    "lightning": {"training/launch.py"},
+    "lightning": {"training/launch.py", "adapters/lightning.py"},
+    "accelerate": {"adapters/accelerate.py"},
+    "transformers": {"adapters/transformers.py"},
+    "timm": {"adapters/timm.py"},
+    "ray": {"adapters/ray.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.
-FLOORS = ["errors", "system", "data", "plan", "backends", "loader", "training", "measure", "tools", "cli"]
+FLOORS = ["errors", "system", "data", "plan", "backends", "loader", "training", "adapters", "measure", "tools", "cli"]
 
 
 def name(module: Path) -> str:
