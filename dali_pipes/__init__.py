@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dali_pipes.adapters.from_torch.convert import from_torch
     from dali_pipes.backends.base import Batch, BatchTransform
     from dali_pipes.backends.config import (
         CachedConfig,
@@ -49,11 +50,12 @@ __all__ = [
     "build_loader",
     "cupy_stream",
     "diagnose",
+    "from_torch",
 ]
 
 _HOMES = (  # of the names above; the tools last
     *("errors", "plan.philox", "plan.plan", "plan.transforms", "data.manifest", "backends.base", "backends.config"),
-    *("loader.loader", "loader.mixing", "tools.diagnosis.dataloader_program"),
+    *("loader.loader", "loader.mixing", "adapters.from_torch.convert", "tools.diagnosis.dataloader_program"),
 )
 
 

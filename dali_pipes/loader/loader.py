@@ -49,7 +49,7 @@ def build_loader(
         batch_size: images per batch and shard.
         shard: this process's part; by default all. `Shard.from_env()` reads it from torchrun or SLURM.
         shuffle: a new order each epoch; by default for training transforms only.
-        last_batch: "drop", "partial" or "pad"; by default "drop" for training transforms, else "partial".
+        last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training transforms, else "partial".
         on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute" delivers another image of the
             same batch in its place and lists it in `bad_samples`.
         max_bad_fraction: with "substitute", the share of the manifest's images that may be bad before the loader stops.
@@ -161,6 +161,12 @@ class Loader:
             self._move_to(self._epoch + 1, 0)
         self._iteration += 1
         return self._one_epoch(self._iteration)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this very epoch goes on."""
+        if self._abandoned or epoch != self._epoch:
+            self._move_to(epoch, 0)
+            self._stream, self._iteration = None, self._iteration + 1
 
     def _one_epoch(self, iteration: int) -> Iterator[Batch]:
         epoch = self._epoch

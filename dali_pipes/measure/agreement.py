@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.results import Agreement, ArmDifference, Difference
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
-from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.child import Controller
 
 SHOWN = 3
@@ -121,11 +121,3 @@ def _save(images: torch.Tensor, folder: Path, arm: str, suffix: str = "") -> Non
     for number, image in enumerate(images[:SHOWN]):
         pixels = image.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
         Image.fromarray(pixels).save(folder / f"{arm}_{number}{suffix}.png")
-
-
-def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
-    """float32 pixels from 0 to 255, normalization undone."""
-    if transform.dtype == "uint8":
-        return images.float()
-    mean, std = (torch.tensor(value).mul(255).reshape(3, 1, 1) for value in (transform.mean, transform.std))
-    return images.float() * std + mean

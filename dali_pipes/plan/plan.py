@@ -109,7 +109,8 @@ class Plan:
     Attributes:
         batch_size: samples a shard takes per step.
         last_batch: for samples that do not fill a global batch. "partial" delivers them, spread evenly over the
-            shards; "drop" leaves them out; "pad" fills up from the start of the epoch's order.
+            shards; "drop" leaves them out; "pad" fills up from the start of the epoch's order; "even" does so only until each shard
+            has as many, as DistributedSampler does.
     """
 
     manifest: Manifest
@@ -127,7 +128,7 @@ class Plan:
         check_min("batch_size", self.batch_size, 1)
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
-        check_choice("last_batch", self.last_batch, ("partial", "drop", "pad"))
+        check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
                 f"{self.manifest.root}: {n} images do not fill one global batch of {batch} ({self.batch_size} × {self.shard.count} "
@@ -140,9 +141,10 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all shards, including those repeated by "pad"."""
-        n, batch = len(self.manifest), self.global_batch_size
-        return {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch}[self.last_batch]
+        """Samples of one epoch over all shards, including those repeated by "pad" and "even"."""
+        n, batch, shards = len(self.manifest), self.global_batch_size, self.shard.count
+        kinds = {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch, "even": -(-n // shards) * shards}
+        return kinds[self.last_batch]
 
     @property
     def steps(self) -> int:
@@ -151,8 +153,14 @@ class Plan:
 
     def __len__(self) -> int:
         """Steps of one epoch in which this shard has a sample."""
+        return -(-self.shard_samples // self.batch_size)
+
+    @property
+    def shard_samples(self) -> int:
+        """Samples of one epoch on this shard."""
         full, rest = divmod(self.epoch_samples, self.global_batch_size)
-        return full + (rest * (self.shard.index + 1) // self.shard.count > rest * self.shard.index // self.shard.count)
+        index, count = self.shard.index, self.shard.count
+        return full * self.batch_size + rest * (index + 1) // count - rest * index // count
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         """All ids of one epoch, over all shards, in the order in which they are delivered."""

@@ -13,7 +13,7 @@ from make_shards import tar_shards
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.measure.agreement import to_steps
+from dali_pipes.backends.common.pixels import to_steps
 
 v2 = later("torchvision.transforms.v2")
 

@@ -14,7 +14,8 @@ from figures import tell
 from gpu_backends import needs_cuda
 
 import dali_pipes as dp
-from dali_pipes.measure.agreement import difference, to_steps
+from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.measure.agreement import difference
 
 SIDES = {
     "torch": dp.TorchConfig(num_workers=0),

@@ -4,10 +4,11 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure import agreement as module
-from dali_pipes.measure.agreement import AMPLIFIED, agreement, to_steps
+from dali_pipes.measure.agreement import AMPLIFIED, agreement
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 
 

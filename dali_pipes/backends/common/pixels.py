@@ -47,6 +47,14 @@ class Normalizer:
         return finished
 
 
+def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
+    """float32 pixels from 0 to 255, normalization undone."""
+    if transform.dtype == "uint8":
+        return images.float()
+    mean, std = (torch.tensor(value).mul(255).reshape(3, 1, 1) for value in (transform.mean, transform.std))
+    return images.float() * std + mean
+
+
 def cut(pixels: np.ndarray, crop: np.ndarray, size: int) -> np.ndarray:
     """(size, size, 3) out of (H, W, 3), from `crop`, (top, left), on; areas outside the image are black."""
     (top, left), (height, width) = (int(each) for each in crop), pixels.shape[:2]

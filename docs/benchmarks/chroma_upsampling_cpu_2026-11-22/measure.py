@@ -15,7 +15,8 @@ import torch
 from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
-from dali_pipes.measure.agreement import difference, to_steps
+from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.measure.agreement import difference
 from dali_pipes.system.provenance import provenance
 
 TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform()}

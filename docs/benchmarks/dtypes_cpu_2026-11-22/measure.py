@@ -16,8 +16,9 @@ import numpy as np
 import psutil
 
 import dali_pipes as dp
+from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.data.images import repeat_epoch, warm_page_cache
-from dali_pipes.measure.agreement import difference, to_steps
+from dali_pipes.measure.agreement import difference
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance

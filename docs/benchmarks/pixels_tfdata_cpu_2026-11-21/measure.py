@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 import dali_pipes as dp
-from dali_pipes.measure.agreement import difference, to_steps
+from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.measure.agreement import difference
 from dali_pipes.system.provenance import provenance
 
 LOADERS = {

@@ -1,0 +1,141 @@
+"""Does our loader do what the old one did? The live data set and its live steps are tried beside the plan."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dali_pipes.adapters.from_torch.refusal import refuse_unless
+from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.loader import build_loader
+from dali_pipes.plan.geometry import Geometry
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms import Transform
+
+SAMPLES = 64
+DRAWS = 8  # of each sample
+LARGEST_MEAN = 2.0  # mean |difference|, in steps of 1/255, above which something else than rounding is at work
+_QUANTITIES = ("area", "aspect ratio", "horizontal position", "vertical position", "left-right flips", "top-bottom flips")
+_TOLERANCE = 0.004  # of these quantities; crops begin at whole pixels
+_CHANCE = 1e-6  # that equal distributions are found different
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Python's, NumPy's and torch's random numbers on the CPU go on afterwards as if nothing had happened."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            random.seed(0)
+            np.random.seed(0)
+            torch.manual_seed(0)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def some_samples(count: int) -> NDArray[np.int64]:
+    """At most `SAMPLES` ids, spread over all."""
+    return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).round().astype(np.int64))
+
+
+def compare_pixels(dataset: Any, manifest: Manifest, config: LoaderConfig, transform: Transform, device: Any) -> str:
+    """How far images and labels of `dataset`, which makes the same each time, differ from ours.
+
+    Raises:
+        NotConvertibleError: labels differ, or pixels by more than rounding.
+    """
+    ids = some_samples(len(manifest))
+    with random_states_kept():
+        images, labels = zip(*((dataset[index][0], int(dataset[index][1])) for index in ids.tolist()), strict=True)
+    options: dict[str, Any] = {"transform": transform, "batch_size": len(ids), "shuffle": False, "last_batch": "partial"}
+    with build_loader(manifest.subset(ids), config, device=device, **options) as loader:
+        batch = next(iter(loader)).to("cpu")
+    instead = "compare both loaders' batches, and report it with the data set's transform"
+    refuse_unless(batch.labels.tolist() == list(labels), "the data set", "labels differ from ours", instead)
+    theirs = torch.stack(images)
+    raw = theirs.float() if theirs.dtype == torch.uint8 else to_steps(theirs, transform)
+    difference = (to_steps(batch.images, transform) - raw).abs()
+    mean, most = float(difference.mean()), float(difference.max())
+    found = f"{len(ids)} images differ by {mean:.3f} of 255 on average, by {most:.0f} at most"
+    refuse_unless(mean <= LARGEST_MEAN, "the data set", found, instead)
+    return found
+
+
+def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, seed: int) -> str:
+    """How far the distributions of what the live steps draw and of what the plan draws differ, by Kolmogorov and Smirnov.
+
+    Args:
+        live: the steps that move pixels, in their order.
+
+    Raises:
+        NotConvertibleError: they differ by more than chance explains.
+    """
+    ids = some_samples(len(manifest))
+    sizes = manifest.take_sizes(ids, upright=transform.exif == "apply")
+    planned = [of_geometry(transform.geometry(sizes, Draws(seed, epoch, ids)), transform.shape) for epoch in range(DRAWS)]
+    with random_states_kept():
+        observed = [of_steps(live, height, width) for height, width in sizes.tolist() for _ in range(DRAWS)]
+    ours, theirs = np.concatenate(planned), np.stack(observed)
+    distances = dict(zip(_QUANTITIES, map(distance, ours.T, theirs.T), strict=True))
+    allowed = float(np.sqrt(-np.log(_CHANCE / 2) / len(ours)))
+    name, largest = max(distances.items(), key=lambda each: each[1])
+    found = (
+        f"over {len(ours)} draws the largest distance of distributions is {largest:.3f}, of {name} (chance: up to {allowed:.3f})"
+    )
+    refuse_unless(largest <= allowed, "the transform", found, "compare both loaders' batches, and report it with the transform")
+    return found
+
+
+def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """(N, 6), what `_QUANTITIES` names: area and position relative to the image."""
+    scale = geometry.window[:, 2:] / geometry.resize  # pixels of the image for each of the output
+    extent = scale * shape
+    centre = (geometry.window[:, :2] + geometry.crop * scale + extent / 2) / geometry.source
+    area = extent.prod(axis=1) / geometry.source.prod(axis=1)
+    flips = geometry.flip, geometry.vertical_flip
+    return np.stack([area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1).astype(np.float64)
+
+
+def of_steps(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
+    """(6,), the same of one draw of live steps: an image of its own coordinates is passed through them."""
+    down, across = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    image = torch.stack([down, across, torch.ones_like(down)])
+    for step in live:
+        image = step(image)
+    inside = image[2] > 0.999  # not the black around the image
+    (y, rows), (x, columns) = _line(image[0], inside, 0), _line(image[1], inside, 1)
+    extent_y, extent_x = abs(rows) * image.shape[1], abs(columns) * image.shape[2]
+    area = extent_y * extent_x / (height * width)
+    return np.array([area, extent_x / extent_y, x / width, y / height, columns < 0, rows < 0], np.float64)
+
+
+def _line(coordinates: torch.Tensor, inside: torch.Tensor, axis: int) -> tuple[float, float]:
+    """The coordinate in the middle of an output, and how much it grows from pixel to pixel along `axis`.
+
+    Both are read off far from the edges, where resizing looks at fewer pixels.
+    """
+    places = [inside.any(dim=1 - each).nonzero().flatten() for each in (0, 1)]
+    along, across = places[axis].tolist(), places[1 - axis].tolist()
+    first, last = along[len(along) // 4], along[3 * len(along) // 4]
+    line = coordinates.select(1 - axis, across[len(across) // 2])
+    growth = float(line[last] - line[first]) / max(1, last - first)
+    return float(line[first]) + growth * (coordinates.shape[axis] / 2 - first - 0.5), growth
+
+
+def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """The largest difference of two distributions, values within `_TOLERANCE` counting as equal."""
+    one, other = np.sort(one), np.sort(other)
+
+    def above(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+        """How far the share of `a` up to a value exceeds that of `b` up to a little more."""
+        return float((np.arange(1, len(a) + 1) / len(a) - np.searchsorted(b, a + _TOLERANCE, "right") / len(b)).max())
+
+    return max(above(one, other), above(other, one), 0.0)

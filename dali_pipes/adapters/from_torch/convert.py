@@ -1,0 +1,201 @@
+"""from_torch(): a live DataLoader becomes one of our loaders, or the part that cannot is named."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
+from dali_pipes.adapters.from_torch.collate import batch_transform_of
+from dali_pipes.adapters.from_torch.order import Order, order_of
+from dali_pipes.adapters.from_torch.refusal import refuse_unless
+from dali_pipes.adapters.from_torch.samples import samples_of
+from dali_pipes.adapters.from_torch.steps import Reading, Step
+from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.config import DaliConfig, LoaderConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.plan.transforms import Transform
+
+
+def from_torch(
+    dataloader: Any,
+    config: LoaderConfig | None = None,
+    *,
+    check: bool = True,
+    device: str | torch.device = "auto",
+    on_bad_sample: str = "raise",
+    cache_dir: str | Path | None = None,
+) -> "ConvertedLoader":
+    """A loader that yields `[images, labels]` as `dataloader` does: the same samples, batch size, shard and last batch, the same
+    distributions of order and transform.
+
+    The objects of the DataLoader are read, and left as they are, with all random states. What cannot be carried over is refused by
+    name; nothing is left out or changed silently. docs/from_torch.md lists what can be.
+
+    Args:
+        dataloader: a DataLoader over an ImageFolder, DatasetFolder, ImageNet or timm's ImageDataset, also over a Subset or
+            ConcatDataset of them; or timm's PrefetchLoader around one.
+        config: the backend; by default DALI, on the GPU if there is one.
+        check: compare 64 samples with the old loader: pixels and labels of an evaluation, distributions of area, aspect ratio,
+            position and flips of a training transform.
+        device, on_bad_sample: as for `build_loader`.
+        cache_dir: folder in which the scan of these files is kept; by default each call reads the headers of all images.
+
+    Raises:
+        NotConvertibleError: a part that cannot be carried over, which it names; a ConfigError.
+    """
+    conversion = Conversion.of(dataloader, cache_dir)
+    config, order = config or DaliConfig(), conversion.order
+    target = getattr(dataloader, "device", device) if device == "auto" else device  # timm's PrefetchLoader has one
+    found = conversion.compared(config, target) if check else "not checked"
+    loader = build_loader(
+        conversion.manifest,
+        config,
+        transform=conversion.transform,
+        batch_size=order.batch_size,
+        seed=order.seed,
+        shard=order.shard,
+        shuffle=order.shuffle,
+        last_batch=order.last_batch,
+        on_bad_sample=on_bad_sample,
+        device=target,
+        batch_transform=conversion.batch_transform,
+    )
+    return ConvertedLoader(loader, conversion, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What a DataLoader was found to do, as arguments of `build_loader`.
+
+    Attributes:
+        dataset: the old one.
+        live: the old steps that move pixels.
+        steps: all old steps, and what carries each of them out.
+    """
+
+    dataset: Any
+    manifest: Manifest
+    transform: Transform
+    order: Order
+    batch_transform: BatchTransform | None
+    live: list[Any]
+    steps: list[Step]
+
+    @classmethod
+    def of(cls, dataloader: Any, cache_dir: str | Path | None = None) -> "Conversion":
+        """
+        Raises:
+            NotConvertibleError: a part that cannot be carried over.
+        """
+        prefetch = dataloader if _is_timms(dataloader, "PrefetchLoader") else None
+        loader = prefetch.loader if prefetch else dataloader
+        own = type(loader).__iter__ is not DataLoader.__iter__ and not _is_timms(loader, "MultiEpochsDataLoader")
+        name = f"the loader {type(loader).__name__}"
+        refuse_unless(isinstance(loader, DataLoader) and not own, name, "it is no plain torch DataLoader", "pass on a DataLoader")
+        streams = isinstance(loader.dataset, IterableDataset)
+        refuse_unless(
+            not streams, "an IterableDataset", "its order is in its code", "use build_loader with a folder, table or shards"
+        )
+        samples = samples_of(loader.dataset)
+        order = order_of(loader, len(samples.paths))
+        readings = [_read(part, prefetch) for part in samples.parts]
+        with random_states_kept():
+            mix, mixed = batch_transform_of(loader.collate_fn)
+        manifest = samples.manifest(cache_dir)
+        transform = _one_transform(readings, manifest)
+        places = order.arranged(len(manifest))
+        arranged = manifest if places is None else manifest.subset(places)
+        last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
+        steps = [*readings[0].steps, Step(f"sampler: {order.text}", last), Step(f"collate: {mixed}", "the same")]
+        return cls(loader.dataset, arranged, transform, order, mix, readings[0].geometry, steps)
+
+    def compared(self, config: LoaderConfig, device: Any) -> str:
+        """What a comparison with the old loader finds, in words."""
+        if self.transform.training:
+            return compare_draws(self.live, self.manifest, self.transform, self.order.seed)
+        return compare_pixels(self.dataset, self.manifest, config, self.transform, device)
+
+
+def _is_timms(value: Any, name: str) -> bool:
+    return type(value).__name__ == name and type(value).__module__.startswith("timm.data.")
+
+
+def _read(part: Any, prefetch: Any) -> Reading:
+    """A data set's transform, and what timm's PrefetchLoader does after it."""
+    transform = getattr(part, "transform", None)
+    refuse_unless(
+        transform is not None, "a data set without transform", "PIL images make no batch", "end a transform with ToTensor()"
+    )
+    reading = Reading().read(transform)
+    return reading.prefetched(prefetch) if prefetch else reading
+
+
+def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
+    def uniform() -> tuple[int, int] | None:
+        sizes = {tuple(size) for size in manifest.sizes.tolist()}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    built = [reading.built(uniform) for reading in readings]
+    different = any(each != built[0] for each in built)
+    refuse_unless(not different, "ConcatDataset", "its parts have different transforms", "give them one, or load each alone")
+    return built[0]
+
+
+class ConvertedLoader:
+    """A loader of ours in the place of a DataLoader: yields lists `[images, labels]`, one epoch for each `iter()`.
+
+    Attributes:
+        loader: ours, which yields batches with ids as well.
+        dataset: the old data set.
+        batch_size: of this process.
+        sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and `len(sampler)` is this process's samples.
+    """
+
+    def __init__(self, loader: Loader, conversion: Conversion, found: str):
+        self.loader, self.dataset, self.batch_size = loader, conversion.dataset, conversion.order.batch_size
+        self.sampler = _EpochSampler(loader)
+        self._steps, self._found = conversion.steps, found
+
+    def __iter__(self) -> Iterator[list[torch.Tensor]]:
+        return ([batch.images, batch.labels] for batch in self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def explain(self) -> str:
+        """How images are decoded, each old step with what carries it out, and what the comparison found."""
+        width = max(len(step.text) for step in self._steps)
+        lines = [f"  {step.text:<{width}}  →  {step.by}" for step in self._steps]
+        return "\n".join([self.loader.explain(), *lines, f"compared with the old loader: {self._found}"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state)
+
+    def close(self) -> None:
+        self.loader.close()
+
+    def __getattr__(self, name: str) -> Any:
+        instead = "its options are those of .loader, and of the config it was made with"
+        raise AttributeError(f"{name}: this loader took a DataLoader's place, but has no {name}; {instead}")
+
+
+class _EpochSampler:
+    """What programs ask a DataLoader's sampler for."""
+
+    def __init__(self, loader: Loader):
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return self._loader.plan.shard_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch of the next `iter()`."""
+        self._loader.set_epoch(epoch)

@@ -1,0 +1,87 @@
+"""The order, the shard and the batches of a live DataLoader."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.plan.plan import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """
+    Attributes:
+        text: the sampler, for people.
+        last_batch: as for `build_loader`.
+    """
+
+    text: str
+    batch_size: int
+    shuffle: bool
+    seed: int
+    shard: Shard
+    last_batch: str
+
+    def arranged(self, count: int) -> NDArray[np.int64] | None:
+        """How a data set of so many samples must be arranged so that our shards, which are slices, get the samples of a
+        DistributedSampler that does not shuffle, which are every so-manieth, in its order; None: as it is.
+        """
+        shards = self.shard.count
+        if self.shuffle or shards == 1:
+            return None
+        places = np.arange(-(-count // shards) * shards) if self.last_batch != "drop" else np.arange(count)
+        whole = len(places) // (shards * self.batch_size) * shards * self.batch_size
+        steps = np.split(places, range(shards * self.batch_size, whole + 1, shards * self.batch_size)) if whole else [places]
+        dealt = [step.reshape(-1, shards).T.ravel() if len(step) % shards == 0 else step for step in steps]
+        return np.concatenate(dealt) % count
+
+
+def order_of(loader: DataLoader[Any], count: int) -> Order:
+    """
+    Args:
+        count: samples of the data set.
+
+    Raises:
+        NotConvertibleError: batches that our plan cannot make.
+    """
+    batches: Any = loader.batch_sampler
+    batches = getattr(batches, "sampler", batches) if type(batches).__name__ == "_RepeatSampler" else batches
+    plain = type(batches) is BatchSampler
+    name = f"the batch_sampler {type(batches).__name__}" if batches is not None else "batch_size=None"
+    refuse_unless(plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last")
+    shuffle, seed, shard, text, even = _sampler(batches.sampler, loader)
+    drop, shards = bool(batches.drop_last), shard.count
+    if drop and even == "pad" and -(-count // shards) % batches.batch_size == 0:
+        last = "pad"  # the DistributedSampler's own padding fills the last global batch
+    elif not drop and even == "drop" and count % shards:
+        instead = "give the DataLoader drop_last=True too, or the sampler drop_last=False"
+        raise NotConvertibleError("DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead)
+    else:
+        last = "drop" if drop else "even" if count % shards else "partial"
+    return Order(text, batches.batch_size, shuffle, seed % 2**64, shard, last)
+
+
+def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[bool, int, Shard, str, str]:
+    """Whether it shuffles, its seed and shard, what it is, and what a DistributedSampler does to make ranks even."""
+    kind, generator = type(sampler), getattr(sampler, "generator", None) or getattr(loader, "generator", None)
+    seed = generator.initial_seed() if generator else torch.initial_seed()
+    if kind is SequentialSampler:
+        return False, seed, Shard(), "in order", ""
+    if kind is RandomSampler:
+        plain = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+        refuse_unless(plain, "RandomSampler", "it draws with replacement or another number of samples", "draw each once")
+        return True, seed, Shard(), "a permutation each epoch", ""
+    distributed = kind is DistributedSampler
+    if distributed or (kind.__name__ == "OrderedDistributedSampler" and kind.__module__.startswith("timm.data.")):
+        shuffle = bool(distributed and sampler.shuffle)
+        text = f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of {sampler.num_replicas}"
+        even = "drop" if getattr(sampler, "drop_last", False) else "pad"
+        return shuffle, getattr(sampler, "seed", 0), Shard(sampler.rank, sampler.num_replicas), text, even
+    known = "RandomSampler, SequentialSampler or DistributedSampler"
+    raise NotConvertibleError(f"the sampler {kind.__name__}", "our plan has no such order", f"use {known}")

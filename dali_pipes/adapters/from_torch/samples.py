@@ -1,0 +1,116 @@
+"""The files and labels of a live data set."""
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch.utils.data import ConcatDataset, Subset
+
+from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.data.manifest import Manifest
+
+_SHOWN = 5  # files that cannot be loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples in the data set's own order.
+
+    Attributes:
+        parts: the data sets that they are from, whose transforms must be alike.
+        places: of each sample, its part and its index there.
+    """
+
+    paths: list[str]
+    labels: list[int]
+    parts: list[Any] = field(default_factory=list)
+
+    def manifest(self, cache_dir: str | Path | None = None) -> Manifest:
+        """One row a sample, whose id is the sample's index.
+
+        Args:
+            cache_dir: folder in which the scan of exactly these files is kept, and from which it is taken.
+
+        Raises:
+            NotConvertibleError: files that would be left out.
+        """
+        key = hashlib.sha256("\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape"))
+        file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
+        manifest = Manifest.load(file) if file and file.exists() else self._scanned()
+        if problems := manifest.problems:
+            shown = "".join(f"\n  {path}: {why}" for path, why in problems[:_SHOWN])
+            more = f"\n  … and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
+            what = f"{len(problems):,} of {len(self.paths):,} images"
+            instead = f"convert or remove them, and leave them out of the data set (docs/inputs.md):{shown}{more}"
+            raise NotConvertibleError(what, "our decoders do not take them", instead)
+        if file and not file.exists():
+            manifest.save(file)
+        return manifest
+
+    def _scanned(self) -> Manifest:
+        with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
+            pq.write_table(pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}), table.name)
+            return Manifest.from_table(table.name)
+
+
+def samples_of(dataset: Any) -> Samples:
+    """
+    Raises:
+        NotConvertibleError: a data set that does more than open files and apply a transform.
+    """
+    if type(dataset) is Subset:
+        found = samples_of(dataset.dataset)
+        paths, labels = ([values[index] for index in dataset.indices] for values in (found.paths, found.labels))
+        return Samples(paths, labels, found.parts)
+    if type(dataset) is ConcatDataset:
+        parts = [samples_of(each) for each in dataset.datasets]
+        return Samples(
+            *(list(chain.from_iterable(each)) for each in zip(*((p.paths, p.labels, p.parts) for p in parts), strict=True))
+        )
+    pairs = _timm_samples(dataset) if type(dataset).__module__.startswith("timm.data.") else _folder_samples(dataset)
+    whole = all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in pairs)
+    refuse_unless(pairs and whole, _name(dataset), "its samples are not paths with class numbers", "use build_loader with a table")
+    return Samples([str(path) for path, _ in pairs], [label for _, label in pairs], [dataset])
+
+
+def _name(dataset: Any) -> str:
+    return f"the data set {type(dataset).__name__}"
+
+
+def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
+    """Of torchvision's DatasetFolder and what behaves like it."""
+    from torchvision.datasets import DatasetFolder, folder
+
+    name, table = _name(dataset), "write its paths and labels to a table, and use Manifest.from_table and build_loader"
+    samples = getattr(dataset, "samples", None)
+    refuse_unless(isinstance(samples, list), name, "it has no list of samples, paths with labels", table)
+    own = type(dataset).__getitem__ is not DatasetFolder.__getitem__
+    refuse_unless(not own, name, "it has a __getitem__ of its own, which may do anything", table)
+    plain = dataset.loader in (folder.default_loader, folder.pil_loader)
+    refuse_unless(plain, name, f"it opens files with {getattr(dataset.loader, '__qualname__', dataset.loader)}", table)
+    _no_target_transform(dataset)
+    return samples
+
+
+def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
+    """Of timm's ImageDataset over a folder."""
+    from timm.data.dataset import ImageDataset
+    from timm.data.readers.reader_image_folder import ReaderImageFolder
+
+    folder = type(dataset) is ImageDataset and type(dataset.reader) is ReaderImageFolder
+    refuse_unless(folder, _name(dataset), "only timm's ImageDataset over a folder can be read", "use build_loader with a Manifest")
+    plain = dataset.input_img_mode == "RGB" and not dataset.load_bytes and dataset.additional_features is None
+    refuse_unless(plain, _name(dataset), "it yields other than RGB images with a label", "use build_loader with a Manifest")
+    _no_target_transform(dataset)
+    return dataset.reader.samples
+
+
+def _no_target_transform(dataset: Any) -> None:
+    given = getattr(dataset, "target_transform", None)
+    refuse_unless(given is None, "target_transform", "it may do anything to a label", "apply it to the batch's labels in your loop")

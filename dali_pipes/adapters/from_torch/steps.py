@@ -1,0 +1,392 @@
+"""A transform of torchvision or timm as one of ours. Its objects are read, never its source code."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
+
+Size = int | tuple[int, int]  # of a square, or height and width
+_OF_TIMM = ("RandomResizedCropAndInterpolation", "MaybeToTensor", "MaybePILToTensor", "RandomErasing")  # its others differ
+_EQUALIZE = "; Equalize rounds as OpenCV's and DALI's do (docs/augmentation.md)"
+_AS_OURS = "put the steps in this order: resize and crop, flips, augmentation, ToTensor, Normalize, RandomErasing"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the old transform.
+
+    Attributes:
+        text: as it prints itself.
+        by: what carries it out now.
+    """
+
+    text: str
+    by: str
+
+
+@dataclass(slots=True)
+class Reading:
+    """What has been read of a transform so far.
+
+    Attributes:
+        resize: "shorter side" or height and width; None: the image as it is stored.
+        crop: the kind of the crop, and our transform's options for it.
+        tensor, floats: whether the image is a tensor by now, and one of floats.
+        geometry: the live steps that move pixels.
+    """
+
+    resize: Size | None = None
+    crop: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    interpolation: str = "bilinear"
+    flips: dict[str, float] = field(default_factory=dict)
+    augment: list[dict[str, Any]] = field(default_factory=list)
+    affine: bool = False
+    tensor: bool = False
+    floats: bool = False
+    normalized: dict[str, Any] | None = None
+    erased: bool = False
+    geometry: list[Any] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def read(self, transform: Any) -> "Reading":
+        """
+        Raises:
+            NotConvertibleError: a step that our plan has not, or not at this place.
+        """
+        for step in _flat(transform):
+            name = type(step).__name__
+            ours = _is_of(step, "torchvision.transforms") or (_is_of(step, "timm.data") and name in _OF_TIMM)
+            reader = _READERS.get(name) if ours else None
+            if reader is None:
+                known = ", ".join(sorted(_READERS))
+                raise NotConvertibleError(_text(step), "our plan has no such step", f"leave it out, or use one of {known}")
+            self.steps.append(Step(_text(step), reader(self, step)))
+        return self
+
+    def prefetched(self, loader: Any) -> "Reading":
+        """With what timm's PrefetchLoader does: cast, normalize, erase (timm/data/loader.py)."""
+        refuse_unless(self.tensor and not self.floats, "PrefetchLoader", "its images are not uint8", "use timm's create_transform")
+        kinds = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+        refuse_unless(
+            loader.img_dtype in kinds, "PrefetchLoader", f"img_dtype={loader.img_dtype}", "use float32, float16 or bfloat16"
+        )
+        self.floats = True
+        means, stds = ((each.double().flatten() / 255).tolist() for each in (loader.mean, loader.std))
+        self.normalized = {"mean": tuple(means), "std": tuple(stds), "dtype": kinds[loader.img_dtype]}
+        self.steps.append(Step("PrefetchLoader", f"dtype={kinds[loader.img_dtype]}, mean and std"))
+        if loader.random_erasing:
+            self.steps.append(Step(_text(loader.random_erasing), _erasing(self, loader.random_erasing)))
+        return self
+
+    def built(self, uniform: Callable[[], Size | None]) -> Transform:
+        """Our transform.
+
+        Args:
+            uniform: the size of all images, if they have one size.
+        """
+        refuse_unless(self.tensor, "the transform", "it ends in PIL images", "end it with ToTensor(), or PILToTensor() for bytes")
+        size, options = self._size(uniform), {name: value for name, value in self.options.items() if name != "size"}
+        common: dict[str, Any] = {"size": size, "interpolation": self.interpolation, **self._values()}
+        random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
+        if self.crop == "resized":
+            return TrainTransform(**common, **random, **options)
+        if self.crop == "random":
+            return RandomCropTransform(**common, **random, **options, resize=self.resize)
+        if self.flips or self.augment:
+            return CenterCropTransform(**common, **random, resize=self.resize)
+        return EvalTransform(**common, resize=self.resize)
+
+    def _size(self, uniform: Callable[[], Size | None]) -> Size:
+        if self.crop:
+            return self.options["size"]
+        size = None if isinstance(self.resize, int) else self.resize or uniform()
+        if size is None:
+            what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
+            instead = "add CenterCrop(size), or resize to (height, width)"
+            raise NotConvertibleError(what, "images keep their own sizes, so they make no batch", instead)
+        return size
+
+    def _values(self) -> dict[str, Any]:
+        if not self.floats:
+            return {"dtype": "uint8"}
+        return self.normalized or {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+
+
+def _flat(transform: Any) -> Iterator[Any]:
+    """The steps of nested Composes; nn.Sequential and nn.Identity count as them."""
+    name, ours = type(transform).__name__, _is_of(transform, "torchvision.transforms") or _is_of(transform, "torch.nn")
+    if isinstance(transform, (list, tuple)):
+        raise NotConvertibleError("a list of transforms", "several are applied to parts of a batch", "use one Compose")
+    if ours and name in ("Compose", "Sequential"):
+        for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
+            yield from _flat(each)
+    elif not (ours and name in ("Identity", "RGB", "ToPureTensor")):  # images are RGB and plain tensors here
+        yield transform
+
+
+def _is_of(step: Any, package: str) -> bool:
+    """Whether its class is one of this package; a subclass of the user's own is not."""
+    return f"{type(step).__module__}.".startswith(f"{package}.")
+
+
+def _text(step: Any) -> str:
+    text = " ".join(repr(step).split())
+    return text if len(text) <= 150 else f"{type(step).__name__}(…)"
+
+
+def _geometric(reading: Reading, step: Any) -> None:
+    """Checks a step that moves pixels, and notes it."""
+    name = type(step).__name__
+    late = reading.floats or reading.augment or reading.erased
+    refuse_unless(not late, name, "it comes after ToTensor or augmentation, in another order of steps than ours", _AS_OURS)
+    reading.geometry.append(step)
+
+
+def _resampled(reading: Reading, step: Any) -> str:
+    """Reads the interpolation; returns what differs for tensors."""
+    name, mode = type(step).__name__, step.interpolation
+    refuse_unless(not isinstance(mode, (tuple, list)), name, "its interpolation is random", "choose bilinear or bicubic")
+    kind = str(getattr(mode, "value", mode))
+    if kind == "nearest" and not reading.tensor:  # Pillow's takes the pixel at the centre
+        kind = "nearest-exact"
+    known = kind in ("bilinear", "bicubic", "nearest-exact")
+    refuse_unless(known, name, f"interpolation={kind}", "choose bilinear, bicubic or nearest-exact")
+    smooth = kind == "nearest-exact" or not reading.tensor or getattr(step, "antialias", True) is True
+    refuse_unless(smooth, name, "antialias=False aliases, and this plan's resize does not", "set antialias=True")
+    reading.interpolation = kind
+    return "; of PIL images, which differs in the last bits from that of tensors" if reading.tensor else ""
+
+
+def _square(size: Any) -> Size:
+    """Of two equal numbers one."""
+    if isinstance(size, int):
+        return size
+    height, width = (int(each) for each in (size if len(size) == 2 else [size[0]] * 2))
+    return height if height == width else (height, width)
+
+
+def _resize(reading: Reading, step: Any) -> str:
+    _geometric(reading, step)
+    again = reading.crop or reading.resize is not None
+    refuse_unless(
+        not again, "Resize", "it comes after a resize or a crop, in another order of steps than ours", "resize once, first"
+    )
+    refuse_unless(step.max_size is None, "Resize", "max_size leaves images of many sizes", "add a crop and leave max_size out")
+    refuse_unless(step.size is not None, "Resize", "it has no size", "give it one")
+    note = _resampled(reading, step)
+    size = step.size
+    shorter = isinstance(size, int) or len(size) == 1
+    reading.resize = (size if isinstance(size, int) else int(size[0])) if shorter else (int(size[0]), int(size[1]))
+    return f"resize={reading.resize}, {reading.interpolation}{note}"
+
+
+def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
+    _geometric(reading, step)
+    name = type(step).__name__
+    refuse_unless(not reading.crop, name, "it is the second crop, and our plan has one", "leave one of them out")
+    reading.crop, reading.options = kind, {"size": _square(step.size), **options}
+    return ", ".join(f"{name}={value}" for name, value in reading.options.items())
+
+
+def _center_crop(reading: Reading, step: Any) -> str:
+    refuse_unless(not reading.flips, "CenterCrop", "it comes after a flip, in another order of steps than ours", _AS_OURS)
+    return f"central crop, {_crop(reading, step, 'center')}"
+
+
+def _resized_crop(reading: Reading, step: Any) -> str:
+    wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
+    refuse_unless(reading.resize is None, type(step).__name__, wrong, "leave the Resize out")
+    note = _resampled(reading, step)
+    made = _crop(reading, step, "resized", scale=tuple(step.scale), ratio=tuple(step.ratio))
+    return f"TrainTransform: {made}, {reading.interpolation}{note}"
+
+
+def _random_crop(reading: Reading, step: Any) -> str:
+    padding = step.padding or 0
+    _black(step, "RandomCrop")
+    refuse_unless(step.padding_mode == "constant", "RandomCrop", f"padding_mode={step.padding_mode!r}", 'use "constant", black')
+    if isinstance(padding, Sequence):  # v2 keeps left, top, right, bottom
+        padding = padding[0] if len(set(padding)) == 1 else tuple(padding)
+    if reading.flips and not isinstance(padding, int):
+        raise NotConvertibleError("RandomCrop", "its padding is not symmetric, and a flip comes before it", "flip after the crop")
+    made = _crop(reading, step, "random", padding=padding, pad_if_needed=bool(step.pad_if_needed))
+    return f"RandomCropTransform: {made}"
+
+
+def _flip(option: str) -> Callable[[Reading, Any], str]:
+    def read(reading: Reading, step: Any) -> str:
+        name = type(step).__name__
+        refuse_unless(option not in reading.flips, name, "it is there twice", "leave one of them out")
+        wrong = "it comes after an operation that moves pixels, in another order of steps than ours"
+        refuse_unless(not (reading.affine or reading.erased), name, wrong, _AS_OURS)
+        reading.flips[option] = float(step.p)
+        reading.geometry.append(step)
+        return f"{option}={step.p}"
+
+    return read
+
+
+def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
+    wrong = "it comes after ToTensor, in another order of steps than ours"
+    refuse_unless(not reading.floats, type(step).__name__, wrong, _AS_OURS)
+    reading.augment.append({"name": name, **options})
+    given = ", ".join(f"{option}={value}" for option, value in options.items())
+    return f"augment: {name}({given})"
+
+
+def _affine(step: Any) -> str:
+    """The interpolation of operations that move pixels."""
+    name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
+    refuse_unless(mode in ("nearest", "bilinear"), name, f"interpolation={mode}", "use nearest or bilinear")
+    _black(step, name)
+    return mode
+
+
+def _black(step: Any, name: str) -> None:
+    fill = getattr(step, "fill", None)
+    values = list(fill.values()) if isinstance(fill, dict) else list(fill) if isinstance(fill, (list, tuple)) else [fill]
+    refuse_unless(all(not each for each in values), name, f"fill={fill}", "areas from outside the image are black here: fill=0")
+
+
+def _trivial_augment(reading: Reading, step: Any) -> str:
+    mode, reading.affine = _affine(step), True
+    return _policy(reading, step, "TrivialAugmentWide", num_magnitude_bins=step.num_magnitude_bins, interpolation=mode) + _EQUALIZE
+
+
+def _rand_augment(reading: Reading, step: Any) -> str:
+    mode, reading.affine = _affine(step), True
+    options = {name: getattr(step, name) for name in ("num_ops", "magnitude", "num_magnitude_bins")}
+    return _policy(reading, step, "RandAugment", **options, interpolation=mode) + _EQUALIZE
+
+
+def _auto_augment(reading: Reading, step: Any) -> str:
+    mode, reading.affine = _affine(step), True
+    policy = str(getattr(step.policy, "value", step.policy))
+    refuse_unless(policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet")
+    return _policy(reading, step, "AutoAugment", interpolation=mode) + _EQUALIZE
+
+
+def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
+    found = {}
+    for name in ("brightness", "contrast", "saturation"):
+        low, high = getattr(step, name) or (1.0, 1.0)
+        fits = math.isclose(low, max(0.0, 2 - high))
+        refuse_unless(fits, "ColorJitter", f"{name} is drawn from [{low}, {high}]", "ours is drawn from [max(0, 1 - v), 1 + v]")
+        found[name] = float(high) - 1
+    low, high = step.hue or (0.0, 0.0)
+    refuse_unless(math.isclose(low, -high), "ColorJitter", f"hue is drawn from [{low}, {high}]", "ours is drawn from [-hue, hue]")
+    found = {name: round(value, 12) for name, value in (found | {"hue": float(high)}).items() if value}
+    return _policy(reading, step, "ColorJitter", **found, **options) if found else "nothing: it changes nothing"
+
+
+def _grayscale(reading: Reading, step: Any) -> str:
+    three = step.num_output_channels == 3
+    refuse_unless(three, "Grayscale", "images of one channel", "use Grayscale(3), and a model that takes three channels")
+    return _policy(reading, step, "RandomGrayscale", p=1.0)
+
+
+def _random_grayscale(reading: Reading, step: Any, **options: Any) -> str:
+    return _policy(reading, step, "RandomGrayscale", **{"p": float(step.p)} | options)
+
+
+def _blur(reading: Reading, step: Any, **options: Any) -> str:
+    kernel = set(step.kernel_size)
+    refuse_unless(len(kernel) == 1, "GaussianBlur", f"kernel_size={tuple(step.kernel_size)}", "use a square kernel")
+    return _policy(reading, step, "GaussianBlur", kernel_size=kernel.pop(), sigma=tuple(map(float, step.sigma)), **options)
+
+
+def _rotation(reading: Reading, step: Any) -> str:
+    low, high = step.degrees
+    refuse_unless(low == -high, "RandomRotation", f"degrees={(low, high)}", "ours is drawn from [-degrees, degrees]")
+    plain = not step.expand and step.center is None
+    refuse_unless(plain, "RandomRotation", "expand or center is set", "leave both out")
+    mode, reading.affine = _affine(step), True
+    return _policy(reading, step, "RandomRotation", degrees=float(high), interpolation=mode)
+
+
+def _random_apply(reading: Reading, step: Any) -> str:
+    inner = list(step.transforms)
+    readers = {"ColorJitter": _color_jitter, "GaussianBlur": _blur}
+    name = type(inner[0]).__name__ if len(inner) == 1 else ""
+    refuse_unless(name in readers, _text(step), "only one ColorJitter or GaussianBlur can be applied at random", "apply each alone")
+    return readers[name](reading, inner[0], p=float(step.p))
+
+
+def _to_bytes(reading: Reading, step: Any) -> str:
+    reading.tensor = True
+    return "images are tensors"
+
+
+def _to_floats(reading: Reading, step: Any) -> str:
+    reading.tensor = reading.floats = True
+    return "dtype=fp32, values from 0 to 1 before Normalize"
+
+
+def _to_dtype(reading: Reading, step: Any) -> str:
+    kind = step.dtype
+    if kind == torch.uint8 and not reading.floats:
+        return "dtype=uint8"
+    name = type(step).__name__
+    refuse_unless(kind == torch.float32, name, f"it converts to {kind}", "convert to float32, and set dtype in the transform later")
+    refuse_unless(getattr(step, "scale", True), name, "scale=False keeps values from 0 to 255 as floats", "set scale=True")
+    return _to_floats(reading, step)
+
+
+def _normalize(reading: Reading, step: Any) -> str:
+    refuse_unless(reading.floats, "Normalize", "it comes before ToTensor", _AS_OURS)
+    refuse_unless(
+        reading.normalized is None and not reading.erased, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS
+    )
+    reading.normalized = {name: tuple(float(each) for each in getattr(step, name)) for name in ("mean", "std")}
+    return ", ".join(f"{name}={tuple(round(each, 6) for each in values)}" for name, values in reading.normalized.items())
+
+
+def _erasing(reading: Reading, step: Any) -> str:
+    """torchvision's, or timm's (timm/data/random_erasing.py): the same regions, of area and log aspect drawn uniformly."""
+    if hasattr(step, "probability"):
+        plain = not (step.rand_color or step.per_pixel) and step.max_count == 1 and step.num_splits < 2
+        p, scale, ratio = step.probability, (step.min_area, step.max_area), [math.exp(each) for each in step.log_aspect_ratio]
+    else:
+        value = step.value if isinstance(step.value, (list, tuple)) else [step.value]
+        plain, p, scale, ratio = all(each == 0 and each is not None for each in value), step.p, step.scale, step.ratio
+    refuse_unless(plain, "RandomErasing", "it fills with pixels, colours or several regions", "erase one region with zeros")
+    options = {"p": float(p), "scale": tuple(map(float, scale)), "ratio": tuple(round(each, 12) for each in ratio)}
+    reading.erased = True
+    reading.augment.append({"name": "RandomErasing", **options})
+    return f"augment: RandomErasing({', '.join(f'{name}={value}' for name, value in options.items())})"
+
+
+_READERS: dict[str, Callable[[Reading, Any], str]] = {
+    "Resize": _resize,
+    "CenterCrop": _center_crop,
+    "RandomResizedCrop": _resized_crop,
+    "RandomResizedCropAndInterpolation": _resized_crop,
+    "RandomCrop": _random_crop,
+    "RandomHorizontalFlip": _flip("flip"),
+    "RandomVerticalFlip": _flip("vertical_flip"),
+    "TrivialAugmentWide": _trivial_augment,
+    "RandAugment": _rand_augment,
+    "AutoAugment": _auto_augment,
+    "ColorJitter": _color_jitter,
+    "Grayscale": _grayscale,
+    "RandomGrayscale": _random_grayscale,
+    "GaussianBlur": _blur,
+    "RandomRotation": _rotation,
+    "RandomApply": _random_apply,
+    "ToTensor": _to_floats,
+    "MaybeToTensor": _to_floats,
+    "PILToTensor": _to_bytes,
+    "MaybePILToTensor": _to_bytes,
+    "ToImage": _to_bytes,
+    "ToDtype": _to_dtype,
+    "ConvertImageDtype": _to_dtype,
+    "Normalize": _normalize,
+    "RandomErasing": _erasing,
+}
