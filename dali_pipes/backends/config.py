@@ -241,5 +241,22 @@ class TorchvisionGpuConfig(LoaderConfig):
         return Concurrency(self.num_threads or 1, 1, self.prefetch + 1)
 
 
+@dataclass(kw_only=True, slots=True)
+class DataLoaderConfig(LoaderConfig):
+    """A PyTorch DataLoader of your own, outside the plan: for comparisons.
+
+    Attributes:
+        function: module:function, which takes no arguments and returns it; also a module in the working directory.
+        num_workers: those it has.
+    """
+
+    function: str = ""
+    num_workers: int = option(0, check_min, 0)
+
+    @property
+    def concurrency(self) -> Concurrency:
+        return Concurrency(max(1, self.num_workers), max(1, self.num_workers), 2 * self.num_workers)
+
+
 def _shares(cores: int, *shares: float) -> list[int]:
     return sorted({max(1, int(share * cores)) for share in shares})

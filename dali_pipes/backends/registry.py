@@ -14,6 +14,7 @@ from dali_pipes.backends.config import (
     CachedConfig,
     DaliConfig,
     DaliNativeConfig,
+    DataLoaderConfig,
     LoaderConfig,
     SyntheticConfig,
     TfDataConfig,
@@ -82,6 +83,13 @@ _OURS = (
         follows_plan=False,
         trains=False,
         planned_by="dali",
+    ),
+    BackendEntry(
+        name="dataloader",
+        config=DataLoaderConfig,
+        backend="dali_pipes.backends.reference.dataloader:DataLoaderBackend",
+        follows_plan=False,
+        trains=False,
     ),
     BackendEntry(
         name="cached",

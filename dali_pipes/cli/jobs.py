@@ -34,6 +34,8 @@ def start(name: str) -> None:
     if name == "compare":
         compare()
     else:
+        if name == "migrate" and sys.argv[1:] and "=" not in sys.argv[1] and ":" in sys.argv[1]:
+            sys.argv[1] = f"function={sys.argv[1]}"
         run(name, JOBS[name], _words(JOBS[name]))
 
 
@@ -62,6 +64,19 @@ def benchmark(config: Any) -> None:
     from dali_pipes.tools.benchmark.run import benchmark
 
     benchmark(config, sweep_folder())
+
+
+def migrate(config: Any) -> None:
+    """What of your own DataLoader can be carried over, how far the results differ, and the A/B of both.
+
+    docs/from_torch.md has the rest.
+
+    dali-pipes migrate my_train:make_loader                  # my_train.py is here, and make_loader() returns a DataLoader
+    dali-pipes migrate my_train:make_loader loader=dali_cpu
+    """
+    from dali_pipes.tools.benchmark.migrate import migrate
+
+    migrate(config)
 
 
 def compare() -> None:
@@ -165,7 +180,7 @@ def doctor(config: Any) -> None:
 
 
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job for job in (train, benchmark, compare, scan, preview, prepare, diagnose, tune, doctor)
+    job.__name__: job for job in (train, benchmark, migrate, compare, scan, preview, prepare, diagnose, tune, doctor)
 }
 
 

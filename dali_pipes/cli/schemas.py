@@ -7,7 +7,7 @@ from dali_pipes.backends.registry import backends
 from dali_pipes.cli.conf import demo_images, tuned_loaders
 from dali_pipes.data.config import DataConfig
 from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
-from dali_pipes.tools.benchmark.config import BenchmarkConfig
+from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
@@ -28,6 +28,7 @@ def register(users: Path | None = None) -> None:
     store.store(name="scan_schema", node=ScanConfig)
     store.store(name="preview_schema", node=PreviewConfig)
     store.store(name="benchmark_schema", node=BenchmarkConfig)
+    store.store(name="migrate_schema", node=MigrateConfig)
     store.store(name="train_schema", node=TrainConfig)
     store.store(name="diagnose_schema", node=DiagnoseConfig)
     store.store(name="doctor_schema", node=DoctorConfig)

@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
 from dali_pipes.adapters.from_torch.collate import batch_transform_of
 from dali_pipes.adapters.from_torch.order import Order, order_of
-from dali_pipes.adapters.from_torch.refusal import refuse_unless
+from dali_pipes.adapters.from_torch.refusal import Step, refuse_unless
 from dali_pipes.adapters.from_torch.samples import samples_of
-from dali_pipes.adapters.from_torch.steps import Reading, Step
+from dali_pipes.adapters.from_torch.steps import Reading
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
@@ -169,8 +169,7 @@ class ConvertedLoader:
 
     def explain(self) -> str:
         """How images are decoded, each old step with what carries it out, and what the comparison found."""
-        width = max(len(step.text) for step in self._steps)
-        lines = [f"  {step.text:<{width}}  →  {step.by}" for step in self._steps]
+        lines = [f"  {step.text}\n    → {step.by}" for step in self._steps]
         return "\n".join([self.loader.explain(), *lines, f"compared with the old loader: {self._found}"])
 
     def state_dict(self) -> dict[str, Any]:

@@ -24,7 +24,6 @@ class Samples:
 
     Attributes:
         parts: the data sets that they are from, whose transforms must be alike.
-        places: of each sample, its part and its index there.
     """
 
     paths: list[str]
@@ -65,17 +64,16 @@ def samples_of(dataset: Any) -> Samples:
         NotConvertibleError: a data set that does more than open files and apply a transform.
     """
     if type(dataset) is Subset:
-        found = samples_of(dataset.dataset)
-        paths, labels = ([values[index] for index in dataset.indices] for values in (found.paths, found.labels))
-        return Samples(paths, labels, found.parts)
+        whole = samples_of(dataset.dataset)
+        return Samples([whole.paths[at] for at in dataset.indices], [whole.labels[at] for at in dataset.indices], whole.parts)
     if type(dataset) is ConcatDataset:
-        parts = [samples_of(each) for each in dataset.datasets]
-        return Samples(
-            *(list(chain.from_iterable(each)) for each in zip(*((p.paths, p.labels, p.parts) for p in parts), strict=True))
-        )
+        joined = Samples([], [])
+        for part in map(samples_of, dataset.datasets):
+            joined = Samples(joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts)
+        return joined
     pairs = _timm_samples(dataset) if type(dataset).__module__.startswith("timm.data.") else _folder_samples(dataset)
-    whole = all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in pairs)
-    refuse_unless(pairs and whole, _name(dataset), "its samples are not paths with class numbers", "use build_loader with a table")
+    plain = all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in pairs)
+    refuse_unless(pairs and plain, _name(dataset), "its samples are not paths with class numbers", "use build_loader with a table")
     return Samples([str(path) for path, _ in pairs], [label for _, label in pairs], [dataset])
 
 
@@ -88,7 +86,7 @@ def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
     from torchvision.datasets import DatasetFolder, folder
 
     name, table = _name(dataset), "write its paths and labels to a table, and use Manifest.from_table and build_loader"
-    samples = getattr(dataset, "samples", None)
+    samples: Any = getattr(dataset, "samples", None)
     refuse_unless(isinstance(samples, list), name, "it has no list of samples, paths with labels", table)
     own = type(dataset).__getitem__ is not DatasetFolder.__getitem__
     refuse_unless(not own, name, "it has a __getitem__ of its own, which may do anything", table)

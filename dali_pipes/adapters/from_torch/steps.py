@@ -8,26 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, Step, refuse_unless
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
 
 Size = int | tuple[int, int]  # of a square, or height and width
 _OF_TIMM = ("RandomResizedCropAndInterpolation", "MaybeToTensor", "MaybePILToTensor", "RandomErasing")  # its others differ
 _EQUALIZE = "; Equalize rounds as OpenCV's and DALI's do (docs/augmentation.md)"
 _AS_OURS = "put the steps in this order: resize and crop, flips, augmentation, ToTensor, Normalize, RandomErasing"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the old transform.
-
-    Attributes:
-        text: as it prints itself.
-        by: what carries it out now.
-    """
-
-    text: str
-    by: str
 
 
 @dataclass(slots=True)
@@ -39,6 +26,7 @@ class Reading:
         crop: the kind of the crop, and our transform's options for it.
         tensor, floats: whether the image is a tensor by now, and one of floats.
         geometry: the live steps that move pixels.
+        steps, refusals: all steps so far, and what is wrong with those that cannot be carried over.
     """
 
     resize: Size | None = None
@@ -54,6 +42,7 @@ class Reading:
     erased: bool = False
     geometry: list[Any] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    refusals: list[NotConvertibleError] = field(default_factory=list)
 
     def read(self, transform: Any) -> "Reading":
         """
@@ -61,14 +50,25 @@ class Reading:
             NotConvertibleError: a step that our plan has not, or not at this place.
         """
         for step in _flat(transform):
-            name = type(step).__name__
-            ours = _is_of(step, "torchvision.transforms") or (_is_of(step, "timm.data") and name in _OF_TIMM)
-            reader = _READERS.get(name) if ours else None
-            if reader is None:
-                known = ", ".join(sorted(_READERS))
-                raise NotConvertibleError(_text(step), "our plan has no such step", f"leave it out, or use one of {known}")
-            self.steps.append(Step(_text(step), reader(self, step)))
+            try:
+                by = self._reader(step)(self, step)
+            except NotConvertibleError as error:
+                self.refusals.append(error)
+                by = f"REFUSED: {error.problem}; {error.instead}"
+            self.steps.append(Step(_text(step), by))
+        if self.refusals:
+            self.refusals[0].steps = self.steps
+            raise self.refusals[0]
         return self
+
+    def _reader(self, step: Any) -> Callable[["Reading", Any], str]:
+        name = type(step).__name__
+        ours = _is_of(step, "torchvision.transforms") or (_is_of(step, "timm.data") and name in _OF_TIMM)
+        if not ours or name not in _READERS:
+            raise NotConvertibleError(
+                _text(step), "our plan has no such step", f"leave it out, or use {', '.join(sorted(_READERS))}"
+            )
+        return _READERS[name]
 
     def prefetched(self, loader: Any) -> "Reading":
         """With what timm's PrefetchLoader does: cast, normalize, erase (timm/data/loader.py)."""
@@ -120,13 +120,20 @@ class Reading:
 
 
 def _flat(transform: Any) -> Iterator[Any]:
-    """The steps of nested Composes; nn.Sequential and nn.Identity count as them."""
+    """The steps of nested Composes, of nn.Sequential, and of the transforms that torchvision's weights bring."""
+    from torchvision import transforms
+
     name, ours = type(transform).__name__, _is_of(transform, "torchvision.transforms") or _is_of(transform, "torch.nn")
     if isinstance(transform, (list, tuple)):
         raise NotConvertibleError("a list of transforms", "several are applied to parts of a batch", "use one Compose")
     if ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
             yield from _flat(each)
+    elif ours and name == "ImageClassification":  # of torchvision's weights
+        yield transforms.Resize(transform.resize_size, transform.interpolation, antialias=transform.antialias)
+        yield transforms.CenterCrop(transform.crop_size)
+        yield from (transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float))
+        yield transforms.Normalize(transform.mean, transform.std)
     elif not (ours and name in ("Identity", "RGB", "ToPureTensor")):  # images are RGB and plain tensors here
         yield transform
 

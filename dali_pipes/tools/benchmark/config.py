@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from dali_pipes.backends.config import DataLoaderConfig
 from dali_pipes.errors import ConfigError, check_choice, check_min, option
 from dali_pipes.measure.config import LoadersConfig
 
@@ -47,3 +48,23 @@ class BenchmarkConfig(LoadersConfig):
             check_choice("an arm", arm, tuple(self.loaders))
         if self.baseline is not None:
             check_choice("baseline", self.baseline, tuple(self.arms))
+
+
+@dataclass(kw_only=True, slots=True)
+class MigrateConfig(BenchmarkConfig):
+    """dali-pipes migrate: a DataLoader of yours against the same work done by a loader of ours.
+
+    Attributes:
+        function: module:function, which takes no arguments and returns the DataLoader.
+        arms: `yours` is the DataLoader.
+    """
+
+    function: str | None = None
+    arms: list[str] = field(default_factory=lambda: ["yours", "loader"])
+    out: str = "runs/migrate"
+
+    def __post_init__(self) -> None:
+        if not self.function or ":" not in self.function:
+            raise ConfigError("migrate needs the function that makes your DataLoader: dali-pipes migrate my_train:make_loader")
+        self.loaders = {**self.loaders, "yours": DataLoaderConfig(function=self.function)}
+        BenchmarkConfig.__post_init__(self)

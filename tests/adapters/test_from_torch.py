@@ -1,0 +1,360 @@
+"""from_torch: the same samples, order, pixels and distributions as the DataLoader it takes the place of, or a refusal by name."""
+
+import random
+
+import composes
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, IterableDataset, Subset, WeightedRandomSampler
+from torch.utils.data import default_collate as collate
+from torch.utils.data.distributed import DistributedSampler
+from torchvision import datasets
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+import dali_pipes as dp
+from dali_pipes.adapters.from_torch import check
+from dali_pipes.adapters.from_torch.collate import batch_transform_of
+from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.adapters.from_torch.order import order_of
+from dali_pipes.adapters.from_torch.refusal import NotConvertibleError
+from dali_pipes.adapters.from_torch.steps import Reading
+from dali_pipes.backends.common.pixels import to_steps
+
+EVAL = composes.torchvision_eval(40, 32)
+CPU = {"device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def dataset(image_folder):
+    return datasets.ImageFolder(image_folder, EVAL)
+
+
+@pytest.fixture(scope="module")
+def manifest(dataset):
+    """In the order of the data set."""
+    return Conversion.of(DataLoader(dataset)).manifest
+
+
+def read(make):
+    """The live transform, and what was read of it."""
+    live = make()
+    return live, Reading().read(live)
+
+
+def images_of(manifest, transform, config, ids):
+    with dp.build_loader(
+        manifest.subset(np.array(ids)), config, transform=transform, batch_size=len(ids), shuffle=False, last_batch="partial", device="cpu"
+    ) as loader:
+        return next(iter(loader)).images
+
+
+@pytest.mark.parametrize("name", composes.EVALUATION)
+def test_evaluation_has_the_pixels_of_the_old_transform(name, dataset, manifest):
+    live, reading = read(composes.EVALUATION[name])
+    transform, ids = reading.built(lambda: None), [0, 2, 3, 13]
+    pictures = [dataset.loader(dataset.samples[index][0]) for index in ids]
+    theirs = torch.stack([live(picture) for picture in pictures])
+    pillow = images_of(manifest, transform, dp.TorchConfig(num_workers=0), ids)
+    assert pillow.shape == theirs.shape and pillow.dtype == theirs.dtype
+    steps = torch.stack([v1.functional.pil_to_tensor(v1.Compose(reading.geometry)(picture)) for picture in pictures])
+    bytes_only = type(transform)(**{each: getattr(transform, each) for each in ("size", "resize", "interpolation")}, dtype="uint8")
+    assert torch.equal(images_of(manifest, bytes_only, dp.TorchConfig(num_workers=0), ids), steps), "as Pillow resizes"
+    if "tensors" not in name and name != "nn.Sequential":
+        assert (pillow.float() - theirs.float()).abs().max() <= 1e-6
+    dali = images_of(manifest, transform, dp.DaliConfig(device="cpu", num_threads=2), ids)
+    differences = (to_steps(dali, transform) - to_steps(theirs, transform)).abs()
+    assert differences.mean() <= 0.25 and differences.quantile(0.99) <= 2 or "nearest" in name
+
+
+def drawn(make, draws):
+    """(N, 6) of the live steps and of the plan, for images of several sizes."""
+    _, reading = read(make)
+    sizes = np.array([(48, 64), (90, 60), (64, 200)] * draws)
+    with check.random_states_kept():
+        theirs = np.stack([check.of_steps(reading.geometry, height, width) for height, width in sizes.tolist()])
+    transform = reading.built(lambda: (64, 64))
+    geometry = transform.geometry(sizes, dp.plan.philox.Draws(0, 0, np.arange(len(sizes))))
+    return check.of_geometry(geometry, transform.shape), theirs
+
+
+@pytest.mark.parametrize("name", composes.TRAINING)
+def test_training_draws_as_the_old_transform_does(name):
+    ours, theirs = drawn(composes.TRAINING[name], 100)
+    allowed = np.sqrt(-np.log(1e-6 / 2) / len(ours))
+    assert max(map(check.distance, ours.T, theirs.T)) <= allowed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["torchvision reference", "CIFAR", "shorter side, random crop", "not square", "padded if needed", "timm"])
+def test_training_draws_as_the_old_transform_does_ten_thousand_times(name):
+    from scipy.stats import chisquare, ks_2samp
+
+    ours, theirs = drawn(composes.TRAINING[name], 3_334)
+    for quantity in range(4):  # crops begin at whole pixels: the rounding of both is the same, up to that of floats
+        assert ks_2samp(ours[:, quantity].round(4), theirs[:, quantity].round(4)).pvalue > 1e-6, check._QUANTITIES[quantity]
+    for flips in (4, 5):
+        counts = [each[:, flips].sum() + 0.5 for each in (ours, theirs)]
+        assert chisquare(counts).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("name", composes.REFUSED)
+def test_refused_by_name(name):
+    make, part = composes.REFUSED[name]
+    with pytest.raises(NotConvertibleError) as refused:
+        read(make)[1].built(lambda: None)
+    assert refused.value.part.startswith(part) and str(refused.value).count("; ") >= 1
+
+
+def test_all_that_is_wrong_is_in_the_table():
+    with pytest.raises(NotConvertibleError, match="^ElasticTransform") as refused:
+        Reading().read(v1.Compose([v1.RandomResizedCrop(32), v1.ElasticTransform(), v1.ToTensor(), v1.ColorJitter(0.3)]))
+    assert [step.by.startswith("REFUSED") for step in refused.value.steps] == [False, True, False, True]
+
+
+@settings(max_examples=150)
+@given(
+    st.integers(1, 90), st.integers(1, 8), st.integers(1, 5), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 2**32)
+)
+def test_every_rank_gets_what_its_sampler_gave(count, batch, ranks, shuffle, drop, sampler_drops, seed):
+    """In order: the very samples of each batch. Shuffled: as many batches of the same sizes, and each sample as often."""
+    data, lengths, found, epoch = range(count), [], [], []
+    for rank in range(ranks):
+        sampler = DistributedSampler(data, ranks, rank, shuffle=shuffle, seed=seed, drop_last=sampler_drops)
+        old = DataLoader(data, batch, sampler=sampler, drop_last=drop)
+        try:
+            order = order_of(old, count)
+        except NotConvertibleError as refused:
+            assert sampler_drops and not drop and count % ranks and "drop_last=True" in str(refused)
+            return
+        places = order.arranged(count)
+        places = np.arange(count) if places is None else places
+        if len(old) == 0:
+            return
+        plan = dp.Plan(Numbered(len(places)), dp.EvalTransform(), batch, seed, shuffle, dp.Shard(rank, ranks), order.last_batch)
+        theirs = [each.tolist() for each in old]
+        ours = [places[plan.order(0)[plan._places(step) % len(places)]].tolist() for step in range(len(plan))]
+        assert list(map(len, ours)) == list(map(len, theirs)) and plan.shard_samples == sum(map(len, theirs))
+        if not shuffle:
+            assert ours == theirs
+        lengths.append(len(ours))
+        epoch += sum(ours, [])
+        found += sum(theirs, [])
+    assert len(set(lengths)) == 1, "no rank waits for another at the end"
+    assert sorted(np.unique(epoch, return_counts=True)[1]) == sorted(np.unique(found, return_counts=True)[1])
+
+
+class Numbered:
+    """What a plan asks of a manifest."""
+
+    root = "nowhere"
+
+    def __init__(self, count):
+        self._count = count
+
+    def __len__(self):
+        return self._count
+
+
+def test_lists_as_the_old_loader_yields_them(dataset):
+    old = DataLoader(dataset, 8)
+    loader = dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU)
+    assert len(loader) == len(old) == 5 and loader.dataset is dataset and loader.batch_size == 8 and len(loader.sampler) == 37
+    for _ in range(2):
+        for ours, theirs in zip(loader, old, strict=True):
+            assert type(ours) is type(theirs) is list
+            assert torch.equal(ours[1], theirs[1]) and (ours[0] - theirs[0]).abs().max() <= 1e-6
+    assert "37 images differ by 0.000 of 255 on average" in loader.explain()
+    assert "CenterCrop(size=(32, 32))\n    → central crop, size=32" in loader.explain()
+    with pytest.raises(AttributeError, match="^num_workers: this loader took a DataLoader's place, but has no num_workers"):
+        loader.num_workers
+
+
+def test_nothing_random_moves_and_nothing_is_changed(dataset):
+    training = datasets.ImageFolder(dataset.root, composes.tensor_end(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip()))
+    generator = torch.Generator().manual_seed(3)
+    old = DataLoader(training, 8, shuffle=True, generator=generator)
+
+    def states():
+        numpy = np.random.get_state()[1].tolist()
+        return [random.getstate(), numpy, torch.get_rng_state().tolist(), generator.get_state().tolist(), repr(training.transform)]
+
+    before = states()
+    with_mixing = DataLoader(training, 8, shuffle=True, generator=generator, collate_fn=mixing(v2.MixUp(num_classes=5)))
+    for loader in (old, with_mixing):
+        dp.from_torch(loader, dp.TorchConfig(num_workers=0), **CPU).close()
+    assert states() == before
+
+
+def test_epochs_follow_set_epoch_as_the_samplers_do(dataset):
+    sampler = DistributedSampler(dataset, 1, 0, seed=7)
+    loader = dp.from_torch(DataLoader(dataset, 8, sampler=sampler), dp.TorchConfig(num_workers=0), **CPU)
+
+    def epoch():
+        return [labels.tolist() for _, labels in loader]
+
+    epochs = [epoch(), epoch()]
+    loader.sampler.set_epoch(0)
+    assert epoch() == epochs[0]
+    assert epoch() == epochs[1] != epochs[0]
+    loader.sampler.set_epoch(0)
+    next(iter(loader))  # left early
+    loader.sampler.set_epoch(0)
+    assert epoch() == epochs[0]
+
+
+def test_a_resume_goes_on_also_if_the_epoch_is_set_again(dataset):
+    def make():
+        return dp.from_torch(DataLoader(dataset, 8, sampler=DistributedSampler(dataset, 1, 0)), dp.TorchConfig(num_workers=0), **CPU)
+
+    whole, first, second = make(), make(), make()
+    expected = [labels.tolist() for _ in range(2) for _, labels in whole]
+    taken = [labels.tolist() for _, labels in first]
+    batches = iter(first)
+    taken += [next(batches)[1].tolist() for _ in range(2)]
+    second.load_state_dict(first.state_dict())
+    second.sampler.set_epoch(1)
+    assert taken + [labels.tolist() for _, labels in second] == expected
+
+
+def test_subsets_and_joined_sets(dataset):
+    some, others = Subset(dataset, [5, 1, 30, 30]), Subset(Subset(dataset, range(10, 20)), [3, 0])
+    old = DataLoader(ConcatDataset([some, others, dataset]), 4)
+    conversion = Conversion.of(old)
+    wanted = [5, 1, 30, 30, 13, 10, *range(37)]
+    assert [str(conversion.manifest.path(each)) for each in range(len(wanted))] == [dataset.samples[each][0] for each in wanted]
+    assert conversion.manifest.take_labels(np.arange(len(wanted))).tolist() == [dataset.targets[each] for each in wanted]
+    other = datasets.ImageFolder(dataset.root, composes.torchvision_eval(40, 24))
+    with pytest.raises(NotConvertibleError, match="ConcatDataset cannot be carried over: its parts have different transforms"):
+        Conversion.of(DataLoader(ConcatDataset([dataset, other])))
+
+
+def test_timms_loader(image_folder):
+    from timm.data import ImageDataset, create_loader
+
+    data = ImageDataset(image_folder)
+    old = create_loader(data, (3, 32, 32), 8, num_workers=0, interpolation="bicubic", device=torch.device("cpu"), persistent_workers=False)
+    assert type(old).__name__ == "PrefetchLoader"
+    loader = dp.from_torch(old, dp.TorchConfig(num_workers=0))
+    for (ours, labels), (theirs, targets) in zip(loader, old, strict=True):
+        assert torch.equal(labels, targets) and (ours - theirs).abs().max() <= 1e-5
+    train = create_loader(data, 32, 8, True, re_prob=0.3, num_workers=0, color_jitter=0.3, device=torch.device("cpu"), persistent_workers=False)
+    transform = Conversion.of(train).transform
+    assert [policy.name for policy in transform.augment] == ["ColorJitter", "RandomErasing"] and transform.augment[1].p == 0.3
+    assert transform.mean == pytest.approx((0.485, 0.456, 0.406), abs=1e-7)
+
+
+def mixing(mix):
+    return lambda batch: mix(*collate(batch))
+
+
+MODULE_MIX = v2.CutMix(alpha=0.5, num_classes=3)
+
+
+def of_the_module(batch):
+    return MODULE_MIX(*collate(batch))
+
+
+def test_mixing_in_the_collate_function():
+    choice = v2.RandomChoice([v2.MixUp(num_classes=5, alpha=0.2), v2.CutMix(num_classes=5)])
+    expected = dp.RandomChoice([dp.MixUp(alpha=0.2, num_classes=5), dp.CutMix(num_classes=5)])
+    assert batch_transform_of(mixing(choice))[0] == expected
+    assert batch_transform_of(of_the_module)[0] == dp.CutMix(alpha=0.5, num_classes=3)
+    assert batch_transform_of(collate)[0] is None
+
+
+def more_than_mixing(batch):
+    images, labels = MODULE_MIX(*collate(batch))
+    return images.flip(0), labels
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        more_than_mixing,
+        lambda batch: collate(batch),
+        mixing(v2.RandomChoice([v2.MixUp(num_classes=5), v2.CutMix(num_classes=5)], p=[0.9, 0.1])),
+    ],
+)
+def test_another_collate_function_is_refused(function):
+    with pytest.raises(NotConvertibleError, match=r"collate_fn=.*it may do anything|RandomChoice.*probabilities"):
+        batch_transform_of(function)
+
+
+class Own(datasets.ImageFolder):
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return image, label + 1
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+class Stepping(DataLoader):
+    def __iter__(self):
+        return super().__iter__()
+
+
+REFUSED_LOADERS = {
+    "the data set Own .* a __getitem__ of its own": lambda folder: DataLoader(Own(folder, EVAL)),
+    "target_transform": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL, target_transform=lambda label: label)),
+    "the data set ImageFolder .* it opens files with": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL, loader=lambda path: Image.open(path))
+    ),
+    "the data set FakeData .* no list of samples": lambda folder: DataLoader(datasets.FakeData(8, transform=EVAL)),
+    "a data set without transform": lambda folder: DataLoader(datasets.ImageFolder(folder)),
+    "an IterableDataset": lambda folder: DataLoader(Stream()),
+    "the loader Stepping": lambda folder: Stepping(datasets.ImageFolder(folder, EVAL)),
+    "the loader list": lambda folder: [],
+    "batch_size=None": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL), batch_size=None),
+    "the sampler WeightedRandomSampler": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), sampler=WeightedRandomSampler([1.0] * 37, 37)
+    ),
+    "the batch_sampler Odd": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL), batch_sampler=Odd([0, 1], 1, False)),
+    "RandomSampler .* replacement": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), sampler=torch.utils.data.RandomSampler(range(37), replacement=True)
+    ),
+}
+
+
+class Odd(BatchSampler):
+    pass
+
+
+@pytest.mark.parametrize("message", REFUSED_LOADERS)
+def test_a_loader_that_does_something_else_is_refused(message, image_folder):
+    with pytest.raises(NotConvertibleError, match=f"^{message}"):
+        Conversion.of(REFUSED_LOADERS[message](image_folder))
+
+
+def test_files_that_would_be_left_out_are_named(tmp_path):
+    for number in range(3):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.new("RGB", (50, 50)).save(tmp_path / "a" / f"{number}.{'gif' if number == 1 else 'png'}")
+    loader = DataLoader(datasets.DatasetFolder(tmp_path, datasets.folder.default_loader, ("png", "gif"), EVAL))
+    with pytest.raises(NotConvertibleError, match=r"1 of 3 images cannot be carried over(.|\n)*a/1\.gif: "):
+        Conversion.of(loader)
+
+
+def test_the_scan_is_kept(dataset, tmp_path, monkeypatch):
+    first = Conversion.of(DataLoader(dataset), tmp_path).manifest
+    monkeypatch.setattr(dp.Manifest, "from_table", None)
+    assert Conversion.of(DataLoader(dataset), tmp_path).manifest.fingerprint == first.fingerprint
+
+
+def test_the_comparison_finds_what_differs(dataset, monkeypatch):
+    """A transform that prints itself as torchvision's, and does something else, as a patched one would."""
+    monkeypatch.setattr(v1.CenterCrop, "forward", lambda self, image: v1.functional.crop(image, 0, 0, *self.size))
+    with pytest.raises(NotConvertibleError, match="37 images differ by"):
+        dp.from_torch(DataLoader(dataset, 8), dp.TorchConfig(num_workers=0), **CPU)
+    training = datasets.ImageFolder(dataset.root, composes.tensor_end(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip()))
+    monkeypatch.setattr(v1.RandomHorizontalFlip, "forward", lambda self, image: image)
+    with pytest.raises(NotConvertibleError, match="of left-right flips"):
+        dp.from_torch(DataLoader(training, 8, shuffle=True), dp.TorchConfig(num_workers=0), **CPU)
+    dp.from_torch(DataLoader(training, 8, shuffle=True), dp.TorchConfig(num_workers=0), check=False, **CPU).close()
