@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Shard
-    from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
+    from dali_pipes.plan.transforms import EvalTransform, RandomCropTransform, TrainTransform
     from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
 __all__ = [
@@ -37,9 +37,9 @@ __all__ = [
     "Manifest",
     "ManifestError",
     "MixUp",
-    "PaddedCropTransform",
     "Plan",
     "RandomChoice",
+    "RandomCropTransform",
     "Shard",
     "SyntheticConfig",
     "TfDataConfig",
