@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Shard
-    from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
+    from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
     from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "BatchDraws",
     "BatchTransform",
     "CachedConfig",
+    "CenterCropTransform",
     "ConfigError",
     "CutMix",
     "DaliConfig",
@@ -38,9 +39,9 @@ __all__ = [
     "Manifest",
     "ManifestError",
     "MixUp",
-    "PaddedCropTransform",
     "Plan",
     "RandomChoice",
+    "RandomCropTransform",
     "Shard",
     "SyntheticConfig",
     "TfDataConfig",

@@ -16,8 +16,9 @@ from dali_pipes.backends.common.transfer import to_gpu
 from dali_pipes.backends.config import TfDataConfig
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
+from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import DTYPES, PaddedCropTransform
+from dali_pipes.plan.transforms import DTYPES
 
 
 @contextlib.contextmanager
@@ -45,6 +46,9 @@ _SAMPLE = {
     "path": tf.TensorSpec((None,), tf.string),
     "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
 }
+
+
+_METHODS = {"bilinear": "bilinear", "bicubic": "bicubic", "nearest-exact": "nearest"}  # TensorFlow's names
 
 
 class TfDataBackend(Backend):
@@ -105,7 +109,7 @@ class TfDataBackend(Backend):
         geometry = rows.geometry
         numbers = np.zeros((len(rows), 5, 4), np.int32)
         numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = geometry.source, geometry.window, geometry.resize
-        numbers[:, 3, :2], numbers[:, 4, 0] = geometry.crop, geometry.flip
+        numbers[:, 3, :2], numbers[:, 4, 0], numbers[:, 4, 1] = geometry.crop, geometry.vertical_flip, geometry.flip
         ids = rows.ids[places]
         ids[len(rows) :] = -1
         padded = self._manifest.path_matrix(rows.ids)
@@ -120,11 +124,11 @@ class TfDataBackend(Backend):
             lambda: self._decode_jpeg(encoded, geometry),
             lambda: self._with_pillow(encoded, sample["path"], geometry),
         )
-        image = tf.cond(geometry[4, 0] == 1, lambda: tf.reverse(image, [1]), lambda: image)
         return self._normalize(image), sample["id"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
-        """(size, size, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
+        """(height, width, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
+        transform = self._transform
         scanned = tf.debugging.assert_equal(
             tf.io.extract_jpeg_shape(encoded)[:2], geometry[0, :2], "the size differs from the scan; scan again"
         )
@@ -132,18 +136,22 @@ class TfDataBackend(Backend):
             image = tf.io.decode_and_crop_jpeg(
                 encoded, geometry[1], channels=3, dct_method="INTEGER_ACCURATE", fancy_upscaling=True
             )
-        image = tf.image.resize(image, geometry[2, :2], antialias=True)
-        image = self._crop(image, geometry[3, 0], geometry[3, 1])
-        return tf.round(image)  # the triangle filter stays between 0 and 255
+        if transform.resizes:
+            image = tf.image.resize(image, geometry[2, :2], _METHODS[transform.interpolation], antialias=True)
+        if transform.crops:
+            image = self._crop(image, geometry[3, :2])
+        image = tf.reverse(image, tf.where(geometry[4, :2] == 1)[:, 0])
+        image = tf.ensure_shape(tf.cast(image, tf.float32), (*transform.shape, 3))
+        return tf.round(tf.clip_by_value(image, 0, 255))  # bicubic filters overshoot
 
-    def _crop(self, image: Any, top: Any, left: Any) -> Any:
-        """The crop; areas outside the image are black."""
-        size = self._transform.size
-        if isinstance(self._transform, PaddedCropTransform):
-            padding = self._transform.padding
-            image = tf.image.pad_to_bounding_box(image, padding, padding, size + 2 * padding, size + 2 * padding)
-            top, left = top + padding, left + padding
-        return tf.slice(image, [top, left, 0], [size, size, 3])
+    def _crop(self, image: Any, start: Any) -> Any:
+        """The crop from (top, left) on; areas outside the image are black."""
+        size, shape = tf.shape(image)[:2], tf.constant(self._transform.shape)
+        inside = tf.clip_by_value(start, 0, size), tf.clip_by_value(start + shape, 0, size)
+        before = tf.clip_by_value(-start, 0, shape)
+        padding = tf.stack([before, shape - before - (inside[1] - inside[0])], axis=1)
+        image = image[inside[0][0] : inside[1][0], inside[0][1] : inside[1][1]]
+        return tf.pad(image, tf.concat([padding, [[0, 0]]], axis=0))
 
     def _read_part(self, sample_id: Any) -> Any:
         """TensorFlow reads files from their start only; parts of a file are read here, without the GIL."""
@@ -154,22 +162,19 @@ class TfDataBackend(Backend):
         return tf.ensure_shape(tf.numpy_function(read, [sample_id], tf.string), ())
 
     def _with_pillow(self, encoded: Any, name: Any, geometry: Any) -> Any:
-        size = self._transform.size
-
         def read(encoded: bytes, name: bytes, numbers: np.ndarray) -> np.ndarray:
-            source, window, resize, crop = numbers[0, :2], numbers[1], numbers[2, :2], numbers[3, :2]
-            return read_pil.read(
-                np.frombuffer(encoded, np.uint8), os.fsdecode(name), size, False, source, window, resize, crop
-            ).astype(np.float32)
+            planned = Geometry(numbers[0, :2], numbers[1], numbers[2, :2], numbers[3, :2], numbers[4, 1], numbers[4, 0])
+            pixels = read_pil.read(np.frombuffer(encoded, np.uint8), os.fsdecode(name), self._transform, planned)
+            return pixels.astype(np.float32)
 
-        return tf.ensure_shape(tf.numpy_function(read, [encoded, name, geometry], tf.float32), (size, size, 3))
+        return tf.ensure_shape(tf.numpy_function(read, [encoded, name, geometry], tf.float32), (*self._transform.shape, 3))
 
     def _normalize(self, image: Any) -> Any:
         transform = self._transform
         if transform.dtype == "uint8":
             image = tf.cast(image, tf.uint8)
         else:
-            whole = (transform.size, transform.size, 3)  # TensorFlow is slow at broadcasting three numbers to an image
+            whole = (*transform.shape, 3)  # TensorFlow is slow at broadcasting three numbers to an image
             mean, std = (255 * np.broadcast_to(np.array(each, np.float32), whole) for each in (transform.mean, transform.std))
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
         return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))

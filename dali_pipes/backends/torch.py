@@ -103,19 +103,16 @@ class _RowSampler(Sampler[PlannedBatch]):
 
 class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
-        self._manifest, self._size, self._upright = manifest, transform.size, transform.exif == "apply"
+        self._manifest, self._transform = manifest, transform
         self._slots = transform.augmenter.slots
         self._decode, self.reader = _decoder(decoder), Reader()
         self._finish = Normalizer(transform) if normalize else None
 
     def __getitem__(self, rows: PlannedBatch) -> Arrays:
-        images = np.empty((len(rows), self._size, self._size, 3), np.uint8)
-        geometry = rows.geometry
+        images = np.empty((len(rows), *self._transform.shape, 3), np.uint8)
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
-            planned = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
-            pixels = self._decode(self.reader.read(extent), str(extent), self._size, self._upright, *planned)
-            images[at] = pixels[:, ::-1] if geometry.flip[at] else pixels
+            images[at] = self._decode(self.reader.read(extent), str(extent), self._transform, rows.geometry.take(at))
         finished, erased = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(rows.augmentation.erased)
         if self._slots:
             self._augment(finished, rows)

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
-from torchvision.transforms.v2.functional import resize as resize_image
 
 from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
+from dali_pipes.backends.common.torchvision_decode import resize_window
 from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.config import TorchvisionGpuConfig
 from dali_pipes.errors import ConfigError
@@ -62,32 +62,27 @@ class TorchvisionGpuBackend(Backend):
         return hand_over(batch, self._own_stream) if self._own_stream else batch
 
     def _make(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
-        images = torch.empty((len(rows), 3, self._transform.size, self._transform.size), dtype=torch.uint8, device=self._device)
+        images = torch.empty((len(rows), 3, *self._transform.shape), dtype=torch.uint8, device=self._device)
         is_jpeg = [encoded[:3].tobytes() == b"\xff\xd8\xff" for encoded in files]
         jpegs = [torch.from_numpy(encoded) for encoded, jpeg in zip(files, is_jpeg, strict=True) if jpeg]
         if self._own_stream:
             self._own_stream.synchronize()
         decoded = iter(decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else [])
         for at, jpeg in enumerate(is_jpeg):
-            image = self._resized(rows, at, next(decoded)) if jpeg else self._with_pillow(rows, at, files[at])
-            image = image.flip(2) if rows.geometry.flip[at] else image
+            image = self._image(rows, at, files[at], next(decoded) if jpeg else None)
             images[at] = augment(image, self._slots, rows.augmentation.ops[at], rows.augmentation.magnitudes[at])
         return DecodedBatch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), ids_on(self._device, rows))
 
-    def _resized(self, rows: PlannedBatch, at: int, image: torch.Tensor) -> torch.Tensor:
-        geometry = rows.geometry
-        read_pil.check_size(self._manifest.name(rows.ids[at]), geometry.source[at], image.shape[1], image.shape[2])
-        top, left, height, width = map(int, geometry.window[at])
-        image = image[:, top : top + height, left : left + width]
-        image = resize_image(image, [int(side) for side in geometry.resize[at]], antialias=True)
-        y, x = map(int, geometry.crop[at])
-        return crop(image, y, x, self._transform.size, self._transform.size)
-
-    def _with_pillow(self, rows: PlannedBatch, at: int, encoded: np.ndarray) -> torch.Tensor:
-        geometry, name = rows.geometry, self._manifest.name(rows.ids[at])
-        planned = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
-        pixels = read_pil.read(encoded, name, self._transform.size, False, *planned)
-        return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
+    def _image(self, rows: PlannedBatch, at: int, encoded: np.ndarray, decoded: torch.Tensor | None) -> torch.Tensor:
+        """(3, height, width) before augmentation; Pillow decodes what is no JPEG."""
+        transform, planned, name = self._transform, rows.geometry.take(at), self._manifest.name(rows.ids[at])
+        if decoded is None:
+            pixels = read_pil.read(encoded, name, transform, planned)
+            return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
+        y, x = map(int, planned.crop)
+        image = crop(resize_window(decoded, name, transform, planned), y, x, *transform.shape)
+        axes = [axis for axis, flips in ((1, planned.vertical_flip), (2, planned.flip)) if flips]
+        return image.flip(axes) if axes else image
 
     def close(self) -> None:
         self._read_ahead.close()

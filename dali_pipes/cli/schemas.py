@@ -6,7 +6,7 @@ from typing import Any
 from dali_pipes.backends.registry import backends
 from dali_pipes.cli.conf import demo_images, tuned_loaders
 from dali_pipes.data.config import DataConfig
-from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform
+from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
@@ -39,7 +39,8 @@ def register(users: Path | None = None) -> None:
     store.store(group="optimizer", name="schema", node=OptimizerConfig)
     store.store(group="transform", name="train_schema", node=_with_sizes(TrainTransform))
     store.store(group="transform", name="eval_schema", node=EvalTransform)
-    store.store(group="transform", name="padded_crop_schema", node=_with_sizes(PaddedCropTransform))
+    store.store(group="transform", name="center_crop_schema", node=_with_sizes(CenterCropTransform))
+    store.store(group="transform", name="random_crop_schema", node=_with_sizes(RandomCropTransform))
     for name, entry in backends().items():
         store.store(group="loader", name=f"{name}_schema", node=entry.config)
 

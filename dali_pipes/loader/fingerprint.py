@@ -1,7 +1,7 @@
 """What must not change between saving a loader's state and resuming from it."""
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from dali_pipes.backends.base import BatchTransform
@@ -20,6 +20,13 @@ def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransfor
         "transform": _described(transform),
         "batch_transform": _described(batch_transform),
     }
+
+
+def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
+    """An earlier state's fingerprint; options that its transform did not have yet had their defaults."""
+    defaults = {each.name: each.default for each in fields(transform) if each.default is not MISSING}
+    described = then.get("transform")
+    return then | {"transform": _described(defaults) | described} if isinstance(described, dict) else then
 
 
 def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -18,7 +18,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError, check_choice
 from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
-from dali_pipes.loader.fingerprint import changes, fingerprint
+from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import join
 from dali_pipes.plan.philox import BatchDraws
@@ -70,6 +70,7 @@ def build_loader(
         shard=shard or Shard(),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
+    transform.check(manifest)
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
     backend, target = entry_of(config).load(), _resolve_device(device, config)
@@ -277,7 +278,7 @@ class Loader:
             raise ConfigError(
                 f"not the state of a loader ({type(error).__name__}: {error}); pass on what state_dict() gave"
             ) from None
-        changed = [f"{name} ({before} → {after})" for name, before, after in changes(then, now)]
+        changed = [f"{name} ({before} → {after})" for name, before, after in changes(with_defaults(then, self._transform), now)]
         if changed:
             raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
         if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):

@@ -7,9 +7,9 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.plan.transforms import EvalTransform, PaddedCropTransform, TrainTransform, Transform
+from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
 
-_TRANSFORMS = (EvalTransform, TrainTransform, PaddedCropTransform)
+_TRANSFORMS = (EvalTransform, TrainTransform, CenterCropTransform, RandomCropTransform)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from dali_pipes.plan.philox import Draws
 
 Int = NDArray[np.int64]
+Pair = tuple[int, int]  # height, width
+Padding = tuple[int, int, int, int]  # left, top, right, bottom
+Resize = int | Pair | None  # of the shorter side, of both, or as stored
 
 # Numbers of the draws of one sample in one epoch. A number is never reused for something else.
 FLIP_DRAW = 0
@@ -29,6 +32,7 @@ class Geometry:
         resize: (N, 2) height and width the region is resized to.
         crop: (N, 2) top and left of the output in the resized region; areas outside the image are black.
         flip: (N,) mirrored left to right, after all of the above.
+        vertical_flip: (N,) mirrored top to bottom.
     """
 
     source: Int
@@ -36,18 +40,20 @@ class Geometry:
     resize: Int
     crop: Int
     flip: NDArray[np.bool_]
+    vertical_flip: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def take(self, places: Int | slice) -> "Geometry":
+    def take(self, places: Int | slice | int) -> "Geometry":
+        """Some of the images in this order; of a single one the arrays have no N."""
         return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
 def random_resized_crop(
-    source: Int, size: int, scale: tuple[float, float], ratio: tuple[float, float], flip: float, draws: Draws
+    source: Int, shape: Pair, scale: tuple[float, float], ratio: tuple[float, float], flips: tuple[float, float], draws: Draws
 ) -> Geometry:
-    """A window of random area and aspect ratio, resized to `size` × `size`, and a random flip.
+    """A window of random area and aspect ratio, resized to `shape`, and random flips.
 
     The distribution is that of `torchvision.transforms.v2.RandomResizedCrop` and `RandomHorizontalFlip`: ten attempts, of which the
     first that fits counts, then the largest central window whose aspect ratio is allowed.
@@ -56,7 +62,7 @@ def random_resized_crop(
         source: (N, 2) heights and widths.
         scale: smallest and largest share of the image's area.
         ratio: smallest and largest width / height.
-        flip: the probability of a flip.
+        flips: the probabilities of a left-right and of a top-bottom flip.
     """
     flip_and_first_try = draws.uniform([FLIP_DRAW, CROP_DRAW])
     window, fits = _first_fit(flip_and_first_try[..., 1:], source, scale, ratio)
@@ -68,9 +74,10 @@ def random_resized_crop(
     return Geometry(
         source=source,
         window=window,
-        resize=np.full((len(source), 2), size),
+        resize=np.tile(shape, (len(source), 1)),
         crop=np.zeros((len(source), 2), np.int64),
-        flip=flip_and_first_try[0, :, 0] < flip,
+        flip=flip_and_first_try[0, :, 0] < flips[0],
+        vertical_flip=flip_and_first_try[1, :, 0] < flips[1],
     )
 
 
@@ -100,33 +107,56 @@ def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
     return np.stack([(height - h) // 2, (width - w) // 2, h, w], axis=1)
 
 
-def padded_crop(source: Int, size: int, padding: int, flip: float, draws: Draws) -> Geometry:
-    """The whole image at `size` × `size`, moved by up to `padding` pixels each way, and a random flip.
+def random_crop(
+    source: Int, resize: Resize, shape: Pair, padding: Padding, pad_if_needed: bool, flips: tuple[float, float], draws: Draws
+) -> Geometry:
+    """A random place for `shape` in the resized and padded image, and random flips.
 
-    The distribution is that of `torchvision.transforms.v2.RandomCrop(size, padding)` and `RandomHorizontalFlip`.
+    The distribution is that of `torchvision.transforms.v2.RandomCrop`, `RandomHorizontalFlip` and `RandomVerticalFlip`.
+
+    Args:
+        resize: as for `resized`.
+        padding: black pixels at the left, top, right and bottom.
+        pad_if_needed: twice as many more as are missing to `shape`, half of them on each side.
+        flips: the probabilities of a left-right and of a top-bottom flip.
     """
     numbers = draws.uniform([FLIP_DRAW, SHIFT_DRAW])
-    shift = np.floor(numbers[:2, :, 1].T * (2 * padding + 1)).astype(np.int64) - padding
-    return Geometry(
-        source=source,
-        window=np.concatenate([np.zeros_like(source), source], axis=1),
-        resize=np.full((len(source), 2), size),
-        crop=shift,
-        flip=numbers[0, :, 0] < flip,
-    )
+    left, top, right, bottom = padding
+    size = resized(source, resize) + np.array([top + bottom, left + right])
+    more = np.maximum(np.array(shape) - size, 0) if pad_if_needed else np.zeros_like(size)
+    place = np.floor(numbers[:2, :, 1].T * (size + 2 * more - shape + 1)).astype(np.int64) - more - (top, left)
+    return _cropped(source, resize, place, shape, numbers[0, :, 0] < flips[0], numbers[1, :, 0] < flips[1])
 
 
-def resize_center_crop(source: Int, resize: int, size: int) -> Geometry:
-    """The shorter side to `resize`, then the central `size` × `size`: torchvision's Resize(resize) and CenterCrop(size).
+def center_crop(source: Int, resize: Resize, shape: Pair, flips: tuple[float, float], draws: Draws) -> Geometry:
+    """The resized image's centre, torchvision's Resize(resize) and CenterCrop(shape), and random flips.
 
-    The longer side is truncated (`int(resize * long / short)`), the offset rounded half to even, both as torchvision does.
+    As in torchvision the offset is rounded half to even; where the image is too small, half of what is missing is black, rounded
+    down at the top and the left.
     """
-    shorter = source.min(axis=1, keepdims=True)
-    resized = np.floor(resize * source / shorter).astype(np.int64)
-    return Geometry(
-        source=source,
-        window=np.concatenate([np.zeros_like(source), source], axis=1),
-        resize=resized,
-        crop=np.rint((resized - size) / 2).astype(np.int64),
-        flip=np.zeros(len(source), bool),
+    room = resized(source, resize) - shape
+    place = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
+    flip, vertical_flip = (
+        draws.uniform(FLIP_DRAW)[:2] < np.array(flips)[:, None] if any(flips) else np.zeros((2, len(source)), bool)
     )
+    return _cropped(source, resize, place, shape, flip, vertical_flip)
+
+
+def resized(source: Int, resize: Resize) -> Int:
+    """(N, 2) heights and widths after torchvision's Resize(resize), which truncates the longer side; None: as stored."""
+    if resize is None:
+        return source
+    if isinstance(resize, tuple):
+        return np.tile(resize, (len(source), 1))
+    return np.floor(resize * source / source.min(axis=1, keepdims=True)).astype(np.int64)
+
+
+def _cropped(
+    source: Int, resize: Resize, place: Int, shape: Pair, flip: NDArray[np.bool_], vertical_flip: NDArray[np.bool_]
+) -> Geometry:
+    """The `shape` at `place`, (N, 2), of the resized image. Without a resize only the visible part is decoded, or one pixel."""
+    start, stop = np.zeros_like(source), source
+    if resize is None:
+        start, stop = place.clip(0, source - 1), (place + shape).clip(1, source)
+    window, to = np.concatenate([start, stop - start], axis=1), resized(stop - start, resize)
+    return Geometry(source, window, to, place - start, flip, vertical_flip)

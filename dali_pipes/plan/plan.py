@@ -25,7 +25,7 @@ class PlannedTransform(Protocol):
     def exif(self) -> str: ...
 
     @property
-    def size(self) -> int: ...
+    def shape(self) -> tuple[int, int]: ...
 
     @property
     def augmenter(self) -> Augmenter: ...
@@ -192,7 +192,7 @@ class Plan:
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
         transform, draws = self.transform.at(epoch), Draws(self.seed, epoch, ids)
         geometry = transform.geometry(sizes, draws)
-        augmentation = self._augmenter.draw(draws, len(ids), transform.size)
+        augmentation = self._augmenter.draw(draws, len(ids), transform.shape)
         planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
         start = 0
         for step, each in zip(steps, places, strict=True):

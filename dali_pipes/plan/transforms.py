@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from math import prod
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +13,23 @@ from dali_pipes.errors import (
     ConfigError,
     OptionError,
     check_choice,
-    check_int,
     check_options,
     check_ordered_pair,
     check_range,
     option,
 )
 from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.geometry import Geometry, padded_crop, random_resized_crop, resize_center_crop
+from dali_pipes.plan.geometry import Geometry, Pair, center_crop, random_crop, random_resized_crop, resized
 from dali_pipes.plan.philox import Draws
+
+if TYPE_CHECKING:
+    from dali_pipes.data.manifest import Manifest
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # the names in PyTorch and TensorFlow
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
+_CHECKED_AT_ONCE = 2**20  # images
 
 
 def _check_colors(option: str, values: Sequence[float]) -> tuple[float, ...]:
@@ -40,19 +45,45 @@ def _check_positive_colors(option: str, values: Sequence[float]) -> tuple[float,
     return _check_colors(option, values)
 
 
+def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
+    """A whole number as it is, or as many as one of `lists` names, as a tuple; YAML has lists only."""
+    several = isinstance(value, (list, tuple))
+    numbers = tuple(value) if several else (value,)
+    whole = all(isinstance(each, int) and not isinstance(each, bool) and each >= least for each in numbers)
+    if not whole or (several and len(numbers) not in [each.count(",") + 1 for each in lists]):
+        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} on: one, or {' or '.join(lists)}")
+    return numbers if several else value
+
+
+def _check_size(option: str, value: object) -> Any:
+    height, width = shape_of(_check_pixels(option, value, 1, "(height, width)"))
+    return height if height == width else (height, width)
+
+
+def _check_resize(option: str, value: object) -> Any:
+    return None if value is None else _check_pixels(option, value, 1, "(height, width)")
+
+
+def shape_of(size: Any) -> Pair:
+    """Height and width of a `Transform.size`."""
+    return (size, size) if isinstance(size, int) else size
+
+
 @dataclass(kw_only=True, slots=True)
 class Transform(ABC):
     """Size, dtype, layout and normalization of the delivered images; the base of all transforms.
 
     Attributes:
-        size: height and width of the images, in pixels.
+        size: of the images, in pixels: one number for squares, or (height, width).
+        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact"; antialiased but for the last.
         mean, std: per channel, of values in [0, 1]; not applied to uint8.
         dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not normalized).
-        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, size, size) in both.
+        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, height, width) in both.
         exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
     """
 
-    size: int = option(224, check_int, 1)
+    size: Any = option(224, _check_size)
+    interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
     mean: tuple[float, float, float] = option(IMAGENET_MEAN, _check_colors)
     std: tuple[float, float, float] = option(IMAGENET_STD, _check_positive_colors)
     dtype: str = option("fp32", check_choice, tuple(DTYPES))
@@ -73,12 +104,34 @@ class Transform(ABC):
         """Whether the output is cropped from the resized image."""
 
     @property
+    def resizes(self) -> bool:
+        """Whether images are resized at all."""
+        return True
+
+    @property
+    def shape(self) -> Pair:
+        """Height and width of the images, in pixels."""
+        return shape_of(self.size)
+
+    @property
+    def largest_shape(self) -> Pair:
+        """That of the epoch with the most pixels."""
+        return max(map(shape_of, self.every_size), key=prod)
+
+    def check(self, manifest: "Manifest") -> None:  # noqa: B027  nothing to check
+        """Asked when a loader is built.
+
+        Raises:
+            ConfigError: this transform cannot be carried out on all of these images.
+        """
+
+    @property
     def augmenter(self) -> Augmenter:
         """Further operations on the pixels."""
         return Augmenter([])
 
-    def size_at(self, epoch: int) -> int:
-        """The size of one epoch's images, in pixels."""
+    def size_at(self, epoch: int) -> Any:
+        """The size of one epoch's images, as `size`."""
         return self.size
 
     def at(self, epoch: int) -> Self:
@@ -87,8 +140,8 @@ class Transform(ABC):
         return self if size == self.size else replace(self, size=size)
 
     @property
-    def every_size(self) -> set[int]:
-        """The sizes of all epochs, in pixels."""
+    def every_size(self) -> set[Any]:
+        """The sizes of all epochs, as `size`."""
         return {self.size}
 
     @abstractmethod
@@ -98,10 +151,10 @@ class Transform(ABC):
 
 @dataclass(kw_only=True, slots=True)
 class RandomTransform(Transform):
-    """A random crop, a random flip, then the policies of `augment`; the base of the training transforms.
+    """A random crop, random flips, then the policies of `augment`; the base of the training transforms.
 
     Attributes:
-        flip: the probability of a left-right flip.
+        flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
         augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or {"name": "RandomErasing",
             "p": 0.25}; dali_pipes/plan/augment/policies.py has them all.
         sizes: progressive resizing: maps an epoch to the size from then on, such as {0: 128, 10: 192}; `size` before the first of
@@ -109,14 +162,15 @@ class RandomTransform(Transform):
     """
 
     flip: float = option(0.5, check_range, 0, 1)
+    vertical_flip: float = option(0.0, check_range, 0, 1)
     augment: list[Any] = field(default_factory=list)
-    sizes: dict[int, int] = field(default_factory=dict)
+    sizes: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_options(self)
         self.augment = Augmenter(self.augment).policies
         self.sizes = _epochs_and_sizes(self.sizes)
-        narrowest = min(self.every_size)
+        narrowest = min(min(shape_of(size)) for size in self.every_size)
         for slot in self.augmenter.slots:
             if slot.kernel_size // 2 >= narrowest:
                 problem = f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
@@ -130,11 +184,17 @@ class RandomTransform(Transform):
     def augmenter(self) -> Augmenter:
         return Augmenter(self.augment)
 
-    def size_at(self, epoch: int) -> int:
-        return max(((since, size) for since, size in self.sizes.items() if since <= epoch), default=(0, self.size))[1]
+    @property
+    def flips(self) -> tuple[float, float]:
+        """The probabilities of both flips."""
+        return self.flip, self.vertical_flip
+
+    def size_at(self, epoch: int) -> Any:
+        since = max((each for each in self.sizes if each <= epoch), default=None)
+        return self.size if since is None else self.sizes[since]
 
     @property
-    def every_size(self) -> set[int]:
+    def every_size(self) -> set[Any]:
         return {self.size_at(epoch) for epoch in (0, *self.sizes)}
 
 
@@ -155,43 +215,106 @@ class TrainTransform(RandomTransform):
         return False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return random_resized_crop(source, self.size, self.scale, self.ratio, self.flip, draws)
+        return random_resized_crop(source, self.shape, self.scale, self.ratio, self.flips, draws)
 
 
 @dataclass(kw_only=True, slots=True)
-class PaddedCropTransform(RandomTransform):
-    """torchvision's RandomCrop(size, padding) and RandomHorizontalFlip, for small images.
+class RandomCropTransform(RandomTransform):
+    """torchvision's Resize(resize), if any, RandomCrop(size, padding, pad_if_needed) and random flips.
 
-    Images of another size are first resized to `size` × `size`.
+    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). `sizes` changes the size of the crop only.
 
     Attributes:
-        padding: black pixels added on each side before the crop.
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
+        padding: black pixels added before the crop: one number for all sides, (left/right, top/bottom) or (left, top, right,
+            bottom).
+        pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are refused.
     """
 
-    size: int = option(32, check_int, 1)
-    padding: int = option(4, check_int, 0)
+    size: Any = option(32, _check_size)
+    resize: Any = option(None, _check_resize)
+    padding: Any = option(0, _check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)")
+    pad_if_needed: bool = False
 
     @property
     def crops(self) -> bool:
-        return True
+        """Not where the window that is decoded, or all that is resized, is the crop already."""
+        return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
+
+    @property
+    def resizes(self) -> bool:
+        return self.resize is not None
+
+    @property
+    def _sides(self) -> tuple[int, int, int, int]:
+        given = (self.padding,) if isinstance(self.padding, int) else self.padding
+        left, top, right, bottom = given * (4 // len(given))
+        return left, top, right, bottom
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return padded_crop(source, self.size, self.padding, self.flip, draws)
+        return random_crop(source, self.resize, self.shape, self._sides, self.pad_if_needed, self.flips, draws)
+
+    def check(self, manifest: "Manifest") -> None:
+        """
+        Raises:
+            ConfigError: images are smaller than the crop; names the first one.
+        """
+        left, top, right, bottom = self._sides
+        needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (top + bottom, left + right)
+        if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
+            return
+        first, count = 0, 0
+        for start in range(0, len(manifest), _CHECKED_AT_ONCE):
+            ids = np.arange(start, min(start + _CHECKED_AT_ONCE, len(manifest)))
+            sizes = resized(manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize)
+            small = ids[(sizes < needed).any(axis=1)]
+            first, count = first if count or not len(small) else int(small[0]), count + len(small)
+        if count:
+            height, width = needed.tolist()
+            raise ConfigError(
+                f"{count:,} of {len(manifest):,} images are smaller than the random crop, which needs a height of {height} and a "
+                f"width of {width} pixels; the first is {manifest.name(first)}. Set transform.pad_if_needed=true or "
+                "transform.resize, or leave them out (Manifest.filter)"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class CenterCropTransform(RandomTransform):
+    """torchvision's Resize(resize) and CenterCrop(size) as `EvalTransform`, then random flips.
+
+    Attributes:
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
+    """
+
+    resize: Any = option(256, _check_resize)
+
+    @property
+    def crops(self) -> bool:
+        return self.resize != self.shape
+
+    @property
+    def resizes(self) -> bool:
+        return self.resize is not None
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return center_crop(source, self.resize, self.shape, self.flips, draws)
 
 
 @dataclass(kw_only=True, slots=True)
 class EvalTransform(Transform):
     """The shorter side resized, then a central crop: torchvision's Resize(resize) and CenterCrop(size).
 
+    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). What the crop has outside the image is black.
+
     Attributes:
-        resize: length of the shorter side before the crop, in pixels.
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
     """
 
-    resize: int = 256
+    resize: Any = option(256, _check_resize)
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.resize < self.size:
+        if isinstance(self.resize, int) and self.resize < min(self.shape):
             raise OptionError(
                 type(self),
                 f"resize is {self.resize}, less than the size of {self.size}, so there is nothing to crop; "
@@ -204,18 +327,27 @@ class EvalTransform(Transform):
 
     @property
     def crops(self) -> bool:
-        return True
+        return self.resize != self.shape
+
+    @property
+    def resizes(self) -> bool:
+        return self.resize is not None
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return resize_center_crop(source, self.resize, self.size)
+        return center_crop(source, self.resize, self.shape, (0.0, 0.0), draws)
 
 
-def _epochs_and_sizes(given: object) -> dict[int, int]:
+def _epochs_and_sizes(given: object) -> dict[int, Any]:
     """With integer keys; JSON has strings only."""
-    pairs = [(str(epoch), size) for epoch, size in given.items()] if isinstance(given, Mapping) else [("", 0)]
-    sizes = {int(epoch): size for epoch, size in pairs if epoch.isdecimal() and isinstance(size, int) and size > 0}
-    if len(sizes) < len(pairs):
-        raise ConfigError(
-            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
-        )
+    error = ConfigError(
+        f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
+    )
+    if not isinstance(given, Mapping) or not all(str(epoch).isdecimal() for epoch in given):
+        raise error
+    try:
+        sizes = {int(epoch): _check_size("size", size) for epoch, size in given.items()}
+    except ConfigError:
+        raise error from None
+    if len(sizes) < len(given):
+        raise error
     return sizes

@@ -75,10 +75,10 @@ def preview(config: PreviewConfig) -> None:
 
 def _save(batch: Batch, transform: Transform, folder: Path) -> Path:
     pixels = to_steps(batch.images[:SHOWN].cpu(), transform).round().clamp(0, 255).to(torch.uint8)
-    size, rows = pixels.shape[-1], -(-len(pixels) // COLUMNS)
-    picture = Image.new("RGB", (COLUMNS * (size + GAP) - GAP, rows * (size + GAP) - GAP), "white")
+    (height, width), rows = pixels.shape[-2:], -(-len(pixels) // COLUMNS)
+    picture = Image.new("RGB", (COLUMNS * (width + GAP) - GAP, rows * (height + GAP) - GAP), "white")
     for at, image in enumerate(pixels.permute(0, 2, 3, 1).contiguous().numpy()):
-        picture.paste(Image.fromarray(image), (at % COLUMNS * (size + GAP), at // COLUMNS * (size + GAP)))
+        picture.paste(Image.fromarray(image), (at % COLUMNS * (width + GAP), at // COLUMNS * (height + GAP)))
     file = folder / "batch.png"
     picture.save(file)
     return file

@@ -29,9 +29,7 @@ def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> No
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
     half = config.precision != "fp32"
     kept = (
-        0
-        if config.model.compile
-        else saved_bytes(module, config.batch_size, max(config.transform.every_size)) // (2 if half else 1)
+        0 if config.model.compile else saved_bytes(module, config.batch_size, config.transform.largest_shape) // (2 if half else 1)
     )
     needs = [
         *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.some_sizes),
@@ -57,18 +55,18 @@ def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size:
         yield Need("gradients", _on_device(), weights, "the model")
 
 
-def saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
+def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> int:
     """Bytes that the forward pass in fp32 keeps for the backward pass, without the weights; measured without using memory.
 
     0 for a network that cannot run without real values, as when its control flow depends on them.
     """
     try:
-        return _saved_bytes(module, batch_size, size)
+        return _saved_bytes(module, batch_size, shape)
     except Exception:
         return 0
 
 
-def _saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
+def _saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> int:
     kept: dict[int, Tensor] = {}
     with FakeTensorMode() as fake:  # tensors without storage, but with the CPU's choice of kernels
         named = [*module.named_parameters(), *module.named_buffers()]
@@ -81,7 +79,7 @@ def _saved_bytes(module: nn.Module, batch_size: int, size: int) -> int:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            scores = torch.func.functional_call(module, weights, (torch.empty(batch_size, 3, size, size),))
+            scores = torch.func.functional_call(module, weights, (torch.empty(batch_size, 3, *shape),))
             cross_entropy(scores, torch.zeros(batch_size, dtype=torch.int64))
     return sum(each.untyped_storage().nbytes() for each in kept.values())
 

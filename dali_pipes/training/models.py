@@ -4,6 +4,7 @@ import os
 import shutil
 from difflib import get_close_matches
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,11 +32,11 @@ def check_model(name: str | None) -> str:
     raise ConfigError(f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
 
 
-def check_size(name: str, size: int) -> None:
+def check_size(name: str, size: Any) -> None:
     """For torchvision's transformers with a grid of one size.
 
     Raises:
-        ConfigError: this one does not take images of `size` × `size` pixels.
+        ConfigError: this one does not take images of a `Transform.size`.
     """
     if name in _torchvision_names() and name.startswith(_ONE_SIZE) and size != 224:
         raise ConfigError(f"model.name={name} takes images of 224 pixels only; set transform.size=224, or choose another network")

@@ -30,7 +30,11 @@ BACKENDS = {
 }
 ON_GPU = ("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu", "torch_to_gpu")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
-TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform(), "padded": dp.PaddedCropTransform(size=96, padding=12)}
+TRANSFORMS = {
+    "train": dp.TrainTransform(),
+    "eval": dp.EvalTransform(),
+    "padded": dp.RandomCropTransform(size=96, resize=(96, 96), padding=12),
+}
 
 everywhere = pytest.mark.parametrize("name", [*BACKENDS, *needs_cuda(*ON_GPU, "cached_on_gpu", "synthetic_on_gpu")])
 with_pixels = pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_the_loader_joins_other_labels_and_columns(thumbnails, tmp_path, name, l
 @everywhere
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform, dp.PaddedCropTransform])
+@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform, dp.RandomCropTransform])
 def test_form_of_the_images(thumbnails, name, dtype, memory_format, kind):
     transform = kind(size=24, dtype=dtype, memory_format=memory_format)
     with loader(thumbnails.subset(np.arange(13)), name, transform, last_batch="partial") as each:

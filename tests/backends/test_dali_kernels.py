@@ -51,7 +51,7 @@ def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
     found = set()
     for images, decode, form in product((manifest, shards), ("whole", "force_region"), FORMS):
         found |= used(images, dp.EvalTransform(**form), decode)
-        for kind, augment in product((dp.TrainTransform, dp.PaddedCropTransform), AFTER):
+        for kind, augment in product((dp.TrainTransform, dp.RandomCropTransform), AFTER):
             found |= used(images, kind(**form, augment=augment), decode)
     assert {use.output for use in found if use.operator == "CropMirrorNormalize"} == {"float32", "float16", "uint8"}
     assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice", "WarpAffine"} <= {use.operator for use in found}

@@ -166,7 +166,7 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.TrainTransform(size="128"), "TrainTransform.size is '128'"),
         (lambda: dp.TrainTransform(size=None), "TrainTransform.size is None"),
         (lambda: dp.TrainTransform(std=(float("nan"),) * 3), "must be positive"),
-        (lambda: dp.PaddedCropTransform(padding=-1), "PaddedCropTransform.padding is -1"),
+        (lambda: dp.RandomCropTransform(padding=-1), "RandomCropTransform.padding is -1"),
         (lambda: composed("train", "transform.augment=[Trivial]"), "'Trivial' is none of TrivialAugmentWide"),
         (lambda: composed("benchmark", "transform.sizes={0:64}"), "transform.sizes changes the work"),
         (lambda: composed("diagnose", "transform.sizes={0:64}"), "transform.sizes changes the work"),

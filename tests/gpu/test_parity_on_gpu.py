@@ -27,7 +27,11 @@ SIDES = {
     "dali_gpu_no_engines": dp.DaliConfig(device="gpu", hw_decoder_load=0.0),
 }
 REFERENCES = ("torch", "dali_cpu")
-TRANSFORMS = {"train": dp.TrainTransform(), "eval": dp.EvalTransform(), "padded": dp.PaddedCropTransform(size=96, padding=12)}
+TRANSFORMS = {
+    "train": dp.TrainTransform(),
+    "eval": dp.EvalTransform(),
+    "padded": dp.RandomCropTransform(size=96, resize=(96, 96), padding=12),
+}
 MOST_IMAGES = 256
 ROUNDING = 0.001  # the normalization is undone in float32
 

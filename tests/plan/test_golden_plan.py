@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dali_pipes import EvalTransform, Manifest, PaddedCropTransform, Plan, Shard, TrainTransform
+from dali_pipes import EvalTransform, Manifest, Plan, RandomCropTransform, Shard, TrainTransform
 from dali_pipes.data.manifest_table import SCHEMA
 
 IMAGES = 1_700
@@ -27,7 +27,7 @@ AUGMENTATIONS = [
 TRANSFORMS = {
     "train": TrainTransform(),
     "eval": EvalTransform(),
-    "padded_crop": PaddedCropTransform(),
+    "padded_crop": RandomCropTransform(resize=(32, 32), padding=4),
     "progressive": TrainTransform(sizes={0: 128, 2: 192}, exif="apply"),
     **{
         policy if isinstance(policy, str) else str(policy["name"]): TrainTransform(size=96, augment=[policy])

@@ -18,7 +18,7 @@ N, SIZE = 40_000, 96
 
 
 def draw(*policies, seed=0, count=N):
-    return Augmenter(policies).draw(Draws(seed, 0, np.arange(count)), count, SIZE)
+    return Augmenter(policies).draw(Draws(seed, 0, np.arange(count)), count, (SIZE, SIZE))
 
 
 def theirs(space, bins):
@@ -30,9 +30,9 @@ def theirs(space, bins):
 @pytest.mark.parametrize(
     ("ours", "policy", "bins"),
     [
-        (tables.space(31, shear=0.99, shift=32.0, degrees=135.0, blend=0.99, bits=6), "TrivialAugmentWide", 31),
-        (tables.classic_space(31, SIZE), "RandAugment", 31),
-        (tables.classic_space(10, SIZE), "AutoAugment", 10),
+        (tables.space(31, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6), "TrivialAugmentWide", 31),
+        (tables.classic_space(31, (SIZE, SIZE)), "RandAugment", 31),
+        (tables.classic_space(10, (SIZE, SIZE)), "AutoAugment", 10),
     ],
 )
 def test_the_tables_are_torchvisions(ours, policy, bins):
@@ -157,8 +157,8 @@ def test_each_policy_has_numbers_of_its_own():
 
 def test_draws_depend_on_seed_epoch_and_sample_only():
     plan = [dp.TrainTransform(size=32, augment=["RandAugment", "RandomErasing"]).augmenter for _ in range(2)]
-    a = plan[0].draw(Draws(1, 2, np.arange(10)), 10, 32)
-    b = plan[1].draw(Draws(1, 2, np.arange(5, 10)), 5, 32)
+    a = plan[0].draw(Draws(1, 2, np.arange(10)), 10, (32, 32))
+    b = plan[1].draw(Draws(1, 2, np.arange(5, 10)), 5, (32, 32))
     np.testing.assert_array_equal(a.ops[5:], b.ops)
     np.testing.assert_array_equal(a.magnitudes[5:], b.magnitudes)
     np.testing.assert_array_equal(a.erased[5:], b.erased)

@@ -36,11 +36,8 @@ class ToyBackend(Backend):
             yield DecodedBatch(finished.to(self._device), torch.from_numpy(planned.ids).to(self._device))
 
     def _image(self, planned, at):
-        geometry = planned.geometry
-        where = geometry.source[at], geometry.window[at], geometry.resize[at], geometry.crop[at]
         encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
-        pixels = pillow.read(encoded, name, self._transform.size, False, *where)
-        return np.ascontiguousarray(pixels[:, ::-1] if geometry.flip[at] else pixels)
+        return pillow.read(encoded, name, self._transform, planned.geometry.take(at))
 
 
 ENTRY = BackendEntry(name="toy", config=ToyConfig, backend="toy_backend:ToyBackend")

@@ -32,8 +32,8 @@ def test_activations_are_what_a_real_forward_pass_keeps(name):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = cross_entropy(module(torch.zeros(2, 3, 224, 224)), torch.zeros(2, dtype=torch.int64))
     real = sum(each.untyped_storage().nbytes() for each in kept.values())
-    assert loss.requires_grad and saved_bytes(module, 2, 224) == pytest.approx(real, rel=0.1)
-    assert saved_bytes(module, 4, 224) == pytest.approx(2 * saved_bytes(module, 2, 224), rel=0.05)
+    assert loss.requires_grad and saved_bytes(module, 2, (224, 224)) == pytest.approx(real, rel=0.1)
+    assert saved_bytes(module, 4, (224, 224)) == pytest.approx(2 * saved_bytes(module, 2, (224, 224)), rel=0.05)
     assert all(each.device.type == "cpu" and each.grad is None for each in module.parameters())
 
 
@@ -55,7 +55,7 @@ def test_a_network_that_needs_its_numbers_is_not_refused():
         def forward(self, images):
             return images.mean((2, 3)) if images.sum() > 0 else images.amax((2, 3))
 
-    assert saved_bytes(Choosing(), 2, 8) == 0
+    assert saved_bytes(Choosing(), 2, (8, 8)) == 0
 
 
 def test_on_a_gpu_batches_lie_there(monkeypatch):

@@ -65,9 +65,8 @@ class Reading:
         name = type(step).__name__
         ours = _is_of(step, "torchvision.transforms") or (_is_of(step, "timm.data") and name in _OF_TIMM)
         if not ours or name not in _READERS:
-            raise NotConvertibleError(
-                _text(step), "our plan has no such step", f"leave it out, or use {', '.join(sorted(_READERS))}"
-            )
+            instead = "leave it out; docs/from_torch.md lists those there are"
+            raise NotConvertibleError(_text(step), "our plan has no such step", instead)
         return _READERS[name]
 
     def prefetched(self, loader: Any) -> "Reading":
@@ -144,7 +143,7 @@ def _is_of(step: Any, package: str) -> bool:
 
 
 def _text(step: Any) -> str:
-    text = " ".join(repr(step).split())
+    text = getattr(step, "__name__", " ".join(repr(step).split()))
     return text if len(text) <= 150 else f"{type(step).__name__}(…)"
 
 

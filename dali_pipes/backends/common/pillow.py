@@ -5,22 +5,29 @@ from io import BytesIO
 import numpy as np
 from PIL import Image, ImageOps
 
-from dali_pipes.backends.common.pixels import cut
+from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.data.decoders import FORMATS
-from dali_pipes.plan.geometry import Int
+from dali_pipes.plan.geometry import Geometry
+from dali_pipes.plan.transforms import Transform
+
+_RESAMPLING = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "nearest-exact": Image.Resampling.NEAREST,
+}
 
 
-def read(encoded: np.ndarray, name: str, size: int, upright: bool, source: Int, window: Int, resize: Int, crop: Int) -> np.ndarray:
-    """(size, size, 3) uint8 from an image's encoded bytes; `name` is for messages."""
-    top, left, height, width = map(int, window)
+def read(encoded: np.ndarray, name: str, transform: Transform, planned: Geometry) -> np.ndarray:
+    """(height, width, 3) uint8 from an image's encoded bytes; `name` is for messages."""
+    top, left, height, width = map(int, planned.window)
     with Image.open(BytesIO(encoded.data), formats=FORMATS) as file:
-        image = ImageOps.exif_transpose(file) if upright else file
-        check_size(name, source, image.height, image.width)
+        image = ImageOps.exif_transpose(file) if transform.exif == "apply" else file
+        check_size(name, planned.source, image.height, image.width)
         image = image.crop((left, top, left + width, top + height))
     if image.mode != "RGB":
         image = image.convert("RGB")
-    image = image.resize((int(resize[1]), int(resize[0])), Image.Resampling.BILINEAR)
-    return cut(np.asarray(image), crop, size)
+    image = image.resize((int(planned.resize[1]), int(planned.resize[0])), _RESAMPLING[transform.interpolation])
+    return crop_and_flip(np.asarray(image), planned, transform.shape)
 
 
 def check_size(name: str, planned: np.ndarray, height: int, width: int) -> None:

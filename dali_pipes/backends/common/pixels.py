@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.transforms import DTYPES, Transform
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
@@ -12,8 +13,8 @@ MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.
 
 def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
     """A batch of the largest images, in words and as the count of its values."""
-    size = max(transform.every_size)
-    return f"of {batch_size} × {size} × {size} pixels", batch_size * 3 * size**2
+    height, width = transform.largest_shape
+    return f"of {batch_size} × {height} × {width} pixels", batch_size * 3 * height * width
 
 
 class Normalizer:
@@ -55,12 +56,13 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
     return images.float() * std + mean
 
 
-def cut(pixels: np.ndarray, crop: np.ndarray, size: int) -> np.ndarray:
-    """(size, size, 3) out of (H, W, 3), from `crop`, (top, left), on; areas outside the image are black."""
-    (top, left), (height, width) = (int(each) for each in crop), pixels.shape[:2]
+def crop_and_flip(pixels: np.ndarray, planned: Geometry, shape: tuple[int, int]) -> np.ndarray:
+    """(*shape, 3) out of a resized image of (H, W, 3); areas outside the image are black."""
+    (top, left), (height, width) = (int(each) for each in planned.crop), shape
     before = max(0, -top), max(0, -left)
-    after = max(0, top + size - height), max(0, left + size - width)
+    after = max(0, top + height - pixels.shape[0]), max(0, left + width - pixels.shape[1])
     if any(before) or any(after):
         pixels = np.pad(pixels, ((before[0], after[0]), (before[1], after[1]), (0, 0)))
         top, left = top + before[0], left + before[1]
-    return pixels[top : top + size, left : left + size]
+    pixels = pixels[top : top + height, left : left + width]
+    return pixels[:: -1 if planned.vertical_flip else 1, :: -1 if planned.flip else 1]

@@ -39,15 +39,16 @@ class SlotInputs:
     mask: DataNode | None = None
 
 
-Function = Callable[[DataNode, SlotInputs, int, str], DataNode]
+Shape = tuple[int, int]  # height, width
+Function = Callable[[DataNode, SlotInputs, Shape, str], DataNode]
 
 
-def augment(image: DataNode, slots: list[SlotInputs], size: int, device: str) -> DataNode:
-    """Images of (size, size, 3) uint8 after one operation from each slot; to be called where conditionals are enabled."""
+def augment(image: DataNode, slots: list[SlotInputs], shape: Shape, device: str) -> DataNode:
+    """Images of (*shape, 3) uint8 after one operation from each slot; to be called where conditionals are enabled."""
     for inputs in slots:
         for function, chosen in inputs.chosen.items():
             if chosen:
-                image = function(image, inputs, size, device)
+                image = function(image, inputs, shape, device)
     return image
 
 
@@ -75,29 +76,29 @@ def posterize_masks(ops: Codes, magnitudes: Numbers) -> NDArray[np.uint8]:
     return (256 - 2.0 ** (8 - bits)).astype(np.uint8)
 
 
-def _affine(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _affine(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     interpolation = types.INTERP_NN if inputs.slot.interpolation == "nearest" else types.INTERP_LINEAR
     return fn.warp_affine(image, matrix=inputs.matrix, fill_value=0, interp_type=interpolation)
 
 
-def _brightness(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _brightness(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     return _floor(image * inputs.parameter)
 
 
-def _color(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _color(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     return _blend(image, _gray(image), inputs.parameter)
 
 
-def _contrast(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _contrast(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     mean = fn.reductions.mean(_gray(image), axes=[0, 1], keep_dims=True)
     return _blend(image, mean, inputs.parameter)
 
 
-def _sharpness(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
-    if size < 3:
+def _sharpness(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
+    if min(shape) < 3:
         return image
     kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
-    inside = np.zeros((size, size, 1), np.float32)
+    inside = np.zeros((*shape, 1), np.float32)
     inside[1:-1, 1:-1] = 1  # the outermost pixels stay unchanged
     smooth = fn.filter(image, _constant(kernel, device))
     inner = _constant(inside, device)
@@ -105,15 +106,15 @@ def _sharpness(image: DataNode, inputs: SlotInputs, size: int, device: str) -> D
     return _floor(image * (1.0 - share) + smooth * share)
 
 
-def _posterize(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _posterize(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     return image & inputs.mask
 
 
-def _solarize(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _solarize(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     return image ^ fn.cast((image >= inputs.parameter) * 255, dtype=_U8)
 
 
-def _autocontrast(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _autocontrast(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     darkest = fn.cast(fn.reductions.min(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
     brightest = fn.cast(fn.reductions.max(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
     flat = fn.cast(darkest == brightest, dtype=_FLOAT)
@@ -121,15 +122,15 @@ def _autocontrast(image: DataNode, inputs: SlotInputs, size: int, device: str) -
     return fn.cast(math.floor((image - darkest * (1.0 - flat)) / scale), dtype=_U8)
 
 
-def _equalize(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _equalize(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     return fn.equalize(image)
 
 
-def _blur(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _blur(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     return fn.gaussian_blur(image, sigma=inputs.parameter, window_size=inputs.slot.kernel_size)
 
 
-def _hue(image: DataNode, inputs: SlotInputs, size: int, device: str) -> DataNode:
+def _hue(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
     """HSV's hue shifted by a share of the full circle; the other two channels stay."""
     color = fn.cast(image, dtype=_FLOAT) * np.float32(1 / 255)
     red, green, blue = (color[:, :, channel : channel + 1] for channel in range(3))

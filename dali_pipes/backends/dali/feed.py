@@ -102,8 +102,11 @@ def _image_inputs(transform: Transform) -> dict[str, _Input]:
         "shape": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(2, 4))),
         "flip": _Input(_T.INT32, 0, lambda rows: rows.geometry.flip.astype(np.int32)),
     }
-    if transform.crops:
+    if getattr(transform, "vertical_flip", 0):
+        inputs["vertical_flip"] = _Input(_T.INT32, 0, lambda rows: rows.geometry.vertical_flip.astype(np.int32))
+    if transform.crops and transform.resizes:
         inputs["resize"] = _Input(_T.FLOAT, 1, lambda rows: rows.geometry.resize.astype(np.float32))
+    if transform.crops:
         inputs["crop"] = _Input(_T.INT32, 1, lambda rows: rows.geometry.crop.astype(np.int32))
     if transform.augmenter.erases:
         inputs["erased"] = _Input(_T.FLOAT, 1, lambda rows: rows.augmentation.erased[:, :2].astype(np.float32))
@@ -124,8 +127,8 @@ def _slot_inputs(number: int, slot: Slot, transform: Transform) -> dict[str, _In
     if set(slot.ops) & set(NUMBERED):
         inputs["parameter"] = _Input(_T.FLOAT, 0, lambda rows: parameters(*drawn(rows)))
     if set(slot.ops) & set(AFFINE):
-        size = transform.size
-        inputs["matrix"] = _Input(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), size))
+        shape = transform.shape
+        inputs["matrix"] = _Input(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), shape))
     if "Posterize" in slot.ops:
         inputs["mask"] = _Input(_T.UINT8, 0, lambda rows: posterize_masks(*drawn(rows)))
     return inputs

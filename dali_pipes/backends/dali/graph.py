@@ -15,6 +15,11 @@ from dali_pipes.plan.transforms import Transform
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
 WIDTHS = 2**30  # more than any width; DALI 2.2 keeps only the lower 32 bits of an INT64 constant
+RESIZE: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.interpolation`
+    "bilinear": {"antialias": True},
+    "bicubic": {"antialias": True, "interp_type": types.DALIInterpType.INTERP_CUBIC},
+    "nearest-exact": {"interp_type": types.DALIInterpType.INTERP_NN},
+}
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
 
@@ -27,7 +32,7 @@ class PlanInputs:
         source: height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,).
         anchor, shape: the window to decode, (y, x) and (height, width) relative to the image. Relative, because a window that
             leaves the image crashes the process, and the file may have been replaced by a smaller one since the scan.
-        flip: 1 to mirror left to right.
+        flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never.
         resize: height and width to resize to; None: the output size.
         crop: top and left of the output in the resized image; None: all of it.
         slots: the operations of augmentation.
@@ -39,6 +44,7 @@ class PlanInputs:
     anchor: DataNode
     shape: DataNode
     flip: DataNode
+    vertical_flip: DataNode | None = None
     resize: DataNode | None = None
     crop: DataNode | None = None
     slots: list[SlotInputs] = field(default_factory=list)
@@ -47,7 +53,7 @@ class PlanInputs:
 
 
 def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str) -> DataNode:
-    """Images of (size, size, 3) or (3, size, size) on `device`, "cpu" or "gpu"; the CPU only checks headers.
+    """Images of (height, width, 3) or (3, height, width) on `device`, "cpu" or "gpu"; the CPU only checks headers.
 
     Args:
         decoder: the decoder's options, as from `decoder_options`.
@@ -55,13 +61,16 @@ def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any
     """
     encoded = _check_header(inputs.encoded, inputs.source, transform)
     image = _decode(encoded, inputs, decoder, region)
-    output = (transform.size, transform.size)
-    image = fn.resize(image, size=output if inputs.resize is None else inputs.resize, antialias=True)
+    if transform.resizes:
+        image = fn.resize(
+            image, size=transform.shape if inputs.resize is None else inputs.resize, **RESIZE[transform.interpolation]
+        )
     if inputs.crop is not None:
-        image = fn.slice(image, start=inputs.crop, shape=output, axes=[0, 1], out_of_bounds_policy="pad")
+        image = fn.slice(image, start=inputs.crop, shape=transform.shape, axes=[0, 1], out_of_bounds_policy="pad")
     flip: DataNode | int = inputs.flip
-    if inputs.slots:
-        image, flip = augment(fn.flip(image, horizontal=flip), inputs.slots, transform.size, device), 0
+    if inputs.slots or inputs.vertical_flip is not None:  # the normalization flips left to right only
+        vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
+        image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots, transform.shape, device), 0
     return erase(normalize(image, flip, transform, device), inputs, output_type(transform, device))
 
 

@@ -7,7 +7,7 @@ from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.dali.graph import normalize
+from dali_pipes.backends.dali.graph import RESIZE, normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
@@ -20,8 +20,8 @@ class DaliNativeBackend(DaliBackend):
     def _prepare(self) -> None:
         if not isinstance(self._transform, TrainTransform):
             raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
-        if self._transform.augmenter.policies or self._transform.sizes:
-            raise ConfigError("DaliNativeConfig supports neither augment nor sizes; use DaliConfig")
+        if self._transform.augmenter.policies or self._transform.sizes or self._transform.vertical_flip:
+            raise ConfigError("DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use DaliConfig")
         if not self._manifest.whole_files:
             raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
         super()._prepare()
@@ -41,10 +41,10 @@ def _native_pipeline(
     files = [str(manifest.path(sample_id)) for sample_id in range(len(manifest))]
     encoded, ids = fn.readers.file(files=files, labels=list(range(len(files))), random_shuffle=True, read_ahead=True, name="reader")
     crop: dict[str, Any] = {"random_area": list(transform.scale), "random_aspect_ratio": list(transform.ratio), "num_attempts": 10}
-    size = (transform.size, transform.size)
+    resize = RESIZE[transform.interpolation] | {"size": transform.shape}
     if region:
-        image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), size=size, antialias=True)
+        image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)
     else:
-        image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), size=size, antialias=True, **crop)
+        image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **crop)
     image = normalize(image, fn.random.coin_flip(probability=transform.flip), transform, device)
     return image, ids

@@ -15,7 +15,7 @@ class SyntheticBackend(Backend):
 
     def _prepare(self) -> None:
         transform = self._transform
-        shape = (self._batch_size, 3, transform.size, transform.size)
+        shape = (self._batch_size, 3, *transform.shape)
         noise = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
         images = noise if transform.dtype == "uint8" else noise.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
         self._images = images.to(self._device, memory_format=MEMORY_FORMATS[transform.memory_format])

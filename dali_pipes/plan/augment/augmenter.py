@@ -52,14 +52,14 @@ class Augmenter:
         self.slots = tuple(slot for each in self._drawing for slot in each.slots)
         self.erases = bool(rest)
 
-    def draw(self, draws: Draws, count: int, size: int) -> Augmentation:
-        """Draws the operations for `count` images of `size` × `size` pixels."""
+    def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
+        """Draws the operations for `count` images of this height and width."""
         ops, magnitudes = np.zeros((count, 0), np.int8), np.zeros((count, 0), np.float32)
         for place, policy in enumerate(self._drawing):
-            more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, size)
+            more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, shape)
             ops, magnitudes = np.hstack([ops, more_ops]), np.hstack([magnitudes, more_magnitudes])
         first = _FIRST_DRAW + len(self._drawing) * DRAWS
-        erased = self._erasing.regions(draws, first, size) if self._erasing else np.zeros((count, 4), np.int64)
+        erased = self._erasing.regions(draws, first, shape) if self._erasing else np.zeros((count, 4), np.int64)
         return Augmentation(ops, magnitudes, erased)
 
 

@@ -49,7 +49,7 @@ class Augmentation:
         return Augmentation(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
-def affine_matrices(ops: Codes, magnitudes: Numbers, size: int) -> NDArray[np.float32]:
+def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float32]:
     """(N, 2, 3) matrices from pixels of the result to pixels of the source, (0, 0) being the corner of the first pixel.
 
     Shears leave the top left corner in place and rotations the centre, as torchvision's do; other operations give the identity.
@@ -62,7 +62,7 @@ def affine_matrices(ops: Codes, magnitudes: Numbers, size: int) -> NDArray[np.fl
         matrices[ops == CODE[op], row, 2] = -np.trunc(magnitudes[ops == CODE[op]])
     turned = ops == CODE["Rotate"]
     angle = np.radians(magnitudes[turned].astype(np.float64))
-    cos, sin, centre = np.cos(angle), np.sin(angle), size / 2
-    matrices[turned, 0] = np.stack([cos, -sin, centre - cos * centre + sin * centre], axis=1)
-    matrices[turned, 1] = np.stack([sin, cos, centre - sin * centre - cos * centre], axis=1)
+    cos, sin, y, x = np.cos(angle), np.sin(angle), shape[0] / 2, shape[1] / 2
+    matrices[turned, 0] = np.stack([cos, -sin, x - cos * x + sin * y], axis=1)
+    matrices[turned, 1] = np.stack([sin, cos, y - sin * x - cos * y], axis=1)
     return matrices.astype(np.float32)

@@ -48,8 +48,8 @@ class Policy(ABC):
         """The slots that this policy fills."""
 
     @abstractmethod
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
-        """Operations and magnitudes, of shape (N, slots), for images of `size` pixels, from the draws `first` and after."""
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        """Operations and magnitudes, of shape (N, slots), for images of this height and width, from the draws `first` on."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -64,9 +64,9 @@ class TrivialAugmentWide(Policy):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(RANDOM_OPS[1:], self.interpolation),)
 
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, bin, sign, _ = draws.uniform(first)
-        magnitudes = space(self.num_magnitude_bins, shear=0.99, shift=32.0, degrees=135.0, blend=0.99, bits=6)
+        magnitudes = space(self.num_magnitude_bins, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6)
         ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
         magnitudes = _signed(ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign)
         return ops[:, None], magnitudes[:, None]
@@ -92,10 +92,10 @@ class RandAugment(Policy):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(RANDOM_OPS[1:], self.interpolation),) * self.num_ops
 
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
         ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
-        return ops, _signed(ops, classic_space(self.num_magnitude_bins, size)[ops, self.magnitude], sign)
+        return ops, _signed(ops, classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -110,12 +110,12 @@ class AutoAugment(Policy):
         places = zip(*IMAGENET_PAIRS, strict=True)
         return tuple(Slot(tuple(sorted({op for op, _, _ in place})), self.interpolation) for place in places)
 
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, *_ = draws.uniform(first)
         happens, sign, _, _ = draws.uniform(np.arange(first + 1, first + 3))
         pair = (chosen * len(IMAGENET_PAIRS)).astype(int)
         ops = np.where(happens <= PAIR_PROBABILITIES[pair], PAIR_CODES[pair], 0).astype(np.int8)
-        return ops, _signed(ops, classic_space(10, size)[ops, PAIR_BINS[pair]], sign)
+        return ops, _signed(ops, classic_space(10, shape)[ops, PAIR_BINS[pair]], sign)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -147,7 +147,7 @@ class ColorJitter(Policy):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(tuple(self._parts())),) * len(self._parts())
 
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         shuffle, strength, (happens, *_) = draws.uniform(first), draws.uniform(first + 1), draws.uniform(first + 2)
         codes, magnitudes = [], []
         for share, (op, value) in zip(strength, self._parts().items(), strict=False):
@@ -172,7 +172,7 @@ class RandomGrayscale(Policy):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(("Color",)),)
 
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         happens, *_ = draws.uniform(first)
         return _one("Color", np.full_like(happens, -1), happens < self.p)
 
@@ -200,7 +200,7 @@ class GaussianBlur(Policy):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(("GaussianBlur",), kernel_size=self.kernel_size),)
 
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         strength, happens, _, _ = draws.uniform(first)
         low, high = self.sigma
         return _one("GaussianBlur", low + (high - low) * strength, happens < self.p)
@@ -218,7 +218,7 @@ class RandomRotation(Policy):
     def slots(self) -> tuple[Slot, ...]:
         return (Slot(("Rotate",), self.interpolation),)
 
-    def draw(self, draws: Draws, first: int, size: int) -> tuple[Codes, Numbers]:
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         angle, *_ = draws.uniform(first)
         return _one("Rotate", self.degrees * (2 * angle - 1), np.ones(len(angle), bool))
 
@@ -242,18 +242,18 @@ class RandomErasing:
     def __post_init__(self) -> None:
         check_options(self)
 
-    def regions(self, draws: Draws, first: int, size: int) -> NDArray[np.int64]:
+    def regions(self, draws: Draws, first: int, shape: tuple[int, int]) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width; zeros where nothing is erased."""
         area, aspect, top, left = draws.uniform(np.arange(first, first + _TRIES))
         happens = draws.uniform(first + _TRIES)[0] < self.p
-        area = (self.scale[0] + (self.scale[1] - self.scale[0]) * area) * size * size
+        area = (self.scale[0] + (self.scale[1] - self.scale[0]) * area) * shape[0] * shape[1]
         low, high = np.log(self.ratio)
         aspect = np.exp(low + (high - low) * aspect)
         height, width = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
-        fits = (height < size) & (width < size)
+        fits = (height < shape[0]) & (width < shape[1])
         at = np.arange(len(fits)), fits.argmax(axis=1)
         height, width = height[at], width[at]
-        regions = np.stack([top[at] * (size - height + 1), left[at] * (size - width + 1), height, width], axis=1)
+        regions = np.stack([top[at] * (shape[0] - height + 1), left[at] * (shape[1] - width + 1), height, width], axis=1)
         return np.where((happens & fits[at])[:, None], regions, 0).astype(np.int64)
 
 

@@ -40,10 +40,10 @@ PAIR_PROBABILITIES = np.array([[probability for _, probability, _ in pair] for p
 PAIR_BINS = np.array([[bin for _, _, bin in pair] for pair in IMAGENET_PAIRS])
 
 
-def space(bins: int, shear: float, shift: float, degrees: float, blend: float, bits: int) -> Numbers:
-    """The magnitude of each operation in each bin, (OPS, bins); zero where an operation has none."""
+def space(bins: int, shear: float, shift: tuple[float, float], degrees: float, blend: float, bits: int) -> Numbers:
+    """The magnitude of each operation in each bin, (OPS, bins); zero where an operation has none. Shifts are along x and y."""
     magnitudes = np.zeros((len(OPS), bins), np.float32)
-    ranges = dict(zip(AFFINE, (shear, shear, shift, shift, degrees), strict=True)) | dict.fromkeys(BLENDS, blend)
+    ranges = dict(zip(AFFINE, (shear, shear, *shift, degrees), strict=True)) | dict.fromkeys(BLENDS, blend)
     for op, largest in ranges.items():
         magnitudes[CODE[op]] = np.linspace(0, largest, bins)
     magnitudes[CODE["Posterize"]] = np.rint(8 - np.arange(bins) / ((bins - 1) / bits))
@@ -51,6 +51,7 @@ def space(bins: int, shear: float, shift: float, degrees: float, blend: float, b
     return magnitudes
 
 
-def classic_space(bins: int, size: int) -> Numbers:
-    """That of RandAugment and AutoAugment."""
-    return space(bins, shear=0.3, shift=150 / 331 * size, degrees=30.0, blend=0.9, bits=4)
+def classic_space(bins: int, shape: tuple[int, int]) -> Numbers:
+    """That of RandAugment and AutoAugment, for images of this height and width."""
+    height, width = shape
+    return space(bins, shear=0.3, shift=(150 / 331 * width, 150 / 331 * height), degrees=30.0, blend=0.9, bits=4)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class ConfiguredProgram:
             return 0, True
         pixel_bytes = 1 if getattr(loader, "sends_bytes", False) else DTYPE_BYTES[transform.dtype]
         images = self.config.batch_size * self.config.accumulate
-        return images * 3 * transform.size**2 * pixel_bytes, getattr(loader, "pin_memory", True)
+        return images * 3 * prod(transform.shape) * pixel_bytes, getattr(loader, "pin_memory", True)
 
     def count(self, batch: Batch) -> int:
         return len(batch)

@@ -130,7 +130,7 @@ class DataLoaderProgram:
         except ManifestError:
             return
         what, why = "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", "decodes and crops outside Python"
-        note = f"with RandomResizedCrop({images.shape[-1]}), whatever the dataset's own transform does"
+        note = f"with RandomResizedCrop({_transform_like(images).size}), whatever the dataset's own transform does"
         yield Fix(what, why, DaliProgram(manifest, images, self._step), note=note)
 
 
@@ -147,13 +147,17 @@ class DaliProgram(DataLoaderProgram):
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
-        transform = TrainTransform(size=self._like.shape[-1])
+        transform = _transform_like(self._like)
         batch_size = len(self._like)
         with build_loader(self._manifest, DaliConfig(), transform=transform, batch_size=batch_size, last_batch="pad") as loader:
             yield Feed(endless(loader), lambda: loader.batches_left == len(loader))
 
     def step(self) -> Step:
         return lambda batch: None
+
+
+def _transform_like(images: torch.Tensor) -> TrainTransform:
+    return TrainTransform(size=list(images.shape[-2:]))
 
 
 class _Epochs:
