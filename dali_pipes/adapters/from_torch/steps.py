@@ -147,6 +147,13 @@ def _text(step: Any) -> str:
     return text if len(text) <= 150 else f"{type(step).__name__}(…)"
 
 
+def _given(options: dict[str, Any]) -> str:
+    def short(value: Any) -> Any:
+        return tuple(map(short, value)) if isinstance(value, tuple) else round(value, 4) if isinstance(value, float) else value
+
+    return ", ".join(f"{name}={short(value)}" for name, value in options.items())
+
+
 def _geometric(reading: Reading, step: Any) -> None:
     """Checks a step that moves pixels, and notes it."""
     name = type(step).__name__
@@ -198,7 +205,7 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
     name = type(step).__name__
     refuse_unless(not reading.crop, name, "it is the second crop, and our plan has one", "leave one of them out")
     reading.crop, reading.options = kind, {"size": _square(step.size), **options}
-    return ", ".join(f"{name}={value}" for name, value in reading.options.items())
+    return _given(reading.options)
 
 
 def _center_crop(reading: Reading, step: Any) -> str:
@@ -243,8 +250,7 @@ def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     wrong = "it comes after ToTensor, in another order of steps than ours"
     refuse_unless(not reading.floats, type(step).__name__, wrong, _AS_OURS)
     reading.augment.append({"name": name, **options})
-    given = ", ".join(f"{option}={value}" for option, value in options.items())
-    return f"augment: {name}({given})"
+    return f"augment: {name}({_given(options)})"
 
 
 def _affine(step: Any) -> str:
@@ -351,7 +357,7 @@ def _normalize(reading: Reading, step: Any) -> str:
         reading.normalized is None and not reading.erased, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS
     )
     reading.normalized = {name: tuple(float(each) for each in getattr(step, name)) for name in ("mean", "std")}
-    return ", ".join(f"{name}={tuple(round(each, 6) for each in values)}" for name, values in reading.normalized.items())
+    return _given(reading.normalized)
 
 
 def _erasing(reading: Reading, step: Any) -> str:
@@ -366,7 +372,7 @@ def _erasing(reading: Reading, step: Any) -> str:
     options = {"p": float(p), "scale": tuple(map(float, scale)), "ratio": tuple(round(each, 12) for each in ratio)}
     reading.erased = True
     reading.augment.append({"name": "RandomErasing", **options})
-    return f"augment: RandomErasing({', '.join(f'{name}={value}' for name, value in options.items())})"
+    return f"augment: RandomErasing({_given(options)})"
 
 
 _READERS: dict[str, Callable[[Reading, Any], str]] = {

@@ -66,5 +66,5 @@ class MigrateConfig(BenchmarkConfig):
     def __post_init__(self) -> None:
         if not self.function or ":" not in self.function:
             raise ConfigError("migrate needs the function that makes your DataLoader: dali-pipes migrate my_train:make_loader")
-        self.loaders = {**self.loaders, "yours": DataLoaderConfig(function=self.function)}
+        self.loaders = {"yours": DataLoaderConfig(function=self.function)} | self.loaders
         BenchmarkConfig.__post_init__(self)
