@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -39,7 +40,11 @@ def migrate(config: MigrateConfig) -> None:
     yours = DataLoaderConfig(function=str(config.function), num_workers=getattr(dataloader, "loader", dataloader).num_workers)
     with tempfile.TemporaryDirectory() as folder:
         conversion.manifest.save(manifest := f"{folder}/manifest.arrow")
-        work = {"data": DataConfig(train=manifest), "transform": conversion.transform, "batch_size": conversion.order.batch_size}
+        work: dict[str, Any] = {
+            "data": DataConfig(train=manifest),
+            "transform": conversion.transform,
+            "batch_size": conversion.order.batch_size,
+        }
         benchmark(replace(config, **work, loaders=config.loaders | {"yours": yours}))
 
 
