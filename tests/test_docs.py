@@ -88,7 +88,7 @@ def commands(page):
 
 def given(word):
     """An option with a value that there is: of a sweep the first one, and something for what stands for a user's own."""
-    name, _, value = quoted_filter(word).partition("=")
+    name, _, value = jobs.function_option(quoted_filter(word)).partition("=")
     if name == "data.filter":
         return f"{name}={value}"
     if name in OWN and value in OWN[name]:

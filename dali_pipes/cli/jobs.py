@@ -34,9 +34,14 @@ def start(name: str) -> None:
     if name == "compare":
         compare()
     else:
-        if name == "migrate" and sys.argv[1:] and "=" not in sys.argv[1] and ":" in sys.argv[1]:
-            sys.argv[1] = f"function={sys.argv[1]}"
+        if name == "migrate":
+            sys.argv[1:] = map(function_option, sys.argv[1:])
         run(name, JOBS[name], _words(JOBS[name]))
+
+
+def function_option(word: str) -> str:
+    """migrate's module:function as the option that it is."""
+    return f"function={word}" if ":" in word and "=" not in word else word
 
 
 def train(config: Any) -> None:

@@ -1,0 +1,60 @@
+"""dali-pipes migrate, from a module of the user's to the result."""
+
+import json
+import sys
+
+import pytest
+
+MODULE = """
+from torch.utils.data import ConcatDataset, DataLoader
+from torchvision import datasets, transforms
+
+def make_loader(*more):
+    steps = [transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip(), *more, transforms.ToTensor()]
+    data = datasets.ImageFolder({folder!r}, transforms.Compose(steps))
+    return DataLoader(ConcatDataset([data] * 10), batch_size=8, shuffle=True, num_workers=1, drop_last=True)
+
+def lossy():
+    return make_loader(transforms.ElasticTransform())
+"""
+
+
+@pytest.fixture
+def module(tmp_path, image_folder, monkeypatch):
+    (tmp_path / "their_train.py").write_text(MODULE.format(folder=str(image_folder)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("their_train", None)
+
+
+@pytest.mark.slow
+def test_their_loader_is_measured_against_ours(module, command, tmp_path):
+    options = ["loader=dali_cpu", "loader.num_threads=1", "pairs=1", "min_seconds=0.2", "min_batches=2", "max_warmup_seconds=0.1"]
+    done = command("migrate", "their_train:make_loader", *options, "out=runs", "data.cache_dir=null")
+    result = json.loads(done.stdout)
+    assert list(result["arms"]) == ["yours", "dali_cpu"] and result["baseline"] == "yours"
+    assert result["arms"]["yours"]["decodes"] == "the DataLoader of their_train:make_loader, with 1 workers"
+    assert result["work"]["batch_size"] == 8 and result["work"]["transform"]["size"] == 32
+    assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
+    assert "RandomHorizontalFlip(p=0.5)" in done.stderr and "flip=0.5" in done.stderr
+    assert "Compared with your loader: over 512 draws" in " ".join(done.stderr.split())
+    assert len(list(tmp_path.glob("runs/*/report.html"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            "their_train:lossy",
+            "ElasticTransform(alpha=",
+        ),
+        ("their_train:nothing", "their_train:nothing: "),
+        ("no_such_module:make", "no_such_module:make: there is no module no_such_module in "),
+        ("function=their_train", "migrate needs the function that makes your DataLoader"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(module, command, function, message):
+    done = command("migrate", function, "out=runs", "data.cache_dir=null")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: {message}") and (done.returncode, done.stdout) == (2, "")
