@@ -1,5 +1,6 @@
 """from_torch: the same samples, order, pixels and distributions as the DataLoader it takes the place of, or a refusal by name."""
 
+import dataclasses
 import random
 from itertools import chain
 
@@ -229,6 +230,19 @@ def test_a_resume_goes_on_also_if_the_epoch_is_set_again(dataset):
     second.load_state_dict(first.state_dict())
     second.sampler.set_epoch(1)
     assert taken + [labels.tolist() for _, labels in second] == expected
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_ranks_that_the_sampler_does_not_know(dataset, monkeypatch, shuffle):
+    old = DataLoader(dataset, 4, shuffle)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(NotConvertibleError, match=r"among 2 processes .* shard=dp\.Shard\.from_env\(\) to share them"):
+        order_of(old, 37)
+    sampler = DistributedSampler(dataset, 2, 1, shuffle=shuffle)
+    shared = order_of(old, 37, dp.Shard.from_env())
+    assert shared == dataclasses.replace(order_of(DataLoader(dataset, 4, sampler=sampler), 37), text=shared.text)
+    assert order_of(old, 37, dp.Shard()).last_batch == "partial"
 
 
 def test_subsets_and_joined_sets(dataset):

@@ -18,6 +18,7 @@ from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.plan.plan import Shard
 from dali_pipes.plan.transforms import Transform
 
 
@@ -26,6 +27,8 @@ def from_torch(
     config: LoaderConfig | None = None,
     *,
     check: bool = True,
+    shard: Shard | None = None,
+    seed: int | None = None,
     device: str | torch.device = "auto",
     on_bad_sample: str = "raise",
     cache_dir: str | Path | None = None,
@@ -42,13 +45,15 @@ def from_torch(
         config: the backend; by default DALI, on the GPU if there is one.
         check: compare 64 samples with the old loader: pixels and labels of an evaluation, distributions of area, aspect ratio,
             position and flips of a training transform.
+        shard: this process's part, for a sampler that knows no ranks; a DistributedSampler's own otherwise.
+        seed: by default that of the DistributedSampler, of the generator, or of torch; 0 with `shard`.
         device, on_bad_sample: as for `build_loader`.
         cache_dir: folder in which the scan of these files is kept; by default each call reads the headers of all images.
 
     Raises:
         NotConvertibleError: a part that cannot be carried over, which it names; a ConfigError.
     """
-    conversion = Conversion.of(dataloader, cache_dir)
+    conversion = Conversion.of(dataloader, cache_dir, shard)
     config, order = config or DaliConfig(), conversion.order
     target = getattr(dataloader, "device", device) if device == "auto" else device  # timm's PrefetchLoader has one
     found = conversion.compared(config, target) if check else "not checked"
@@ -57,7 +62,7 @@ def from_torch(
         config,
         transform=conversion.transform,
         batch_size=order.batch_size,
-        seed=order.seed,
+        seed=order.seed if seed is None else seed,
         shard=order.shard,
         shuffle=order.shuffle,
         last_batch=order.last_batch,
@@ -87,7 +92,7 @@ class Conversion:
     steps: list[Step]
 
     @classmethod
-    def of(cls, dataloader: Any, cache_dir: str | Path | None = None) -> "Conversion":
+    def of(cls, dataloader: Any, cache_dir: str | Path | None = None, shard: Shard | None = None) -> "Conversion":
         """
         Raises:
             NotConvertibleError: a part that cannot be carried over.
@@ -102,7 +107,7 @@ class Conversion:
             not streams, "an IterableDataset", "its order is in its code", "use build_loader with a folder, table or shards"
         )
         samples = samples_of(loader.dataset)
-        order = order_of(loader, len(samples.paths))
+        order = order_of(loader, len(samples.paths), shard)
         readings = [_read(part, prefetch) for part in samples.parts]
         with random_states_kept():
             mix, mixed = batch_transform_of(loader.collate_fn)

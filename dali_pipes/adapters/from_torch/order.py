@@ -42,10 +42,11 @@ class Order:
         return np.concatenate(dealt) % count
 
 
-def order_of(loader: DataLoader[Any], count: int) -> Order:
+def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) -> Order:
     """
     Args:
         count: samples of the data set.
+        shard: what the sampler would give this process if it were a DistributedSampler.
 
     Raises:
         NotConvertibleError: batches that our plan cannot make.
@@ -55,8 +56,11 @@ def order_of(loader: DataLoader[Any], count: int) -> Order:
     plain = type(batches) is BatchSampler
     name = f"the batch_sampler {type(batches).__name__}" if batches is not None else "batch_size=None"
     refuse_unless(plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last")
-    shuffle, seed, shard, text, even = _sampler(batches.sampler, loader)
-    drop, shards = bool(batches.drop_last), shard.count
+    shuffle, seed, own, text, even = _sampler(batches.sampler, loader)
+    if own is None:
+        own = shard or _only_shard()
+        seed, even = (0, "pad") if own.count > 1 else (seed, "")  # torch's seed differs from rank to rank
+    drop, shards = bool(batches.drop_last), own.count
     if drop and even == "pad" and -(-count // shards) % batches.batch_size == 0:
         last = "pad"  # the DistributedSampler's own padding fills the last global batch
     elif not drop and even == "drop" and count % shards:
@@ -64,19 +68,27 @@ def order_of(loader: DataLoader[Any], count: int) -> Order:
         raise NotConvertibleError("DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead)
     else:
         last = "drop" if drop else "even" if count % shards else "partial"
-    return Order(text, batches.batch_size, shuffle, seed % 2**64, shard, last)
+    return Order(text, batches.batch_size, shuffle, seed % 2**64, own, last)
 
 
-def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[bool, int, Shard, str, str]:
-    """Whether it shuffles, its seed and shard, what it is, and what a DistributedSampler does to make ranks even."""
+def _only_shard() -> Shard:
+    ranks = Shard.from_env().count
+    if ranks > 1:
+        every = "pass shard=dp.Shard.from_env() to share them, or shard=dp.Shard() to load all on each"
+        raise NotConvertibleError(f"a sampler without ranks among {ranks} processes", "each would load all samples", every)
+    return Shard()
+
+
+def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[bool, int, Shard | None, str, str]:
+    """Whether it shuffles, its seed and shard if it has one, what it is, and what a DistributedSampler does to make ranks even."""
     kind, generator = type(sampler), getattr(sampler, "generator", None) or getattr(loader, "generator", None)
     seed = generator.initial_seed() if generator else torch.initial_seed()
     if kind is SequentialSampler:
-        return False, seed, Shard(), "in order", ""
+        return False, seed, None, "in order", ""
     if kind is RandomSampler:
         plain = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
         refuse_unless(plain, "RandomSampler", "it draws with replacement or another number of samples", "draw each once")
-        return True, seed, Shard(), "a permutation each epoch", ""
+        return True, seed, None, "a permutation each epoch", ""
     distributed = kind is DistributedSampler
     if distributed or (kind.__name__ == "OrderedDistributedSampler" and kind.__module__.startswith("timm.data.")):
         shuffle = bool(distributed and sampler.shuffle)
