@@ -19,7 +19,7 @@ LIBRARIES = {
         *{"tools/doctor/decode.py", "tools/doctor/software.py"},  # in a process of their own: whether these libraries work at all
     },
     "tensorflow": {"backends/tfdata.py"},
-    "fsspec": {"data/remote.py"},
+    "fsspec": {"data/shards/remote.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
     "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
     "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},

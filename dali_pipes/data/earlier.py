@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dali_pipes.data.headers import Header, ScanOptions
-from dali_pipes.data.manifest_table import SCHEMA
+from dali_pipes.data.table.schema import SCHEMA
 
 FolderRecords = Mapping[str, tuple[int, int, int]]  # by path: modification time, usable images, others; in the order of the rows
 

@@ -10,7 +10,7 @@ from typing import BinaryIO, Self
 
 import pyarrow as pa
 
-from dali_pipes.data.manifest_table import SCHEMA
+from dali_pipes.data.table.schema import SCHEMA
 
 SUFFIX = ".unfinished"
 

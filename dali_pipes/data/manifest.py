@@ -12,23 +12,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data import digest, manifest_file
 from dali_pipes.data.earlier import Earlier, FolderRecords
 from dali_pipes.data.expression import OF_AN_IMAGE, Rows, matching
 from dali_pipes.data.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.journal import SUFFIX, Journal
 from dali_pipes.data.labels import COLUMN, has_nulls, is_numeric, task_of
-from dali_pipes.data.manifest_table import divided, own_columns
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.remote import copy_of, is_remote
-from dali_pipes.data.samples import Samples, validate
 from dali_pipes.data.scanning import scan_folder, scan_shards, scan_table
 from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
+from dali_pipes.data.shards.remote import copy_of, is_remote
 from dali_pipes.data.shards.scan import is_shard, list_shards
+from dali_pipes.data.table import digest, saved
+from dali_pipes.data.table.samples import Samples, validate
+from dali_pipes.data.table.schema import divided, own_columns
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 log = logging.getLogger(__name__)
-_SAVED = (manifest_file.MAPPED, ".parquet")
+_SAVED = (saved.MAPPED, ".parquet")
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 
@@ -46,7 +46,7 @@ class Manifest:
     def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
         """
         Args:
-            table: every image, usable or not, with the columns of `manifest_table.SCHEMA` and further ones, "column:NAME".
+            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME".
 
         Raises:
             ManifestError: what it says cannot be of images.
@@ -134,7 +134,7 @@ class Manifest:
     @classmethod
     def _remembered(cls, cache: Path) -> Self | None:
         """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
-        manifest_file.refuse_foreign(cache)
+        saved.refuse_foreign(cache)
         try:
             known = cls.load(cache)
             known.samples  # noqa: B018  checks all of it
@@ -151,7 +151,7 @@ class Manifest:
             return self
         try:
             self.save(file)
-            return type(self).load(file) if file.suffix == manifest_file.MAPPED else self
+            return type(self).load(file) if file.suffix == saved.MAPPED else self
         except OSError as error:
             log.warning("the scan cannot be cached in %s (%s); continuing without a cache", file, error.strerror)
             return self
@@ -195,7 +195,7 @@ class Manifest:
         Raises:
             ManifestError: the file is missing, damaged, or not a manifest.
         """
-        stored = manifest_file.read(file)
+        stored = saved.read(file)
         if not stored.file:
             manifest = cls(stored.root, stored.classes, stored.table)
             manifest._known["folders"] = stored.known.get("folders", {})
@@ -225,17 +225,17 @@ class Manifest:
             label_separator: as for `from_table`; for tables only.
         """
         source = str(source) if is_remote(source) else Path(source)
-        if isinstance(source, Path) and source.suffix == manifest_file.MAPPED and not source.is_dir():
+        if isinstance(source, Path) and source.suffix == saved.MAPPED and not source.is_dir():
             return cls.load(source)
         if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (*_SAVED, ".csv")):
-            if source.suffix in _SAVED and manifest_file.is_manifest(source):
+            if source.suffix in _SAVED and saved.is_manifest(source):
                 return cls.load(source)
             return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
         cache = None
         if cache_dir:
             key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
-            cache = Path(cache_dir, f"{Path(source).name[:60] or 'root'}-{key}{manifest_file.MAPPED}")
-            if cache.exists() and not manifest_file.is_manifest(cache):
+            cache = Path(cache_dir, f"{Path(source).name[:60] or 'root'}-{key}{saved.MAPPED}")
+            if cache.exists() and not saved.is_manifest(cache):
                 log.warning("%s is damaged; the images are scanned again", cache)
                 cache.unlink()
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, unchanged=unchanged, progress=progress)
@@ -247,7 +247,7 @@ class Manifest:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
         known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
-        manifest_file.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
+        saved.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
 
     def verify(self) -> None:
         """Reads all of a mapped file, and checks what `load` does not.
@@ -266,7 +266,7 @@ class Manifest:
 
     @property
     def table(self) -> pa.Table:
-        """Every image, the usable ones by id, then the others; the columns of `manifest_table.SCHEMA`, and "column:NAME"."""
+        """Every image, the usable ones by id, then the others; the columns of `table.schema.SCHEMA`, and "column:NAME"."""
         return pa.concat_tables([self._samples.table(), self._others])
 
     @property

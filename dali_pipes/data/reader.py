@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.remote import is_remote, open_copy
+from dali_pipes.data.shards.remote import is_remote, open_copy
 
 
 class Extent(NamedTuple):

@@ -16,9 +16,9 @@ from dali_pipes.data.earlier import Earlier, FolderRecords
 from dali_pipes.data.headers import Header, ScanOptions
 from dali_pipes.data.journal import Journal
 from dali_pipes.data.listing import Folder, list_classes, list_folders, list_table, pieces, read_pieces
-from dali_pipes.data.manifest_table import SCHEMA, file_rows, shard_rows, unchanged_shard
-from dali_pipes.data.remote import FileVersion
+from dali_pipes.data.shards.remote import FileVersion
 from dali_pipes.data.shards.scan import class_names, read_shards
+from dali_pipes.data.table.schema import SCHEMA, file_rows, shard_rows, unchanged_shard
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
 

@@ -13,8 +13,8 @@ from dali_pipes.data import decoders
 from dali_pipes.data.headers import Header, ScanOptions, examine, os_problem
 from dali_pipes.data.labels import MAX_CLASSES
 from dali_pipes.data.reader import PartFile, ShardMember
-from dali_pipes.data.remote import FileVersion, check_room, is_remote, list_objects, open_copy, read_object
 from dali_pipes.data.shards import tar, tfrecord
+from dali_pipes.data.shards.remote import FileVersion, check_room, is_remote, list_objects, open_copy, read_object
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track

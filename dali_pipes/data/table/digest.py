@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import is_numeric, task_of
-from dali_pipes.data.manifest_table import own_columns
-from dali_pipes.data.samples import Samples
+from dali_pipes.data.table.samples import Samples
+from dali_pipes.data.table.schema import own_columns
 
 _VALUES = 1 << 22  # at once
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data.columns import Numbers, Packed
-from dali_pipes.data.mapped import MappedFile
+from dali_pipes.data.table.columns import Numbers, Packed
+from dali_pipes.data.table.mapped import MappedFile
 from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 18  # rows

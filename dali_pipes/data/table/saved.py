@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.manifest_table import typed
-from dali_pipes.data.mapped import MappedFile
+from dali_pipes.data.table.mapped import MappedFile
+from dali_pipes.data.table.schema import typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 

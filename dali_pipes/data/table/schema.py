@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 from dali_pipes.data.headers import Header, ScanOptions
 from dali_pipes.data.labels import COLUMN, stored_type
-from dali_pipes.data.remote import FileVersion
+from dali_pipes.data.shards.remote import FileVersion
 from dali_pipes.data.shards.scan import ScannedMember
 
 SCHEMA = pa.schema(

@@ -198,7 +198,7 @@ def test_the_documented_lines_turn_parquet_into_shards(manifest, tmp_path, monke
     pq.write_table(pa.Table.from_pylist(rows * 14), tmp_path / "train-00000-of-00257.parquet")
     (tmp_path / "shards").mkdir()
     monkeypatch.chdir(tmp_path)
-    doc = (Path(__file__).parents[2] / "docs" / "shards.md").read_text()
+    doc = (Path(__file__).parents[3] / "docs" / "shards.md").read_text()
     exec(doc.split("```python\n")[-1].split("```")[0])
     shards = scan(tmp_path / "shards")
     assert not shards.problems and shards.labels.tolist() == [number % 3 for number in range(5)] * 14
