@@ -39,7 +39,7 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
     """
     if separator is not None and not _is_list(column.type):
         column = _split(column, separator)
-    if _null_count(column):
+    if null_count(column):
         raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
     if _is_list(column.type) and pa.types.is_floating(column.type.value_type):
         return [], _vectors(file, column)
@@ -92,9 +92,9 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
     return _column_type(kind)
 
 
-def has_nulls(column: pa.ChunkedArray) -> bool:
-    """Whether a cell is empty, or a place in a list."""
-    return bool(_null_count(column))
+def null_count(column: pa.ChunkedArray) -> int:
+    """Empty cells, and empty places in lists."""
+    return int(column.null_count + (pc.list_flatten(column).null_count if _is_list(column.type) else 0))
 
 
 def is_numeric(kind: pa.DataType) -> bool:
@@ -186,7 +186,3 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _null_count(column: pa.ChunkedArray) -> int:
-    return int(column.null_count + (pc.list_flatten(column).null_count if _is_list(column.type) else 0))

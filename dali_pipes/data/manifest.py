@@ -1,7 +1,5 @@
 """The manifest: one row per image, with what a loader must know before it decodes anything."""
 
-import hashlib
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -12,23 +10,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data.earlier import Earlier, FolderRecords
+from dali_pipes.data import opening
 from dali_pipes.data.expression import OF_AN_IMAGE, Rows, matching
-from dali_pipes.data.headers import MAX_PIXELS, ScanOptions
-from dali_pipes.data.journal import SUFFIX, Journal
-from dali_pipes.data.labels import COLUMN, has_nulls, is_numeric, task_of
+from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
+from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.scanning import scan_folder, scan_shards, scan_table
+from dali_pipes.data.scanning.earlier import FolderRecords
+from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
+from dali_pipes.data.scanning.listed_files import scan_table
 from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
-from dali_pipes.data.shards.remote import copy_of, is_remote
-from dali_pipes.data.shards.scan import is_shard, list_shards
+from dali_pipes.data.shards.remote import copy_of
 from dali_pipes.data.table import digest, saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, own_columns
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-log = logging.getLogger(__name__)
-_SAVED = (saved.MAPPED, ".parquet")
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 
@@ -43,16 +39,17 @@ class Manifest:
         classes: class names; a label is a place in this list.
     """
 
-    def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
+    def __init__(self, root: str | Path, classes: list[str], table: pa.Table, folders: FolderRecords | None = None):
         """
         Args:
             table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME".
+            folders: those that were scanned.
 
         Raises:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        self._set(_place(root), classes, Samples(usable), others)
+        self._set(absolute(root), classes, Samples(usable), others, {"folders": folders or {}})
         for ids in self._samples.blocks():
             self._check(ids)
 
@@ -71,7 +68,7 @@ class Manifest:
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
         table = samples.whole
-        if nulls := [name for name in table.column_names if name != "problem" and has_nulls(table[name])]:
+        if nulls := [name for name in table.column_names if name != "problem" and null_count(table[name])]:
             raise ManifestError(f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
         return self
 
@@ -111,50 +108,8 @@ class Manifest:
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        check_choice("unchanged", unchanged, ("file", "folder"))
-        place, check, file = _place(root), ScanOptions(verify, max_pixels), Path(cache) if cache else None
-        folder, shards = list_shards(place)
-        with Journal(file and file.with_name(file.name + SUFFIX)) as journal:
-            known = cls._remembered(file) if file else None
-            same = known if known and known.root == folder else None
-            if shards or isinstance(folder, str):
-                classes, table = scan_shards(folder, shards, check, same.table if same else None, workers, progress)
-                folders: FolderRecords = {}
-            else:
-                trusted = same is not None and unchanged == "folder"
-                earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trusted)
-                classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
-            if not same or (table is not None and not same._is(classes, table, folders)):
-                same = cls(folder, classes, table)
-                same._known["folders"] = folders
-                same = same._cached(file)
-            journal.remove()
-        return same
-
-    @classmethod
-    def _remembered(cls, cache: Path) -> Self | None:
-        """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
-        saved.refuse_foreign(cache)
-        try:
-            known = cls.load(cache)
-            known.samples  # noqa: B018  checks all of it
-            return known
-        except ManifestError:
-            return None
-
-    def _is(self, classes: list[str], table: pa.Table, folders: FolderRecords) -> bool:
-        return (classes, folders) == (self.classes, self.folders) and table.equals(self.table)
-
-    def _cached(self, file: Path | None) -> Self:
-        """This manifest, from now on mapped from its file, if it is one to be mapped."""
-        if not file:
-            return self
-        try:
-            self.save(file)
-            return type(self).load(file) if file.suffix == saved.MAPPED else self
-        except OSError as error:
-            log.warning("the scan cannot be cached in %s (%s); continuing without a cache", file, error.strerror)
-            return self
+        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels)
+        return opening.scan(cls, root, check, file, unchanged, workers, progress)
 
     @classmethod
     def from_table(
@@ -197,12 +152,10 @@ class Manifest:
         """
         stored = saved.read(file)
         if not stored.file:
-            manifest = cls(stored.root, stored.classes, stored.table)
-            manifest._known["folders"] = stored.known.get("folders", {})
-            return manifest
+            return cls(stored.root, stored.classes, stored.table, stored.known["folders"])
         usable, others = divided(stored.table)
         validate(others)
-        return cls.__new__(cls)._set(_place(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
+        return cls.__new__(cls)._set(absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
 
     @classmethod
     def open(
@@ -224,20 +177,12 @@ class Manifest:
             unchanged: as for `scan`, but one look at each folder is the default.
             label_separator: as for `from_table`; for tables only.
         """
-        source = str(source) if is_remote(source) else Path(source)
-        if isinstance(source, Path) and source.suffix == saved.MAPPED and not source.is_dir():
+        kind = opening.kind_of(source)
+        if kind == "manifest":
             return cls.load(source)
-        if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (*_SAVED, ".csv")):
-            if source.suffix in _SAVED and saved.is_manifest(source):
-                return cls.load(source)
+        if kind == "table":
             return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
-        cache = None
-        if cache_dir:
-            key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
-            cache = Path(cache_dir, f"{Path(source).name[:60] or 'root'}-{key}{saved.MAPPED}")
-            if cache.exists() and not saved.is_manifest(cache):
-                log.warning("%s is damaged; the images are scanned again", cache)
-                cache.unlink()
+        cache = opening.cache_file(cache_dir, source) if cache_dir else None
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, unchanged=unchanged, progress=progress)
 
     def save(self, file: str | Path) -> None:
@@ -279,7 +224,7 @@ class Manifest:
 
     @property
     def folders(self) -> FolderRecords:
-        """Of the folders that were scanned, by their path, and as far as a file that was loaded has them: see `earlier.py`."""
+        """Of the folders that were scanned, by their path, as far as a file that was loaded has them: see `scanning/earlier.py`."""
         return self._known.get("folders", {})
 
     @property
@@ -551,7 +496,3 @@ class _Columns(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def _place(root: str | Path) -> Path | str:
-    return str(root) if is_remote(root) else Path(os.path.abspath(root))

@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, keep: int | None = None):
         self._keep = keep
-        self._opened = lru_cache(keep or _may_keep())(_Opened)
+        self._opened = lru_cache(keep or _may_keep())(OpenFile)
 
     def read(self, extent: Extent) -> NDArray[np.uint8]:
         """The encoded bytes, in a new array.
@@ -67,7 +67,7 @@ class Reader:
             OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
         """
         if not extent.member:
-            file = _Opened(extent.file)
+            file = OpenFile(extent.file)
             return _read(file.number, 0, file.size)
         file = self._opened(extent.file, extent.stamp)
         encoded = _read(file.number, extent.offset, extent.length)
@@ -83,7 +83,7 @@ class Reader:
         return Reader, (self._keep,)  # another process opens its own files
 
 
-class _Opened:
+class OpenFile:
     """A file that stays open while it is used, so that no other thread closes it during a read."""
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):

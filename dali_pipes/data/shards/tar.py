@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dali_pipes.data.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.reader import ShardMember
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data

@@ -15,7 +15,7 @@ from make_shards import add, tar_shards
 from PIL import Image
 
 import dali_pipes as dp
-import dali_pipes.data.shards.scan
+import dali_pipes.data.scanning.shards as reading
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.backends.config import DaliNativeConfig
 
@@ -153,9 +153,9 @@ def test_a_folder_of_classes_stays_one_whatever_lies_in_it(manifest, folder, tmp
 
 def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
-    original = dali_pipes.data.shards.scan.read_shard
-    monkeypatch.setattr(dali_pipes.data.shards.scan, "in_order", lambda read_one, files, workers: map(read_one, files))
-    monkeypatch.setattr(dali_pipes.data.shards.scan, "read_shard", lambda file, check: read.append(file) or original(file, check))
+    original = reading.read_shard
+    monkeypatch.setattr(reading, "in_order", lambda read_one, files, workers: map(read_one, files))
+    monkeypatch.setattr(reading, "read_shard", lambda file, check: read.append(file) or original(file, check))
     again = scan(folder, cache_dir=tmp_path / "cache")
     assert again.table.equals(first.table) and read == []
     changed = folder / "shard-000002.tar"

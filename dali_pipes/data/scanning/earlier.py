@@ -2,14 +2,15 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from dali_pipes.data.headers import Header, ScanOptions
+from dali_pipes.data.scanning.files import File
+from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.data.table.schema import SCHEMA
 
 FolderRecords = Mapping[str, tuple[int, int, int]]  # by path: modification time, usable images, others; in the order of the rows
@@ -20,6 +21,16 @@ class _Known(NamedTuple):
     start: int
     usable: int
     others: int
+
+
+def pixels(rows: pa.Table) -> NDArray[np.int64]:
+    return rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
+
+
+def checked(rows: pa.Table, check: ScanOptions) -> NDArray[np.bool_]:
+    """Which images are usable by an earlier check that was as thorough as this one."""
+    found = rows["problem"].is_null().to_numpy() & (pixels(rows) <= check.max_pixels)
+    return found & rows["decoded"].to_numpy() if check.verify == "full" else found
 
 
 class Earlier:
@@ -35,18 +46,15 @@ class Earlier:
     def __init__(self, samples: pa.Table | None, folders: FolderRecords, unfinished: Mapping[bytes, list[pa.Table]], trust: bool):
         self._samples = SCHEMA.empty_table() if samples is None else samples
         self._unfinished, self._trust = unfinished, trust
-        self.records: FolderRecords = {}
         self._folders: dict[bytes, _Known] = {}
         self._subfolders: dict[bytes, list[bytes]] = defaultdict(list)
         start = 0
         if sum(usable for _, usable, _ in folders.values()) != len(self._samples):
             return  # not of these samples
-        self.records = folders
         for name, (mtime_ns, usable, others) in folders.items():
             path = os.fsencode(name)
             self._folders[path] = _Known(mtime_ns, start, usable, others)
-            parent, own = os.path.split(path)
-            self._subfolders[parent].append(own)
+            self._subfolders[os.path.split(path)[0]].append(path)
             start += usable
 
     def has_all_of(self, path: bytes, mtime_ns: int, check: ScanOptions) -> bool:
@@ -54,30 +62,25 @@ class Earlier:
         known = self._folders.get(path)
         if not (self._trust and known and known.mtime_ns == mtime_ns and not known.others):
             return False
-        rows = self.rows(path)
-        pixels = rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
-        return bool(pixels.max(initial=0) <= check.max_pixels and (check.verify == "header" or pc.all(rows["decoded"]).as_py()))
+        return bool(checked(self.rows(path), check).all())
 
     def is_all_of(self, paths: list[bytes]) -> bool:
         """Whether these were all folders."""
         return paths == list(self._folders)
 
-    def usable(self, path: bytes) -> int:
-        return self._folders[path].usable
-
     def subfolders(self, path: bytes) -> list[bytes]:
         return self._subfolders[path]
 
     def rows(self, path: bytes) -> pa.Table:
-        """The usable images of a folder."""
-        known = self._folders[path]
+        """The usable images of a folder; none of one that was not there."""
+        known = self._folders.get(path, _Known(0, 0, 0, 0))
         return self._samples.slice(known.start, known.usable)
 
-    def headers(self, path: bytes) -> dict[bytes, Header]:
-        """By file name, of the usable images of a folder."""
-        tables = [self.rows(path)] if path in self._folders else []
-        found: dict[bytes, Header] = {}
-        for table in tables + self._unfinished.get(path, []):
-            columns = zip(*(table[name].to_pylist() for name in Header._fields), strict=True)
-            found |= {os.path.split(file)[1]: Header(*each) for file, each in zip(table["path"].to_pylist(), columns, strict=True)}
-        return {name: header for name, header in found.items() if not header.problem}
+    def with_headers(self, folder: bytes, files: list[bytes], check: ScanOptions) -> Iterator[File]:
+        """The files of a folder, each with its header if that is known from a check as thorough as this one."""
+        known: dict[bytes, Header] = {}
+        for rows in [self.rows(folder), *self._unfinished.get(folder, [])]:
+            good = rows.filter(pa.array(checked(rows, check)))
+            headers = map(Header, *(good[name].to_pylist() for name in Header._fields))
+            known |= zip(good["path"].to_pylist(), headers, strict=True)
+        return ((file, known.get(file)) for file in files)
