@@ -91,30 +91,35 @@ def matching(text: str, rows: Rows) -> pa.Array:
     Raises:
         ConfigError: it is not such an expression, or names no column; the text says which part, and which column may be meant.
     """
-    return _Filter(text, rows).result()
+    try:
+        return _Filter(rows).mask(_parsed(text.strip()))
+    except ConfigError as error:
+        raise ConfigError(f"filter {text!r}: {error}") from None
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        words = tokenize.generate_tokens(io.StringIO(text).readline)
+        renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
+        return ast.parse(tokenize.untokenize(renamed).strip(), mode="eval").body
+    except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
+        raise ConfigError("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
+
+
+def _words(node: ast.expr) -> str:
+    return ast.unparse(node).replace(_CLASS, CLASS)
 
 
 class _Filter:
-    def __init__(self, text: str, rows: Rows):
-        self._text, self._rows = text, rows
+    def __init__(self, rows: Rows):
+        self._rows = rows
 
-    def result(self) -> pa.Array:
-        try:
-            words = [
-                (kind, _CLASS if word == CLASS else word)
-                for kind, word, *_ in tokenize.generate_tokens(io.StringIO(self._text.strip()).readline)
-            ]
-            tree = ast.parse(tokenize.untokenize(words).strip(), mode="eval")
-        except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
-            raise self._refused("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
-        return self._mask(tree.body)
-
-    def _mask(self, node: ast.expr) -> pa.Array:
+    def mask(self, node: ast.expr) -> pa.Array:
         match node:
             case ast.BoolOp(op=op, values=values):
-                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values))
+                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self.mask, values))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return pc.invert(self._mask(operand))
+                return pc.invert(self.mask(operand))
             case ast.Compare(left=left, ops=ops, comparators=others):
                 pairs = zip([left, *others], ops, others, strict=False)
                 return reduce(pc.and_, (self._compared(one, op, other) for one, op, other in pairs))
@@ -122,27 +127,27 @@ class _Filter:
                 column = self._column(node)
                 if pa.types.is_boolean(column.type):
                     return column
-                raise self._refused(f"{node.id} alone is neither true nor false; compare it with a value")
+                raise ConfigError(f"{node.id} alone is neither true nor false; compare it with a value")
             case _:
-                raise self._refused(f"{self._words(node)} is not a comparison of a column with a value")
+                raise ConfigError(f"{_words(node)} is not a comparison of a column with a value")
 
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
         if isinstance(op, (ast.In, ast.NotIn)):
             found = self._among(left, right)
             return pc.invert(found) if isinstance(op, ast.NotIn) else found
         if type(op) not in _COMPARE:
-            raise self._refused(f"{self._words(left)} is compared by `is`; use == or !=")
+            raise ConfigError(f"{_words(left)} is compared by `is`; use == or !=")
         function = _COMPARE[type(op)]
         if not isinstance(left, ast.Name):
             left, right, function = right, left, _MIRRORED.get(function, function)
         if not isinstance(left, ast.Name):
-            raise self._refused(f"{self._words(left)}, {self._words(right)}: one side of a comparison must be a column")
+            raise ConfigError(f"{_words(left)}, {_words(right)}: one side of a comparison must be a column")
         if isinstance(right, ast.Name):
             return self._call(left, function, self._column(right))
         value = self._literal(right)
         if left.id == _CLASS:
             if function not in ("equal", "not_equal"):
-                raise self._refused("class takes ==, !=, in and not in; label has the number of the class")
+                raise ConfigError("class takes ==, !=, in and not in; label has the number of the class")
             found = self._of_classes([value])
             return found if function == "equal" else pc.invert(found)
         return self._call(left, function, value)
@@ -150,7 +155,7 @@ class _Filter:
     def _among(self, left: ast.expr, right: ast.expr) -> pa.Array:
         values = self._literal(right)
         if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
-            raise self._refused(f"{self._words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
+            raise ConfigError(f"{_words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
         if left.id == _CLASS:
             return self._of_classes(list(values))
         column = self._column(left)
@@ -163,32 +168,20 @@ class _Filter:
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
-            raise self._refused(f"{self._words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
+            raise ConfigError(f"{_words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
 
     def _of_classes(self, names: list[Any]) -> pa.Array:
         if not all(isinstance(name, str) for name in names):
-            raise self._refused(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
-        return self._or_refused(self._rows.of_classes, names)
+            raise ConfigError(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
+        return self._rows.of_classes(names)
 
     def _column(self, node: ast.Name) -> pa.ChunkedArray:
         if node.id == _CLASS:
-            raise self._refused("class is compared with a name, or with a list of names by `in`")
-        return self._or_refused(self._rows.column, node.id)
-
-    def _or_refused(self, find: Callable[[Any], Any], what: Any) -> Any:
-        try:
-            return find(what)
-        except ConfigError as error:
-            raise self._refused(str(error)) from None
+            raise ConfigError("class is compared with a name, or with a list of names by `in`")
+        return self._rows.column(node.id)
 
     def _literal(self, node: ast.expr) -> Any:
         try:
             return ast.literal_eval(node)
         except ValueError:
-            raise self._refused(f"{self._words(node)} is not a literal; text needs quotes") from None
-
-    def _words(self, node: ast.expr) -> str:
-        return ast.unparse(node).replace(_CLASS, CLASS)
-
-    def _refused(self, why: str) -> ConfigError:
-        return ConfigError(f"filter {self._text!r}: {why}")
+            raise ConfigError(f"{_words(node)} is not a literal; text needs quotes") from None

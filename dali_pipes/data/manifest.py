@@ -347,7 +347,7 @@ class Manifest:
         path = self._samples.text("path", sample_id)
         if path.startswith(b"/") or b"\0" in path:
             raise self._strange_path()
-        file = os.path.join(self._base, os.fsdecode(path))
+        file = os.path.join(self.root, os.fsdecode(path))
         if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
             return Extent(file)
         offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
@@ -451,10 +451,6 @@ class Manifest:
         merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
         samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
         return self._with(Samples(samples, self._samples.files), others, classes=merged)
-
-    @cached_property
-    def _base(self) -> str:
-        return str(self.root)
 
     def _check(self, ids: NDArray[np.int64]) -> None:
         """Checks what a loader relies on, whatever program wrote the table."""

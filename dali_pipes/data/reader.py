@@ -42,9 +42,9 @@ class ShardMember(NamedTuple):
         problem: why it cannot be used; None if it can, as far as is known without looking at the image.
     """
 
-    member: bytes
-    offset: int
-    length: int
+    member: bytes = b""
+    offset: int = 0
+    length: int = 0
     label: int = -1
     problem: str | None = None
 

@@ -10,8 +10,6 @@ from PIL import Image, JpegImagePlugin
 from dali_pipes.data.scanning.decoders import FORMATS, refusal
 from dali_pipes.errors import ConfigError, check_choice
 
-StrOrBytesPath = str | bytes | os.PathLike[str]
-
 EXIF_ORIENTATION = 0x0112
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -69,7 +67,7 @@ class ScanOptions:
         check_max_pixels("max_pixels", self.max_pixels)
 
 
-def read_header(path: StrOrBytesPath, check: ScanOptions = ScanOptions()) -> Header:
+def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanOptions()) -> Header:
     """Reads the header of one file. Never raises because of the file: what is wrong is in `problem`."""
     size, mtime_ns = 0, 0
     try:

@@ -24,8 +24,7 @@ class Journal:
     """
 
     def __init__(self, cache: Path | None):
-        self._file = cache and cache.with_name(f"{cache.name}.unfinished")
-        self._opened = self._file and _locked(self._file)
+        self._opened = cache and _locked(cache.with_name(f"{cache.name}.unfinished"))
         self.tables: dict[bytes, list[pa.Table]] = defaultdict(list)
         if self._opened:
             self._opened.truncate(self._read(pa.py_buffer(self._opened.read())))
@@ -39,7 +38,7 @@ class Journal:
                 stream.write_table(table)
             self._opened.flush()
         except OSError:  # the disk is full: the scan goes on without
-            self._remove()
+            Path(self._opened.name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self._opened.close()
             self._opened = None
@@ -50,12 +49,8 @@ class Journal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._opened:
             if not error or not os.fstat(self._opened.fileno()).st_size:
-                self._remove()
+                Path(self._opened.name).unlink(missing_ok=True)
             self._opened.close()
-
-    def _remove(self) -> None:
-        if self._file:
-            self._file.unlink(missing_ok=True)
 
     def _read(self, content: pa.Buffer) -> int:
         """Returns where the last whole table ends."""

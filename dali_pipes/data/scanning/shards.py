@@ -117,10 +117,10 @@ def read_shard(shard: Shard, check: ScanOptions) -> pa.Table:
         opened = OpenFile(file, version if is_remote(file) else None)
         stat = os.fstat(opened.number)
         size, mtime_ns = stat.st_size, stat.st_mtime_ns
-        members = _members(file, opened.number, size) if size else iter([ShardMember(b"", 0, 0, problem="empty file")])
+        members = _members(file, opened.number, size) if size else iter([ShardMember(problem="empty file")])
         found = [(member, _header(opened.number, member, mtime_ns, check)) for member in members]
     except OSError as error:
-        broken = ShardMember(b"", 0, 0, problem=os_problem(error))
+        broken = ShardMember(problem=os_problem(error))
         found = [(broken, Header(0, mtime_ns, problem=broken.problem))]
     rows = [
         (os.path.split(shard[0])[1], -1 if header.problem else member.label, *header, member.member, member.offset, size)

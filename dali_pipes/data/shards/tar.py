@@ -61,7 +61,7 @@ def parts(number: int, total: int) -> Iterator[ShardMember]:
             elif field:
                 fields[field] = member
     except DamagedError as damage:
-        faults.append((total, ShardMember(b"", 0, 0, problem=str(damage))))
+        faults.append((total, ShardMember(problem=str(damage))))
     chosen = [one for fields in found.values() for one in _choose(number, fields)]
     yield from (part for _, part in sorted([(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]))
 

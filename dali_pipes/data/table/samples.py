@@ -47,35 +47,28 @@ class Samples:
 
     def numbers(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
         """(N,) or (N, K), in the column's dtype."""
-        rows = self._rows(ids)
-        return self._view(name, Numbers)[rows]
+        return self._view(name, Numbers)[self._rows(ids)]
 
     def number(self, name: str, sample_id: int) -> int:
-        row = self._row(sample_id)
-        return self._view(name, Numbers).item(row)
+        return self._view(name, Numbers).item(self._rows(sample_id))
 
     def text(self, name: str, sample_id: int) -> bytes:
-        row = self._row(sample_id)
-        return self._view(name, Packed).item(row)
+        return self._view(name, Packed).item(self._rows(sample_id))
 
     def matrix(self, name: str, ids: NDArray[np.int64], prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
         """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
-        rows = self._rows(ids)
-        return self._view(name, Packed).matrix(rows, prefix, fill)
+        return self._view(name, Packed).matrix(self._rows(ids), prefix, fill)
 
     def lengths(self, name: str, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        rows = self._rows(ids)
-        return self._view(name, Packed).lengths(rows)
+        return self._view(name, Packed).lengths(self._rows(ids))
 
     def all_empty(self, name: str) -> bool:
         """Whether no sample has a text there."""
-        self.check()
         return self._view(name, Packed).all_empty or not any(self.lengths(name, ids).any() for ids in self.blocks())
 
     def joined(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
         """(total,) the texts or lists of these samples, one after the other."""
-        rows = self._rows(ids)
-        return self._view(name, Packed).joined(rows)
+        return self._view(name, Packed).joined(self._rows(ids))
 
     def column(self, name: str) -> pa.ChunkedArray:
         """
@@ -121,14 +114,10 @@ class Samples:
             file.check()
 
     def _view(self, name: str, kind: type[Any]) -> Any:
+        self.check()
         if name not in self._views:
             self._views[name] = kind(self.whole[name])
         return self._views[name]
 
-    def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        self.check()
+    def _rows(self, ids: Any) -> Any:
         return ids if self.rows is None else self.rows[ids]
-
-    def _row(self, sample_id: int) -> int:
-        self.check()
-        return sample_id if self.rows is None else int(self.rows[sample_id])
