@@ -3,7 +3,6 @@
 import ast
 import io
 import tokenize
-from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import reduce
 from typing import Any
@@ -12,9 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.table.samples import Samples
+from dali_pipes.data.table.schema import own_columns
 from dali_pipes.errors import ConfigError
 
-OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
+_OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
 CLASS = "class"
 _CLASS = "class_"  # `class` is a keyword, so Python's parser is given this name
 _COMPARE: dict[type[ast.cmpop], str] = {
@@ -29,38 +31,33 @@ _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less"
 
 
 class Rows:
-    """What filters compare: the columns of a manifest's samples, and their classes.
+    """What filters compare: the columns of a manifest's samples, and their classes."""
 
-    Attributes:
-        columns: of each name that a filter may use, that of the column in the table.
-    """
-
-    def __init__(self, columns: dict[str, str], values: Callable[[str], pa.ChunkedArray], classes: list[str]):
-        """
-        Args:
-            values: of one of the table's columns, by sample id.
-        """
-        self.columns, self._values, self._classes = columns, values, classes
+    def __init__(self, samples: Samples, classes: list[str]):
+        self._samples, self._classes = samples, classes
+        self._columns = {name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))}
 
     def column(self, name: str) -> pa.ChunkedArray:
         """
         Raises:
             ConfigError: there is no such column.
         """
-        if name not in self.columns:
-            near = get_close_matches(name, self.columns, 1)
+        if name not in self._columns:
+            near = get_close_matches(name, self._columns, 1)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"there is no column {name}; {meant}The columns are {', '.join(self.columns)}")
-        return self._values(self.columns[name])
+            raise ConfigError(f"there is no column {name}; {meant}The columns are {', '.join(self._columns)}")
+        return self._samples.column(self._columns[name])
 
-    def of_classes(self, names: Iterable[str]) -> pa.Array:
+    def of_classes(self, names: list[Any]) -> pa.Array:
         """Which samples have any of these classes.
 
         Raises:
-            ConfigError: there is no such class.
+            ConfigError: there is no such class, or it is no name.
         """
+        if not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
         numbers = pa.array([number for name in names for number in self.class_numbers(name)], pa.int32())
-        labels = self._values("label")
+        labels = self._samples.column("label")
         if not pa.types.is_list(labels.type):
             return pc.is_in(labels, value_set=numbers)
         labels = labels.combine_chunks()
@@ -148,7 +145,7 @@ class _Filter:
         if left.id == _CLASS:
             if function not in ("equal", "not_equal"):
                 raise ConfigError("class takes ==, !=, in and not in; label has the number of the class")
-            found = self._of_classes([value])
+            found = self._rows.of_classes([value])
             return found if function == "equal" else pc.invert(found)
         return self._call(left, function, value)
 
@@ -157,7 +154,7 @@ class _Filter:
         if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
             raise ConfigError(f"{_words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
         if left.id == _CLASS:
-            return self._of_classes(list(values))
+            return self._rows.of_classes(list(values))
         column = self._column(left)
         none = pa.array(np.zeros(len(column), bool))
         return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
@@ -169,11 +166,6 @@ class _Filter:
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
             raise ConfigError(f"{_words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
-
-    def _of_classes(self, names: list[Any]) -> pa.Array:
-        if not all(isinstance(name, str) for name in names):
-            raise ConfigError(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
-        return self._rows.of_classes(names)
 
     def _column(self, node: ast.Name) -> pa.ChunkedArray:
         if node.id == _CLASS:

@@ -148,7 +148,7 @@ def _numbers(array: pa.Array) -> pa.Array:
             raise pa.ArrowInvalid("a list is missing")
         return pa.FixedSizeListArray.from_arrays(_numbers(array.flatten()), array.type.list_size)
     if not array.null_count:
-        return array.cast(_number_type(array.type), safe=not pa.types.is_floating(array.type))
+        return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
     return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
 
 
@@ -164,14 +164,10 @@ def _stored(array: pa.Array) -> pa.Array:
 def _column_type(kind: pa.DataType) -> pa.DataType:
     if _is_text(kind):
         return pa.large_string()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(_number_type(kind.value_type))
-    return _number_type(kind)
-
-
-def _number_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_number_type(kind.value_type), kind.list_size)
+        return pa.list_(_column_type(kind.value_type), kind.list_size)
+    if _is_list(kind):
+        return pa.large_list(_column_type(kind.value_type))
     return pa.float32() if pa.types.is_floating(kind) else pa.bool_() if pa.types.is_boolean(kind) else pa.int64()
 
 

@@ -1,7 +1,7 @@
 """The manifest: one row per image, with what a loader must know before it decodes anything."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.data import opening
-from dali_pipes.data.expression import OF_AN_IMAGE, Rows, matching
+from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
 from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
@@ -21,7 +21,7 @@ from dali_pipes.data.scanning.listed_files import scan_table
 from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
 from dali_pipes.data.shards.remote import copy_of
 from dali_pipes.data.table import digest, saved
-from dali_pipes.data.table.samples import Samples, validate
+from dali_pipes.data.table.samples import OwnColumns, Samples, validate
 from dali_pipes.data.table.schema import divided, own_columns
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
@@ -50,12 +50,17 @@ class Manifest:
         """
         usable, others = divided(table.combine_chunks())
         self._set(absolute(root), classes, Samples(usable), others, {"folders": folders or {}})
-        for ids in self._samples.blocks():
-            self._check(ids)
+        self._check()
 
-    def _set(
-        self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any] | None = None
+    @classmethod
+    def _of(
+        cls, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any] | None = None
     ) -> Self:
+        made = cls.__new__(cls)
+        made._set(root, classes, samples, others, known or {})
+        return made
+
+    def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
         """
         Args:
             others: the images that cannot be used.
@@ -64,19 +69,12 @@ class Manifest:
         Raises:
             ManifestError: class names that are none, or empty cells.
         """
-        self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known or {}
+        self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
         table = samples.whole
         if nulls := [name for name in table.column_names if name != "problem" and null_count(table[name])]:
             raise ManifestError(f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
-        return self
-
-    def _with(
-        self, samples: Samples, others: pa.Table, *, root: Path | str | None = None, classes: list[str] | None = None
-    ) -> Self:
-        made = type(self).__new__(type(self))
-        return made._set(self.root if root is None else root, self.classes if classes is None else classes, samples, others)
 
     @classmethod
     def scan(
@@ -155,7 +153,7 @@ class Manifest:
             return cls(stored.root, stored.classes, stored.table, stored.known["folders"])
         usable, others = divided(stored.table)
         validate(others)
-        return cls.__new__(cls)._set(absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
+        return cls._of(absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
 
     @classmethod
     def open(
@@ -201,8 +199,7 @@ class Manifest:
             ManifestError: its rows cannot be of images, or are not those that the fingerprint was made of.
         """
         self._samples.validate(self._samples.whole.column_names)
-        for ids in self._samples.blocks():
-            self._check(ids)
+        self._check()
         if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
             raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
 
@@ -296,7 +293,7 @@ class Manifest:
 
         Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text and lists of numbers as Arrow's.
         """
-        return _Columns(self._samples)
+        return OwnColumns(self._samples)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -386,7 +383,7 @@ class Manifest:
         ids = ids.astype(np.int64)
         if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
             raise ConfigError(f"subset: ids run from 0 to {len(self) - 1}, and one is {ids.min() if ids.min() < 0 else ids.max()}")
-        return self._with(self._samples.select(ids), self._others[:0])
+        return self._of(self.root, self.classes, self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
         """The samples that match, such as "width >= 224 and class in ('cat', 'dog')"; docs/targets.md has the form.
@@ -427,18 +424,14 @@ class Manifest:
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = common_root([each.root for each in manifests])
         names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
-        first, *_ = manifests
-        samples, others = (
-            unified(
-                [
-                    renumbered(moved(table, each.root, root), new)
-                    for each, table, new in zip(manifests, tables, numbers, strict=True)
-                ]
-            )
-            for tables in ([each.samples for each in manifests], [each._others for each in manifests])
-        )
+
+        def joined(tables: list[pa.Table]) -> pa.Table:
+            each = zip(manifests, tables, numbers, strict=True)
+            return unified([renumbered(moved(table, manifest.root, root), new) for manifest, table, new in each])
+
         files = tuple(file for each in manifests for file in each._samples.files)
-        return first._with(Samples(samples, files), others, root=root, classes=names)
+        samples = Samples(joined([each.samples for each in manifests]), files)
+        return cls._of(root, names, samples, joined([each._others for each in manifests]))
 
     def map_classes(self, names: Mapping[str, str]) -> Self:
         """With classes renamed; those that get the same name become one. Classes that are not named keep theirs.
@@ -450,18 +443,19 @@ class Manifest:
             self._rows.class_numbers(name)
         merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
         samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
-        return self._with(Samples(samples, self._samples.files), others, classes=merged)
+        return self._of(self.root, merged, Samples(samples, self._samples.files), others)
 
-    def _check(self, ids: NDArray[np.int64]) -> None:
+    def _check(self) -> None:
         """Checks what a loader relies on, whatever program wrote the table."""
-        self.take_labels(ids)
-        self.take_sizes(ids)
-        paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
-        if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
-            raise self._strange_path()
-        packed = ids[self._samples.lengths("member", ids) > 0]
-        offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
-        self._check_places(offset, length, file_bytes)
+        for ids in self._samples.blocks():
+            self.take_labels(ids)
+            self.take_sizes(ids)
+            paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
+            if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
+                raise self._strange_path()
+            packed = ids[self._samples.lengths("member", ids) > 0]
+            offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
+            self._check_places(offset, length, file_bytes)
 
     def _check_places(self, offset: NDArray[np.int64], length: NDArray[np.int64], file_bytes: NDArray[np.int64]) -> None:
         if ((offset < 0) | (length < 0) | (offset > file_bytes - length)).any():
@@ -472,23 +466,4 @@ class Manifest:
 
     @property
     def _rows(self) -> Rows:
-        own = {name.removeprefix(COLUMN): name for name in own_columns(self._samples.whole)}
-        return Rows({name: name for name in OF_AN_IMAGE} | own, self._samples.column, self.classes)
-
-
-class _Columns(Mapping[str, Any]):
-    def __init__(self, samples: Samples):
-        self._samples, self._names = samples, own_columns(samples.whole)
-
-    def __getitem__(self, name: str) -> NDArray[Any] | pa.Array:
-        if COLUMN + name not in self._names:
-            raise KeyError(name)
-        if is_numeric(self._samples.whole[COLUMN + name].type):
-            return self._samples.numbers(COLUMN + name, np.arange(len(self._samples)))
-        return self._samples.column(COLUMN + name).combine_chunks()
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(COLUMN) for name in self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return Rows(self._samples, self.classes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.shards.remote import is_remote, open_copy
+from dali_pipes.data.shards.remote import CHANGED, is_remote, open_copy
 
 
 class Extent(NamedTuple):
@@ -91,7 +91,7 @@ class OpenFile:
         stat = os.fstat(self.number)
         self.size = stat.st_size
         if stamp and stamp != (stat.st_size, stat.st_mtime_ns):
-            raise OSError("the shard has changed since it was scanned; scan again")
+            raise OSError(CHANGED)
 
     def __del__(self) -> None:
         if hasattr(self, "number"):

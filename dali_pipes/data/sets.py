@@ -54,8 +54,7 @@ def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     values = column.combine_chunks()
     if pa.types.is_nested(values.type):
         raise ConfigError("by is a column of lists; name one with a single value for each image")
-    ranks = pc.rank(values, "ascending", tiebreaker="dense").to_numpy()
-    return ranks.astype(np.int64)
+    return pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
 
 
 def common_root(roots: Sequence[Path | str]) -> Path | str:

@@ -44,7 +44,7 @@ def scan_folder(
     """Class names, rows, and the folders that were scanned; None for the rows if no folder was touched since the earlier scan."""
     classes = list_classes(root)
     folders = list_folders(root, classes, earlier, check)
-    if all(folder.images is None for folder in folders) and earlier.is_all_of([folder.path for folder in folders]):
+    if all(folder.images is None for folder in folders) and [folder.path for folder in folders] == list(earlier.folders):
         return classes, None, {}
     total = sum(len(folder.images or ()) for folder in folders)
     files = (file for folder in folders if folder.images for file in earlier.with_headers(folder.path, folder.images, check))
@@ -117,7 +117,7 @@ def _list(base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOpt
         now, mtime_ns = time.time_ns(), os.stat(full).st_mtime_ns
         if earlier.has_all_of(path, mtime_ns, check):
             # without links of which the target is gone, which changes no folder's time
-            there = [each for each in earlier.subfolders(path) if Path(os.fsdecode(os.path.join(base, each))).is_dir()]
+            there = [each for each in earlier.subfolders[path] if Path(os.fsdecode(os.path.join(base, each))).is_dir()]
             return Folder(path, label, mtime_ns, None), there
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:

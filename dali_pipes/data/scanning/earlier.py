@@ -41,39 +41,36 @@ class Earlier:
         folders: the folders of that scan.
         unfinished: what a scan that was killed had read, by folder.
         trust: whether a folder that was not modified holds what it held; if not, each file is looked at.
+
+    Attributes:
+        folders: those of the last scan by their path.
+        subfolders: their paths by that of the folder they are in.
     """
 
     def __init__(self, samples: pa.Table | None, folders: FolderRecords, unfinished: Mapping[bytes, list[pa.Table]], trust: bool):
         self._samples = SCHEMA.empty_table() if samples is None else samples
         self._unfinished, self._trust = unfinished, trust
-        self._folders: dict[bytes, _Known] = {}
-        self._subfolders: dict[bytes, list[bytes]] = defaultdict(list)
+        self.folders: dict[bytes, _Known] = {}
+        self.subfolders: dict[bytes, list[bytes]] = defaultdict(list)
         start = 0
         if sum(usable for _, usable, _ in folders.values()) != len(self._samples):
             return  # not of these samples
         for name, (mtime_ns, usable, others) in folders.items():
             path = os.fsencode(name)
-            self._folders[path] = _Known(mtime_ns, start, usable, others)
-            self._subfolders[os.path.split(path)[0]].append(path)
+            self.folders[path] = _Known(mtime_ns, start, usable, others)
+            self.subfolders[os.path.split(path)[0]].append(path)
             start += usable
 
     def has_all_of(self, path: bytes, mtime_ns: int, check: ScanOptions) -> bool:
         """Whether a folder was last modified then, all images in it can be used, and they were checked as thoroughly."""
-        known = self._folders.get(path)
+        known = self.folders.get(path)
         if not (self._trust and known and known.mtime_ns == mtime_ns and not known.others):
             return False
         return bool(checked(self.rows(path), check).all())
 
-    def is_all_of(self, paths: list[bytes]) -> bool:
-        """Whether these were all folders."""
-        return paths == list(self._folders)
-
-    def subfolders(self, path: bytes) -> list[bytes]:
-        return self._subfolders[path]
-
     def rows(self, path: bytes) -> pa.Table:
         """The usable images of a folder; none of one that was not there."""
-        known = self._folders.get(path, _Known(0, 0, 0, 0))
+        known = self.folders.get(path, _Known(0, 0, 0, 0))
         return self._samples.slice(known.start, known.usable)
 
     def with_headers(self, folder: bytes, files: list[bytes], check: ScanOptions) -> Iterator[File]:

@@ -1,5 +1,6 @@
 """The headers of many files, read by several processes, and the rows that they become."""
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -43,15 +44,12 @@ def read_headers(
 
 def _read(base: bytes, check: ScanOptions, file: File) -> Header:
     path, known = os.path.join(base, file[0]), file[1]
-    return known if known and _unchanged(path, known) else read_header(path, check)
-
-
-def _unchanged(path: bytes, known: Header) -> bool:
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return False
-    return (stat.st_size, stat.st_mtime_ns) == (known.bytes, known.mtime_ns)
+    if known:
+        with contextlib.suppress(OSError):
+            stat = os.stat(path)
+            if (stat.st_size, stat.st_mtime_ns) == (known.bytes, known.mtime_ns):
+                return known
+    return read_header(path, check)
 
 
 def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:

@@ -41,7 +41,11 @@ def _list(file: Path, separator: str | None = None) -> tuple[list[str], list[byt
     if file.suffix == ".parquet":
         refuse_embedded_images(file)
     try:
-        table = pq.read_table(file) if file.suffix == ".parquet" else _read_csv(file, separator)
+        if file.suffix == ".parquet":
+            table = pq.read_table(file)
+        else:
+            types = {} if separator is None else {"label": pa.string()}  # even if no row has more than one class
+            table = pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
         paths, labels = table["path"].to_pylist(), table["label"]
     except (pa.ArrowException, KeyError, OSError) as error:
         raise ManifestError(f"{file}: not a table with the columns path and label ({error})") from None
@@ -49,12 +53,6 @@ def _list(file: Path, separator: str | None = None) -> tuple[list[str], list[byt
         raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
     classes, numbers = read_labels(file, labels, separator)
     return classes, [os.fsencode(path) for path in paths], numbers, read_columns(file, table)
-
-
-def _read_csv(file: Path, separator: str | None) -> pa.Table:
-    """With a separator, labels are text, even if no row has more than one."""
-    types = {} if separator is None else {"label": pa.string()}
-    return pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
 
 
 def refuse_embedded_images(file: Path) -> None:

@@ -30,8 +30,6 @@ CLASSES_FILE = "classes.json"
 _SHARD = re.compile(r"\.tar\Z|\.tfrecords?$|-\d{5}-of-\d{5}$")  # the last is the naming of TensorFlow's scripts
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
 
-Shard = tuple[bytes, FileVersion]  # path or URL
-
 
 def scan_shards(
     root: Path | str,
@@ -47,8 +45,12 @@ def scan_shards(
         known: rows of an earlier scan of the same root.
     """
     tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
-    missing = {name: stamp for name, stamp in shards.items() if name not in tables}
-    tables |= zip(missing, _read_shards(root, missing, check, workers, progress), strict=True)
+    missing = [name for name in shards if name not in tables]
+    files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
+    if check.verify == "full":
+        decoders.load()
+    read = in_order(partial(read_shard, check=check), files, min(workers or 2 * available_cpus(), len(files)))
+    tables |= zip(missing, track(read, "reading shards", len(files), progress), strict=True)
     table = pa.concat_tables([tables[name] for name in shards])
     if not len(table):
         raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
@@ -76,16 +78,6 @@ def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> b
     return bool(whole and (good == rows["problem"].is_null().to_numpy()).all() and not pixels(rows)[~good].any())
 
 
-def _read_shards(
-    root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions, workers: int | None, progress: bool
-) -> Iterator[pa.Table]:
-    files = [(os.path.join(os.fsencode(root), name), version) for name, version in shards.items()]
-    if check.verify == "full":
-        decoders.load()
-    read = in_order(partial(read_shard, check=check), files, min(workers or 2 * available_cpus(), len(files)))
-    return track(read, "reading shards", len(files), progress)
-
-
 def is_shard(path: str | Path) -> bool:
     """Whether a file of this name holds many images."""
     return _SHARD.search(Path(path).name) is not None
@@ -109,7 +101,7 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     return source, {os.fsencode(name): _stamp(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)}
 
 
-def read_shard(shard: Shard, check: ScanOptions) -> pa.Table:
+def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
     """One row for each image of a shard, usable or not. Never raises because of the shard: what is wrong is in `problem`."""
     file, version = os.fsdecode(shard[0]), shard[1]
     size, mtime_ns = 0, 0

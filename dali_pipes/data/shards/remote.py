@@ -20,6 +20,7 @@ from dali_pipes.errors import ConfigError, ManifestError
 T = TypeVar("T")
 FileVersion = tuple[int, int]  # size in bytes, and modification time in nanoseconds
 
+CHANGED = "the shard has changed since it was scanned; scan again"
 FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables, which child processes inherit
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
 _CHUNK = 16 * 2**20  # bytes per request
@@ -136,7 +137,7 @@ def _download(files: Any, path: str, size: int, file: Any) -> None:
 
 def _same(files: Any, path: str, stamp: FileVersion) -> None:
     if _patiently(path, lambda: _stamp(files.info(path))) != stamp:
-        raise OSError("the shard has changed since it was scanned; scan again")
+        raise OSError(CHANGED)
 
 
 def _patiently(path: str, ask: Callable[..., T], *given: Any) -> T:

@@ -29,9 +29,8 @@ _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}  
 def typed(table: pa.Table) -> pa.Table:
     """The columns of a manifest in their types, without any others; those of images in shards may be missing."""
     for name in _WHOLE_FILE.keys() - set(table.column_names):
-        table = table.append_column(
-            SCHEMA.field(name), pa.repeat(pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type), len(table))
-        )
+        value = pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type)
+        table = table.append_column(name, pa.repeat(value, len(table)))
     own = ["label", *own_columns(table)]
     types = {name: stored_type(name, table.schema.field(name).type) for name in own}
     fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
