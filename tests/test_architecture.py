@@ -15,11 +15,11 @@ LIBRARIES = {
     "nvidia": {
         *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph", "planning")},
         "backends/reference/dali_native.py",
-        "data/decoders.py",  # whether the decoders of all loaders accept an image
+        "data/scanning/decoders.py",  # whether the decoders of all loaders accept an image
         *{"tools/doctor/decode.py", "tools/doctor/software.py"},  # in a process of their own: whether these libraries work at all
     },
     "tensorflow": {"backends/tfdata.py"},
-    "fsspec": {"data/remote.py"},
+    "fsspec": {"data/shards/remote.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
     "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
     "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},

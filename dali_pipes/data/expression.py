@@ -3,7 +3,6 @@
 import ast
 import io
 import tokenize
-from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import reduce
 from typing import Any
@@ -12,9 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.table.samples import Samples
+from dali_pipes.data.table.schema import own_columns
 from dali_pipes.errors import ConfigError
 
-OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
+_OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
 CLASS = "class"
 _CLASS = "class_"  # `class` is a keyword, so Python's parser is given this name
 _COMPARE: dict[type[ast.cmpop], str] = {
@@ -29,38 +31,33 @@ _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less"
 
 
 class Rows:
-    """What filters compare: the columns of a manifest's samples, and their classes.
+    """What filters compare: the columns of a manifest's samples, and their classes."""
 
-    Attributes:
-        columns: of each name that a filter may use, that of the column in the table.
-    """
-
-    def __init__(self, columns: dict[str, str], values: Callable[[str], pa.ChunkedArray], classes: list[str]):
-        """
-        Args:
-            values: of one of the table's columns, by sample id.
-        """
-        self.columns, self._values, self._classes = columns, values, classes
+    def __init__(self, samples: Samples, classes: list[str]):
+        self._samples, self._classes = samples, classes
+        self._columns = {name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))}
 
     def column(self, name: str) -> pa.ChunkedArray:
         """
         Raises:
             ConfigError: there is no such column.
         """
-        if name not in self.columns:
-            near = get_close_matches(name, self.columns, 1)
+        if name not in self._columns:
+            near = get_close_matches(name, self._columns, 1)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"there is no column {name}; {meant}The columns are {', '.join(self.columns)}")
-        return self._values(self.columns[name])
+            raise ConfigError(f"there is no column {name}; {meant}The columns are {', '.join(self._columns)}")
+        return self._samples.column(self._columns[name])
 
-    def of_classes(self, names: Iterable[str]) -> pa.Array:
+    def of_classes(self, names: list[Any]) -> pa.Array:
         """Which samples have any of these classes.
 
         Raises:
-            ConfigError: there is no such class.
+            ConfigError: there is no such class, or it is no name.
         """
+        if not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
         numbers = pa.array([number for name in names for number in self.class_numbers(name)], pa.int32())
-        labels = self._values("label")
+        labels = self._samples.column("label")
         if not pa.types.is_list(labels.type):
             return pc.is_in(labels, value_set=numbers)
         labels = labels.combine_chunks()
@@ -91,30 +88,35 @@ def matching(text: str, rows: Rows) -> pa.Array:
     Raises:
         ConfigError: it is not such an expression, or names no column; the text says which part, and which column may be meant.
     """
-    return _Filter(text, rows).result()
+    try:
+        return _Filter(rows).mask(_parsed(text.strip()))
+    except ConfigError as error:
+        raise ConfigError(f"filter {text!r}: {error}") from None
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        words = tokenize.generate_tokens(io.StringIO(text).readline)
+        renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
+        return ast.parse(tokenize.untokenize(renamed).strip(), mode="eval").body
+    except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
+        raise ConfigError("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
+
+
+def _words(node: ast.expr) -> str:
+    return ast.unparse(node).replace(_CLASS, CLASS)
 
 
 class _Filter:
-    def __init__(self, text: str, rows: Rows):
-        self._text, self._rows = text, rows
+    def __init__(self, rows: Rows):
+        self._rows = rows
 
-    def result(self) -> pa.Array:
-        try:
-            words = [
-                (kind, _CLASS if word == CLASS else word)
-                for kind, word, *_ in tokenize.generate_tokens(io.StringIO(self._text.strip()).readline)
-            ]
-            tree = ast.parse(tokenize.untokenize(words).strip(), mode="eval")
-        except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
-            raise self._refused("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
-        return self._mask(tree.body)
-
-    def _mask(self, node: ast.expr) -> pa.Array:
+    def mask(self, node: ast.expr) -> pa.Array:
         match node:
             case ast.BoolOp(op=op, values=values):
-                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values))
+                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self.mask, values))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return pc.invert(self._mask(operand))
+                return pc.invert(self.mask(operand))
             case ast.Compare(left=left, ops=ops, comparators=others):
                 pairs = zip([left, *others], ops, others, strict=False)
                 return reduce(pc.and_, (self._compared(one, op, other) for one, op, other in pairs))
@@ -122,37 +124,37 @@ class _Filter:
                 column = self._column(node)
                 if pa.types.is_boolean(column.type):
                     return column
-                raise self._refused(f"{node.id} alone is neither true nor false; compare it with a value")
+                raise ConfigError(f"{node.id} alone is neither true nor false; compare it with a value")
             case _:
-                raise self._refused(f"{self._words(node)} is not a comparison of a column with a value")
+                raise ConfigError(f"{_words(node)} is not a comparison of a column with a value")
 
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
         if isinstance(op, (ast.In, ast.NotIn)):
             found = self._among(left, right)
             return pc.invert(found) if isinstance(op, ast.NotIn) else found
         if type(op) not in _COMPARE:
-            raise self._refused(f"{self._words(left)} is compared by `is`; use == or !=")
+            raise ConfigError(f"{_words(left)} is compared by `is`; use == or !=")
         function = _COMPARE[type(op)]
         if not isinstance(left, ast.Name):
             left, right, function = right, left, _MIRRORED.get(function, function)
         if not isinstance(left, ast.Name):
-            raise self._refused(f"{self._words(left)}, {self._words(right)}: one side of a comparison must be a column")
+            raise ConfigError(f"{_words(left)}, {_words(right)}: one side of a comparison must be a column")
         if isinstance(right, ast.Name):
             return self._call(left, function, self._column(right))
         value = self._literal(right)
         if left.id == _CLASS:
             if function not in ("equal", "not_equal"):
-                raise self._refused("class takes ==, !=, in and not in; label has the number of the class")
-            found = self._of_classes([value])
+                raise ConfigError("class takes ==, !=, in and not in; label has the number of the class")
+            found = self._rows.of_classes([value])
             return found if function == "equal" else pc.invert(found)
         return self._call(left, function, value)
 
     def _among(self, left: ast.expr, right: ast.expr) -> pa.Array:
         values = self._literal(right)
         if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
-            raise self._refused(f"{self._words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
+            raise ConfigError(f"{_words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
         if left.id == _CLASS:
-            return self._of_classes(list(values))
+            return self._rows.of_classes(list(values))
         column = self._column(left)
         none = pa.array(np.zeros(len(column), bool))
         return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
@@ -163,32 +165,15 @@ class _Filter:
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
-            raise self._refused(f"{self._words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
-
-    def _of_classes(self, names: list[Any]) -> pa.Array:
-        if not all(isinstance(name, str) for name in names):
-            raise self._refused(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
-        return self._or_refused(self._rows.of_classes, names)
+            raise ConfigError(f"{_words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
 
     def _column(self, node: ast.Name) -> pa.ChunkedArray:
         if node.id == _CLASS:
-            raise self._refused("class is compared with a name, or with a list of names by `in`")
-        return self._or_refused(self._rows.column, node.id)
-
-    def _or_refused(self, find: Callable[[Any], Any], what: Any) -> Any:
-        try:
-            return find(what)
-        except ConfigError as error:
-            raise self._refused(str(error)) from None
+            raise ConfigError("class is compared with a name, or with a list of names by `in`")
+        return self._rows.column(node.id)
 
     def _literal(self, node: ast.expr) -> Any:
         try:
             return ast.literal_eval(node)
         except ValueError:
-            raise self._refused(f"{self._words(node)} is not a literal; text needs quotes") from None
-
-    def _words(self, node: ast.expr) -> str:
-        return ast.unparse(node).replace(_CLASS, CLASS)
-
-    def _refused(self, why: str) -> ConfigError:
-        return ConfigError(f"filter {self._text!r}: {why}")
+            raise ConfigError(f"{_words(node)} is not a literal; text needs quotes") from None

@@ -39,7 +39,7 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
     """
     if separator is not None and not _is_list(column.type):
         column = _split(column, separator)
-    if _null_count(column):
+    if null_count(column):
         raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
     if _is_list(column.type) and pa.types.is_floating(column.type.value_type):
         return [], _vectors(file, column)
@@ -92,9 +92,9 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
     return _column_type(kind)
 
 
-def has_nulls(column: pa.ChunkedArray) -> bool:
-    """Whether a cell is empty, or a place in a list."""
-    return bool(_null_count(column))
+def null_count(column: pa.ChunkedArray) -> int:
+    """Empty cells, and empty places in lists."""
+    return int(column.null_count + (pc.list_flatten(column).null_count if _is_list(column.type) else 0))
 
 
 def is_numeric(kind: pa.DataType) -> bool:
@@ -148,7 +148,7 @@ def _numbers(array: pa.Array) -> pa.Array:
             raise pa.ArrowInvalid("a list is missing")
         return pa.FixedSizeListArray.from_arrays(_numbers(array.flatten()), array.type.list_size)
     if not array.null_count:
-        return array.cast(_number_type(array.type), safe=not pa.types.is_floating(array.type))
+        return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
     return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
 
 
@@ -164,14 +164,10 @@ def _stored(array: pa.Array) -> pa.Array:
 def _column_type(kind: pa.DataType) -> pa.DataType:
     if _is_text(kind):
         return pa.large_string()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(_number_type(kind.value_type))
-    return _number_type(kind)
-
-
-def _number_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_number_type(kind.value_type), kind.list_size)
+        return pa.list_(_column_type(kind.value_type), kind.list_size)
+    if _is_list(kind):
+        return pa.large_list(_column_type(kind.value_type))
     return pa.float32() if pa.types.is_floating(kind) else pa.bool_() if pa.types.is_boolean(kind) else pa.int64()
 
 
@@ -186,7 +182,3 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _null_count(column: pa.ChunkedArray) -> int:
-    return int(column.null_count + (pc.list_flatten(column).null_count if _is_list(column.type) else 0))

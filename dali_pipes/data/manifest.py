@@ -1,9 +1,7 @@
 """The manifest: one row per image, with what a loader must know before it decodes anything."""
 
-import hashlib
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -12,23 +10,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data import digest, manifest_file
-from dali_pipes.data.earlier import Earlier, FolderRecords
-from dali_pipes.data.expression import OF_AN_IMAGE, Rows, matching
-from dali_pipes.data.headers import MAX_PIXELS, ScanOptions
-from dali_pipes.data.journal import SUFFIX, Journal
-from dali_pipes.data.labels import COLUMN, has_nulls, is_numeric, task_of
-from dali_pipes.data.manifest_table import divided, own_columns
+from dali_pipes.data import opening
+from dali_pipes.data.expression import Rows, matching
+from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
+from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.remote import copy_of, is_remote
-from dali_pipes.data.samples import Samples, validate
-from dali_pipes.data.scanning import scan_folder, scan_shards, scan_table
+from dali_pipes.data.scanning.earlier import FolderRecords
+from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
+from dali_pipes.data.scanning.listed_files import scan_table
 from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
-from dali_pipes.data.shards.scan import is_shard, list_shards
+from dali_pipes.data.shards.remote import copy_of
+from dali_pipes.data.table import digest, saved
+from dali_pipes.data.table.samples import OwnColumns, Samples, validate
+from dali_pipes.data.table.schema import divided, own_columns
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-log = logging.getLogger(__name__)
-_SAVED = (manifest_file.MAPPED, ".parquet")
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 
@@ -43,22 +39,28 @@ class Manifest:
         classes: class names; a label is a place in this list.
     """
 
-    def __init__(self, root: str | Path, classes: list[str], table: pa.Table):
+    def __init__(self, root: str | Path, classes: list[str], table: pa.Table, folders: FolderRecords | None = None):
         """
         Args:
-            table: every image, usable or not, with the columns of `manifest_table.SCHEMA` and further ones, "column:NAME".
+            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME".
+            folders: those that were scanned.
 
         Raises:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        self._set(_place(root), classes, Samples(usable), others)
-        for ids in self._samples.blocks():
-            self._check(ids)
+        self._set(absolute(root), classes, Samples(usable), others, {"folders": folders or {}})
+        self._check()
 
-    def _set(
-        self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any] | None = None
+    @classmethod
+    def _of(
+        cls, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any] | None = None
     ) -> Self:
+        made = cls.__new__(cls)
+        made._set(root, classes, samples, others, known or {})
+        return made
+
+    def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
         """
         Args:
             others: the images that cannot be used.
@@ -67,19 +69,12 @@ class Manifest:
         Raises:
             ManifestError: class names that are none, or empty cells.
         """
-        self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known or {}
+        self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
         table = samples.whole
-        if nulls := [name for name in table.column_names if name != "problem" and has_nulls(table[name])]:
+        if nulls := [name for name in table.column_names if name != "problem" and null_count(table[name])]:
             raise ManifestError(f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
-        return self
-
-    def _with(
-        self, samples: Samples, others: pa.Table, *, root: Path | str | None = None, classes: list[str] | None = None
-    ) -> Self:
-        made = type(self).__new__(type(self))
-        return made._set(self.root if root is None else root, self.classes if classes is None else classes, samples, others)
 
     @classmethod
     def scan(
@@ -111,50 +106,8 @@ class Manifest:
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        check_choice("unchanged", unchanged, ("file", "folder"))
-        place, check, file = _place(root), ScanOptions(verify, max_pixels), Path(cache) if cache else None
-        folder, shards = list_shards(place)
-        with Journal(file and file.with_name(file.name + SUFFIX)) as journal:
-            known = cls._remembered(file) if file else None
-            same = known if known and known.root == folder else None
-            if shards or isinstance(folder, str):
-                classes, table = scan_shards(folder, shards, check, same.table if same else None, workers, progress)
-                folders: FolderRecords = {}
-            else:
-                trusted = same is not None and unchanged == "folder"
-                earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trusted)
-                classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
-            if not same or (table is not None and not same._is(classes, table, folders)):
-                same = cls(folder, classes, table)
-                same._known["folders"] = folders
-                same = same._cached(file)
-            journal.remove()
-        return same
-
-    @classmethod
-    def _remembered(cls, cache: Path) -> Self | None:
-        """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
-        manifest_file.refuse_foreign(cache)
-        try:
-            known = cls.load(cache)
-            known.samples  # noqa: B018  checks all of it
-            return known
-        except ManifestError:
-            return None
-
-    def _is(self, classes: list[str], table: pa.Table, folders: FolderRecords) -> bool:
-        return (classes, folders) == (self.classes, self.folders) and table.equals(self.table)
-
-    def _cached(self, file: Path | None) -> Self:
-        """This manifest, from now on mapped from its file, if it is one to be mapped."""
-        if not file:
-            return self
-        try:
-            self.save(file)
-            return type(self).load(file) if file.suffix == manifest_file.MAPPED else self
-        except OSError as error:
-            log.warning("the scan cannot be cached in %s (%s); continuing without a cache", file, error.strerror)
-            return self
+        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels)
+        return opening.scan(cls, root, check, file, unchanged, workers, progress)
 
     @classmethod
     def from_table(
@@ -195,14 +148,12 @@ class Manifest:
         Raises:
             ManifestError: the file is missing, damaged, or not a manifest.
         """
-        stored = manifest_file.read(file)
+        stored = saved.read(file)
         if not stored.file:
-            manifest = cls(stored.root, stored.classes, stored.table)
-            manifest._known["folders"] = stored.known.get("folders", {})
-            return manifest
+            return cls(stored.root, stored.classes, stored.table, stored.known["folders"])
         usable, others = divided(stored.table)
         validate(others)
-        return cls.__new__(cls)._set(_place(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
+        return cls._of(absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
 
     @classmethod
     def open(
@@ -224,20 +175,12 @@ class Manifest:
             unchanged: as for `scan`, but one look at each folder is the default.
             label_separator: as for `from_table`; for tables only.
         """
-        source = str(source) if is_remote(source) else Path(source)
-        if isinstance(source, Path) and source.suffix == manifest_file.MAPPED and not source.is_dir():
+        kind = opening.kind_of(source)
+        if kind == "manifest":
             return cls.load(source)
-        if isinstance(source, Path) and ((source.is_file() and not is_shard(source)) or source.suffix in (*_SAVED, ".csv")):
-            if source.suffix in _SAVED and manifest_file.is_manifest(source):
-                return cls.load(source)
+        if kind == "table":
             return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
-        cache = None
-        if cache_dir:
-            key = hashlib.sha256(os.fsencode(_place(source))).hexdigest()[:16]
-            cache = Path(cache_dir, f"{Path(source).name[:60] or 'root'}-{key}{manifest_file.MAPPED}")
-            if cache.exists() and not manifest_file.is_manifest(cache):
-                log.warning("%s is damaged; the images are scanned again", cache)
-                cache.unlink()
+        cache = opening.cache_file(cache_dir, source) if cache_dir else None
         return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, unchanged=unchanged, progress=progress)
 
     def save(self, file: str | Path) -> None:
@@ -247,7 +190,7 @@ class Manifest:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
         known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
-        manifest_file.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
+        saved.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
 
     def verify(self) -> None:
         """Reads all of a mapped file, and checks what `load` does not.
@@ -256,8 +199,7 @@ class Manifest:
             ManifestError: its rows cannot be of images, or are not those that the fingerprint was made of.
         """
         self._samples.validate(self._samples.whole.column_names)
-        for ids in self._samples.blocks():
-            self._check(ids)
+        self._check()
         if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
             raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
 
@@ -266,7 +208,7 @@ class Manifest:
 
     @property
     def table(self) -> pa.Table:
-        """Every image, the usable ones by id, then the others; the columns of `manifest_table.SCHEMA`, and "column:NAME"."""
+        """Every image, the usable ones by id, then the others; the columns of `table.schema.SCHEMA`, and "column:NAME"."""
         return pa.concat_tables([self._samples.table(), self._others])
 
     @property
@@ -279,7 +221,7 @@ class Manifest:
 
     @property
     def folders(self) -> FolderRecords:
-        """Of the folders that were scanned, by their path, and as far as a file that was loaded has them: see `earlier.py`."""
+        """Of the folders that were scanned, by their path, as far as a file that was loaded has them: see `scanning/earlier.py`."""
         return self._known.get("folders", {})
 
     @property
@@ -351,7 +293,7 @@ class Manifest:
 
         Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text and lists of numbers as Arrow's.
         """
-        return _Columns(self._samples)
+        return OwnColumns(self._samples)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -402,7 +344,7 @@ class Manifest:
         path = self._samples.text("path", sample_id)
         if path.startswith(b"/") or b"\0" in path:
             raise self._strange_path()
-        file = os.path.join(self._base, os.fsdecode(path))
+        file = os.path.join(self.root, os.fsdecode(path))
         if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
             return Extent(file)
         offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
@@ -441,7 +383,7 @@ class Manifest:
         ids = ids.astype(np.int64)
         if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
             raise ConfigError(f"subset: ids run from 0 to {len(self) - 1}, and one is {ids.min() if ids.min() < 0 else ids.max()}")
-        return self._with(self._samples.select(ids), self._others[:0])
+        return self._of(self.root, self.classes, self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
         """The samples that match, such as "width >= 224 and class in ('cat', 'dog')"; docs/targets.md has the form.
@@ -482,18 +424,14 @@ class Manifest:
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = common_root([each.root for each in manifests])
         names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
-        first, *_ = manifests
-        samples, others = (
-            unified(
-                [
-                    renumbered(moved(table, each.root, root), new)
-                    for each, table, new in zip(manifests, tables, numbers, strict=True)
-                ]
-            )
-            for tables in ([each.samples for each in manifests], [each._others for each in manifests])
-        )
+
+        def joined(tables: list[pa.Table]) -> pa.Table:
+            each = zip(manifests, tables, numbers, strict=True)
+            return unified([renumbered(moved(table, manifest.root, root), new) for manifest, table, new in each])
+
         files = tuple(file for each in manifests for file in each._samples.files)
-        return first._with(Samples(samples, files), others, root=root, classes=names)
+        samples = Samples(joined([each.samples for each in manifests]), files)
+        return cls._of(root, names, samples, joined([each._others for each in manifests]))
 
     def map_classes(self, names: Mapping[str, str]) -> Self:
         """With classes renamed; those that get the same name become one. Classes that are not named keep theirs.
@@ -505,22 +443,19 @@ class Manifest:
             self._rows.class_numbers(name)
         merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
         samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
-        return self._with(Samples(samples, self._samples.files), others, classes=merged)
+        return self._of(self.root, merged, Samples(samples, self._samples.files), others)
 
-    @cached_property
-    def _base(self) -> str:
-        return str(self.root)
-
-    def _check(self, ids: NDArray[np.int64]) -> None:
+    def _check(self) -> None:
         """Checks what a loader relies on, whatever program wrote the table."""
-        self.take_labels(ids)
-        self.take_sizes(ids)
-        paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
-        if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
-            raise self._strange_path()
-        packed = ids[self._samples.lengths("member", ids) > 0]
-        offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
-        self._check_places(offset, length, file_bytes)
+        for ids in self._samples.blocks():
+            self.take_labels(ids)
+            self.take_sizes(ids)
+            paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
+            if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
+                raise self._strange_path()
+            packed = ids[self._samples.lengths("member", ids) > 0]
+            offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
+            self._check_places(offset, length, file_bytes)
 
     def _check_places(self, offset: NDArray[np.int64], length: NDArray[np.int64], file_bytes: NDArray[np.int64]) -> None:
         if ((offset < 0) | (length < 0) | (offset > file_bytes - length)).any():
@@ -531,27 +466,4 @@ class Manifest:
 
     @property
     def _rows(self) -> Rows:
-        own = {name.removeprefix(COLUMN): name for name in own_columns(self._samples.whole)}
-        return Rows({name: name for name in OF_AN_IMAGE} | own, self._samples.column, self.classes)
-
-
-class _Columns(Mapping[str, Any]):
-    def __init__(self, samples: Samples):
-        self._samples, self._names = samples, own_columns(samples.whole)
-
-    def __getitem__(self, name: str) -> NDArray[Any] | pa.Array:
-        if COLUMN + name not in self._names:
-            raise KeyError(name)
-        if is_numeric(self._samples.whole[COLUMN + name].type):
-            return self._samples.numbers(COLUMN + name, np.arange(len(self._samples)))
-        return self._samples.column(COLUMN + name).combine_chunks()
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(COLUMN) for name in self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def _place(root: str | Path) -> Path | str:
-    return str(root) if is_remote(root) else Path(os.path.abspath(root))
+        return Rows(self._samples, self.classes)

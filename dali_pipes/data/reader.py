@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.remote import is_remote, open_copy
+from dali_pipes.data.shards.remote import CHANGED, is_remote, open_copy
 
 
 class Extent(NamedTuple):
@@ -42,9 +42,9 @@ class ShardMember(NamedTuple):
         problem: why it cannot be used; None if it can, as far as is known without looking at the image.
     """
 
-    member: bytes
-    offset: int
-    length: int
+    member: bytes = b""
+    offset: int = 0
+    length: int = 0
     label: int = -1
     problem: str | None = None
 
@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, keep: int | None = None):
         self._keep = keep
-        self._opened = lru_cache(keep or _may_keep())(_Opened)
+        self._opened = lru_cache(keep or _may_keep())(OpenFile)
 
     def read(self, extent: Extent) -> NDArray[np.uint8]:
         """The encoded bytes, in a new array.
@@ -67,7 +67,7 @@ class Reader:
             OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
         """
         if not extent.member:
-            file = _Opened(extent.file)
+            file = OpenFile(extent.file)
             return _read(file.number, 0, file.size)
         file = self._opened(extent.file, extent.stamp)
         encoded = _read(file.number, extent.offset, extent.length)
@@ -83,7 +83,7 @@ class Reader:
         return Reader, (self._keep,)  # another process opens its own files
 
 
-class _Opened:
+class OpenFile:
     """A file that stays open while it is used, so that no other thread closes it during a read."""
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):
@@ -91,7 +91,7 @@ class _Opened:
         stat = os.fstat(self.number)
         self.size = stat.st_size
         if stamp and stamp != (stat.st_size, stat.st_mtime_ns):
-            raise OSError("the shard has changed since it was scanned; scan again")
+            raise OSError(CHANGED)
 
     def __del__(self) -> None:
         if hasattr(self, "number"):

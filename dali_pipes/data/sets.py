@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ConfigError, ManifestError
 
 
@@ -53,8 +54,7 @@ def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     values = column.combine_chunks()
     if pa.types.is_nested(values.type):
         raise ConfigError("by is a column of lists; name one with a single value for each image")
-    ranks = pc.rank(values, "ascending", tiebreaker="dense").to_numpy()
-    return ranks.astype(np.int64)
+    return pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
 
 
 def common_root(roots: Sequence[Path | str]) -> Path | str:
@@ -78,7 +78,7 @@ def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
         return table
     kind = table["path"].type
     prefix = os.fsencode(os.path.join(os.path.relpath(root, to), ""))
-    return _replaced(table, "path", pc.binary_join_element_wise(pa.scalar(prefix, kind), table["path"], pa.scalar(b"", kind)))
+    return replaced(table, "path", pc.binary_join_element_wise(pa.scalar(prefix, kind), table["path"], pa.scalar(b"", kind)))
 
 
 def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], list[NDArray[np.int64]]]:
@@ -100,11 +100,11 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     if pa.types.is_list(labels.type):
         new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
         rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
-        return _replaced(table, "label", rows)
+        return replaced(table, "label", rows)
     if not pa.types.is_integer(labels.type):
         return table
     old = labels.to_numpy()
-    return _replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
+    return replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
 
 
 def unified(tables: Sequence[pa.Table]) -> pa.Table:
@@ -133,13 +133,8 @@ def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
         return list(tables)
     kind, empty = (kind, "") if pa.types.is_large_string(kind) else (pa.float32(), float("nan"))
     return [
-        _replaced(table, name, table[name].cast(kind, safe=False))
+        replaced(table, name, table[name].cast(kind, safe=False))
         if name in table.column_names
         else table.append_column(name, pa.repeat(pa.scalar(empty, kind), len(table)))
         for table in tables
     ]
-
-
-def _replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, pa.field(name, values.type), values)

@@ -6,9 +6,9 @@ from io import BytesIO
 import numpy as np
 
 from dali_pipes.backends.base import Backend
-from dali_pipes.data.decoders import pillow
-from dali_pipes.data.headers import examine, os_problem
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.scanning.decoders import pillow
+from dali_pipes.data.scanning.headers import examine, os_problem
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.cpus import available_cpus
 

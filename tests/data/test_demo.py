@@ -32,14 +32,14 @@ def test_statistics_are_those_of_imagenet(demo):
 
 
 def test_it_is_seeded_and_made_once(tmp_path):
-    demo = make_demo_set(tmp_path / "demo", train=20, val=10)
+    demo = make_demo_set(tmp_path / "demo", train=6, val=3)
     before = digest(demo)
     stamps = {file: file.stat().st_mtime_ns for file in demo.rglob("*.jpg")}
-    assert make_demo_set(demo, train=20, val=10) == demo
+    assert make_demo_set(demo, train=6, val=3) == demo
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
-    again = digest(make_demo_set(tmp_path / "again", train=10, val=10))
+    again = digest(make_demo_set(tmp_path / "again", train=3, val=3))
     assert all(before[name] == value for name, value in again.items() if name.startswith("train"))
-    other = digest(make_demo_set(tmp_path / "other", train=10, val=10, seed=1))
+    other = digest(make_demo_set(tmp_path / "other", train=3, val=3, seed=1))
     assert not set(other.values()) & set(again.values())
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.data.decoders import FORMATS
-from dali_pipes.data.headers import ScanOptions, read_header
-from dali_pipes.data.manifest_table import SCHEMA
+from dali_pipes.data.scanning.decoders import FORMATS
+from dali_pipes.data.scanning.headers import ScanOptions, read_header
+from dali_pipes.data.table.schema import SCHEMA
 
 
 def good(form: str) -> bytes:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from later import later
 from PIL import Image
 
-import dali_pipes.data.listing
 from dali_pipes import Manifest, ManifestError
+from dali_pipes.data.scanning import files
 
 datasets = later("torchvision.datasets")
 
@@ -121,8 +121,8 @@ def test_an_unchanged_file_is_not_read_again(image_folder, tmp_path, monkeypatch
     cache = tmp_path / "cache.parquet"
     first = Manifest.scan(tmp_path / "set", cache=cache, progress=False)
     read = []
-    original = dali_pipes.data.listing.read_header
-    monkeypatch.setattr(dali_pipes.data.listing, "read_header", lambda path, check: read.append(path) or original(path, check))
+    original = files.read_header
+    monkeypatch.setattr(files, "read_header", lambda path, check: read.append(path) or original(path, check))
     assert Manifest.scan(tmp_path / "set", cache=cache, progress=False).fingerprint == first.fingerprint
     assert read == []
     changed = first.path(3)
@@ -147,8 +147,8 @@ def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
 
 
 def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatch):
-    monkeypatch.setattr(dali_pipes.data.listing, "_CHUNK", 4)
-    monkeypatch.setattr(dali_pipes.data.listing, "_SMALL", 16)
+    monkeypatch.setattr(files, "_CHUNK", 4)
+    monkeypatch.setattr(files, "_SMALL", 16)
     assert Manifest.scan(manifest.root, progress=False, workers=3).table.equals(manifest.table)
 
 

@@ -224,11 +224,11 @@ def test_scan_finds_what_is_broken(scanned, verify):
 
 
 def test_a_full_scan_is_remembered_and_a_header_scan_does_not_count_as_one(scanned, tmp_path, monkeypatch):
-    from dali_pipes.data import listing
+    from dali_pipes.data.scanning import files
 
     looked = []
-    original = listing.read_header
-    monkeypatch.setattr(listing, "read_header", lambda path, check: looked.append(check.verify) or original(path, check))
+    original = files.read_header
+    monkeypatch.setattr(files, "read_header", lambda path, check: looked.append(check.verify) or original(path, check))
     part = scanned.subset(np.arange(10))
     for sample in range(10, 37):
         scanned.path(sample).unlink()

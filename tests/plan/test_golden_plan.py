@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dali_pipes import EvalTransform, Manifest, Plan, RandomCropTransform, Shard, TrainTransform
-from dali_pipes.data.manifest_table import SCHEMA
+from dali_pipes.data.table.schema import SCHEMA
 
 IMAGES = 1_700
 AUGMENTATIONS = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Shard, TrainTransform
-from dali_pipes.data.manifest_table import SCHEMA
+from dali_pipes.data.table.schema import SCHEMA
 
 TRANSFORM = TrainTransform(size=32)
 

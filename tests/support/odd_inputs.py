@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+from functools import cache
 
 import numpy as np
 from PIL import Image
@@ -19,9 +20,13 @@ BACKENDS = {
 }
 
 
+@cache
+def drawn() -> Image.Image:
+    return Image.fromarray(draw_image("rings", np.random.default_rng(3)))
+
+
 def photo(height=150, width=200) -> Image.Image:
-    image = Image.fromarray(draw_image("rings", np.random.default_rng(3)))
-    return image.resize((width, height), Image.Resampling.LANCZOS)
+    return drawn().resize((width, height), Image.Resampling.LANCZOS)
 
 
 def saved(form, make=photo, **options):
@@ -42,6 +47,7 @@ def raw(content):
     return lambda path: path.write_bytes(content)
 
 
+@cache
 def jpeg() -> bytes:
     buffer = io.BytesIO()
     photo().save(buffer, "JPEG", quality=90)

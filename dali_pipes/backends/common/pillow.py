@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from dali_pipes.backends.common.pixels import crop_and_flip
-from dali_pipes.data.decoders import FORMATS
+from dali_pipes.data.scanning.decoders import FORMATS
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.transforms import Transform
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.headers import os_problem
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.scanning.headers import os_problem
 from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")

@@ -4,14 +4,15 @@ The standard library's tarfile stops silently at a damaged header, accepts sizes
 archive (CVE-2025-8194), and keeps every member in memory. So the headers are read here: POSIX ustar and pax, GNU long names.
 """
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dali_pipes.data.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.reader import ShardMember
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
@@ -61,7 +62,7 @@ def parts(number: int, total: int) -> Iterator[ShardMember]:
             elif field:
                 fields[field] = member
     except DamagedError as damage:
-        faults.append((total, ShardMember(b"", 0, 0, problem=str(damage))))
+        faults.append((total, ShardMember(problem=str(damage))))
     chosen = [one for fields in found.values() for one in _choose(number, fields)]
     yield from (part for _, part in sorted([(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]))
 
@@ -99,14 +100,11 @@ def members(number: int, total: int) -> Iterator[Member]:
             name = records.get(b"path") or long_name or _short_name(header)
             if any(each.startswith(b"GNU.sparse") for each in records):
                 kind = b"S"
-            if kind not in b"123456":  # those have no content, whatever their size field is
-                if at + BLOCK + size > total:
-                    sizes = (
-                        f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive ends after {total - at - BLOCK:,}"
-                    )
-                    raise DamagedError(f"the archive is cut off, or its size is wrong: {sizes}")
-            else:
+            if kind in b"123456":  # those have no content, whatever their size field is
                 size = 0
+            if at + BLOCK + size > total:
+                sizes = f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive ends after {total - at - BLOCK:,}"
+                raise DamagedError(f"the archive is cut off, or its size is wrong: {sizes}")
             if kind != b"5" and not name.endswith(b"/"):
                 yield Member(name, b"0" if kind in b"\x007" else kind, at + BLOCK, size)
             long_name, records = b"", {}
@@ -214,11 +212,9 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
     if field == b".cls":
         value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
     else:
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             content = json.loads(text)
             value = content.get("label", content.get("cls")) if isinstance(content, dict) else None
-        except (ValueError, RecursionError):
-            pass
     if type(value) is int:
         return value, None
     wanted = "class number" if field == b".cls" else "class number called label or cls"

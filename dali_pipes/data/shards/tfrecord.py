@@ -37,16 +37,12 @@ def parts(number: int, total: int) -> Iterator[ShardMember]:
         length, crc = struct.unpack("<QI", head) if len(head) == _HEAD else (0, None)
         if crc != _masked_crc(head[:8]):
             what = "is not a TFRecord file" if not at else f"is damaged at byte {at:,}; the remaining {total - at:,} bytes are lost"
-            yield ShardMember(b"", 0, 0, problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what)
+            yield ShardMember(problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what)
             return
         start, end = at + _HEAD, at + _HEAD + length
         if end + _TAIL > total:
-            yield ShardMember(
-                b"",
-                0,
-                0,
-                problem=f"is cut off in record {index}: it has {length:,} bytes, and the file ends after {total - start:,}",
-            )
+            sizes = f"it has {length:,} bytes, and the file ends after {total - start:,}"
+            yield ShardMember(problem=f"is cut off in record {index}: {sizes}")
             return
         yield _part(number, b"%d" % index, Range(start, end))
         at, index = end + _TAIL, index + 1

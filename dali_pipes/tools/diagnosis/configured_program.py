@@ -14,9 +14,9 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
-from dali_pipes.data.decoders import pillow
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.scanning.decoders import pillow
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.measure.trial import endless

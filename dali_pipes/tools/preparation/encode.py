@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps
 
-from dali_pipes.data.decoders import FORMATS
-from dali_pipes.data.headers import orientation_of
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.scanning.decoders import FORMATS
+from dali_pipes.data.scanning.headers import orientation_of
 from dali_pipes.tools.preparation.jpeg import orientation_tag, suits_hardware, without_metadata
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from dali_pipes.data.headers import EXIF_ORIENTATION
+from dali_pipes.data.scanning.headers import EXIF_ORIENTATION
 
 _START = b"\xff\xd8"
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.shards.scan import CLASSES_FILE
+from dali_pipes.data.scanning.shards import CLASSES_FILE
 from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track

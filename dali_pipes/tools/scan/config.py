@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from dali_pipes.data.config import SPLITS, DataConfig
-from dali_pipes.data.headers import MAX_PIXELS, VERIFY, check_max_pixels
+from dali_pipes.data.scanning.headers import MAX_PIXELS, VERIFY, check_max_pixels
 from dali_pipes.errors import check_choice, check_options, option
 
 

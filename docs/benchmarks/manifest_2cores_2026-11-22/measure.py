@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dali_pipes import Manifest
-from dali_pipes.data.manifest_table import SCHEMA
+from dali_pipes.data.table.schema import SCHEMA
 
 BATCH, BATCHES, REPEATS, CLASSES = 256, 400, 3, 1000
 RANKS = (1, 4)

@@ -9,16 +9,18 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dali_pipes.errors import ConfigError, ManifestError
 
+T = TypeVar("T")
 FileVersion = tuple[int, int]  # size in bytes, and modification time in nanoseconds
 
+CHANGED = "the shard has changed since it was scanned; scan again"
 FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables, which child processes inherit
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
 _CHUNK = 16 * 2**20  # bytes per request
@@ -123,42 +125,35 @@ def _fetch(url: str, stamp: FileVersion, copy: Path) -> None:
 
 
 def _download(files: Any, path: str, size: int, file: Any) -> None:
-    done = failed = 0
-    while done < size:
-        end = min(done + _CHUNK, size)
+    def part(start: int, end: int) -> bytes:
+        found = files.cat_file(path, start=start, end=end)
+        if len(found) != end - start:
+            raise OSError(f"{len(found):,} bytes came instead of {end - start:,}")
+        return bytes(found)
+
+    for start in range(0, size, _CHUNK):
+        file.write(_patiently(path, part, start, min(start + _CHUNK, size)))
+
+
+def _same(files: Any, path: str, stamp: FileVersion) -> None:
+    if _patiently(path, lambda: _stamp(files.info(path))) != stamp:
+        raise OSError(CHANGED)
+
+
+def _patiently(path: str, ask: Callable[..., T], *given: Any) -> T:
+    """The answer of the object store, which is asked again if it fails."""
+    failed = 0
+    while True:
         try:
-            chunk = files.cat_file(path, start=done, end=end)
-            if len(chunk) != end - done:
-                raise OSError(f"{len(chunk):,} bytes came instead of {end - done:,}")
+            return ask(*given)
         except FileNotFoundError:
             raise
         except Exception as error:  # what a broken connection looks like depends on the store
             failed += 1
-            _pause(path, failed, error)
-            continue
-        file.write(chunk)
-        done, failed = end, 0
-
-
-def _same(files: Any, path: str, stamp: FileVersion) -> None:
-    for failed in range(1, _ATTEMPTS + 1):
-        try:
-            now = _stamp(files.info(path))
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            _pause(path, failed, error)
-            continue
-        if now != stamp:
-            raise OSError("the shard has changed since it was scanned; scan again")
-        return
-
-
-def _pause(path: str, failed: int, error: Exception) -> None:
-    if failed >= _ATTEMPTS:
-        raise OSError(f"cannot be fetched ({failed} times: {_short(error)})") from None
-    log.info("%s: %s; trying again", path, _short(error))
-    time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1))
+            if failed >= _ATTEMPTS:
+                raise OSError(f"cannot be fetched ({failed} times: {_short(error)})") from None
+            log.info("%s: %s; trying again", path, _short(error))
+            time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1))
 
 
 def _make_room(folder: Path, size: int) -> None:
@@ -195,11 +190,9 @@ def _locked(file: Path, wait: bool = True) -> Iterator[None]:
     number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        try:
-            yield
-        finally:
-            fcntl.flock(number, fcntl.LOCK_UN)  # closing is not enough: a process forked meanwhile has the descriptor too
+        yield
     finally:
+        fcntl.flock(number, fcntl.LOCK_UN)  # closing is not enough: a process forked meanwhile has the descriptor too
         os.close(number)
 
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-import dali_pipes.data.listing as listing
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data import journal
+from dali_pipes.data.scanning import files, journal
 
 LONG_AGO = 10**18  # ns
 
@@ -38,7 +37,7 @@ def looks(monkeypatch):
         original = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, **named: counts.update([of]) or original(*given, **named))
 
-    counted(listing, "read_header", "read")
+    counted(files, "read_header", "read")
     counted(os, "scandir", "listed")
     counted(os, "stat", "looked at")
     return counts
@@ -115,7 +114,7 @@ def test_a_folder_that_was_modified_a_moment_ago_is_not_believed(folder):
 
 
 def test_a_header_scan_of_a_folder_is_not_a_full_one(folder, looks, monkeypatch):
-    monkeypatch.setattr(listing, "_SMALL_DECODED", 100)
+    monkeypatch.setattr(files, "_SMALL_DECODED", 100)
     scan(folder)
     looks.clear()
     assert scan(folder, unchanged="folder", verify="full").table["decoded"].to_numpy().all() and looks["read"] == 37
@@ -171,18 +170,18 @@ def test_a_scan_again_finds_what_a_first_scan_would(tmp_path_factory, before, th
 
 
 def test_a_scan_that_was_stopped_goes_on(folder, monkeypatch, looks):
-    monkeypatch.setattr(listing, "_CHUNK", 4)
-    original = listing.read_header
+    monkeypatch.setattr(files, "_CHUNK", 4)
+    original = files.read_header
 
     def stops(path, check):
         if looks["read"] >= 23:
             raise KeyboardInterrupt
         return original(path, check)
 
-    monkeypatch.setattr(listing, "read_header", stops)
+    monkeypatch.setattr(files, "read_header", stops)
     with pytest.raises(KeyboardInterrupt):
         scan(folder)
-    monkeypatch.setattr(listing, "read_header", original)
+    monkeypatch.setattr(files, "read_header", original)
     unfinished = folder.parent / "m.arrow.unfinished"
     unfinished.write_bytes(unfinished.read_bytes()[:-3])  # killed while it wrote
     looks.clear()
@@ -214,8 +213,8 @@ def test_scans_at_once_read_once_and_share_what_they_found(folder, tmp_path):
     log = tmp_path / "read.txt"
 
     def rank(number):
-        original = listing.read_header
-        listing.read_header = lambda path, check: log.open("a").write(".") and original(path, check)
+        original = files.read_header
+        files.read_header = lambda path, check: log.open("a").write(".") and original(path, check)
         (file,) = scan(folder)._samples.files
         (tmp_path / f"inode {number}").write_text(str(os.fstat(file._number).st_ino))
 

@@ -10,7 +10,7 @@ from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data import remote
+from dali_pipes.data.shards import remote
 
 server, boto3 = later("moto.server", "s3fs"), later("boto3", "flask")
 # what the libraries themselves leave to the garbage collector when a connection breaks

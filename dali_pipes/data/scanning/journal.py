@@ -10,22 +10,21 @@ from typing import BinaryIO, Self
 
 import pyarrow as pa
 
-from dali_pipes.data.manifest_table import SCHEMA
-
-SUFFIX = ".unfinished"
+from dali_pipes.data.table.schema import SCHEMA
 
 
 class Journal:
     """A file of tables, one after the other, each of one folder; one of which the end is missing is cut off.
 
     Another scan into the same file waits until this one has ended, and then finds what it has saved.
+    On leaving the block without an error the file is removed.
 
     Args:
-        file: None, or one that cannot be written: nothing is kept.
+        cache: the file that the scan is saved in; None, or one that cannot be written: nothing is kept.
     """
 
-    def __init__(self, file: Path | None):
-        self._file, self._opened = file, file and _locked(file)
+    def __init__(self, cache: Path | None):
+        self._opened = cache and _locked(cache.with_name(f"{cache.name}.unfinished"))
         self.tables: dict[bytes, list[pa.Table]] = defaultdict(list)
         if self._opened:
             self._opened.truncate(self._read(pa.py_buffer(self._opened.read())))
@@ -39,23 +38,18 @@ class Journal:
                 stream.write_table(table)
             self._opened.flush()
         except OSError:  # the disk is full: the scan goes on without
-            self.remove()
+            Path(self._opened.name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self._opened.close()
             self._opened = None
-
-    def remove(self) -> None:
-        """The scan has ended, and what it found is saved."""
-        if self._opened and self._file:
-            self._file.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._opened:
-            if not os.fstat(self._opened.fileno()).st_size:
-                self.remove()
+            if not error or not os.fstat(self._opened.fileno()).st_size:
+                Path(self._opened.name).unlink(missing_ok=True)
             self._opened.close()
 
     def _read(self, content: pa.Buffer) -> int:
@@ -65,7 +59,7 @@ class Journal:
             try:
                 table = pa.ipc.open_stream(reader).read_all()
                 table.validate(full=True)
-                if table.column_names != SCHEMA.names:
+                if table.schema != SCHEMA:
                     break  # of another version
                 self.tables[os.path.split(table["path"][0].as_py())[0]].append(table)
             except (pa.ArrowException, OSError, KeyError, IndexError, TypeError):
@@ -81,16 +75,10 @@ def _locked(file: Path) -> BinaryIO | None:
         while True:
             opened = file.open("a+b")
             fcntl.lockf(opened, fcntl.LOCK_EX)
-            if _is_still(file, opened):
-                opened.seek(0)
-                return opened
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(opened.fileno()), file.stat()):
+                    opened.seek(0)
+                    return opened
             opened.close()  # another scan has ended, and has removed it
     except OSError:
         return None
-
-
-def _is_still(file: Path, opened: BinaryIO) -> bool:
-    try:
-        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
-    except FileNotFoundError:
-        return False

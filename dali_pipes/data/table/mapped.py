@@ -22,13 +22,9 @@ class MappedFile:
     def __init__(self, file: Path):
         self._file = file
         with file.open("rb") as opened:
-            self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+            self.content = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
             self._number = os.dup(opened.fileno())
         self._stamp = self._now()
-
-    @property
-    def content(self) -> pa.Buffer:
-        return pa.py_buffer(self._map)
 
     def check(self) -> None:
         """

@@ -12,7 +12,7 @@ from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
-from dali_pipes.data import remote
+from dali_pipes.data.shards import remote
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 

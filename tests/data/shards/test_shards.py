@@ -15,7 +15,7 @@ from make_shards import add, tar_shards
 from PIL import Image
 
 import dali_pipes as dp
-import dali_pipes.data.shards.scan
+import dali_pipes.data.scanning.shards as reading
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.backends.config import DaliNativeConfig
 
@@ -153,9 +153,9 @@ def test_a_folder_of_classes_stays_one_whatever_lies_in_it(manifest, folder, tmp
 
 def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
-    original = dali_pipes.data.shards.scan.read_shard
-    monkeypatch.setattr(dali_pipes.data.shards.scan, "in_order", lambda read_one, files, workers: map(read_one, files))
-    monkeypatch.setattr(dali_pipes.data.shards.scan, "read_shard", lambda file, check: read.append(file) or original(file, check))
+    original = reading.read_shard
+    monkeypatch.setattr(reading, "in_order", lambda read_one, files, workers: map(read_one, files))
+    monkeypatch.setattr(reading, "read_shard", lambda file, check: read.append(file) or original(file, check))
     again = scan(folder, cache_dir=tmp_path / "cache")
     assert again.table.equals(first.table) and read == []
     changed = folder / "shard-000002.tar"
@@ -198,7 +198,7 @@ def test_the_documented_lines_turn_parquet_into_shards(manifest, tmp_path, monke
     pq.write_table(pa.Table.from_pylist(rows * 14), tmp_path / "train-00000-of-00257.parquet")
     (tmp_path / "shards").mkdir()
     monkeypatch.chdir(tmp_path)
-    doc = (Path(__file__).parents[2] / "docs" / "shards.md").read_text()
+    doc = (Path(__file__).parents[3] / "docs" / "shards.md").read_text()
     exec(doc.split("```python\n")[-1].split("```")[0])
     shards = scan(tmp_path / "shards")
     assert not shards.problems and shards.labels.tolist() == [number % 3 for number in range(5)] * 14

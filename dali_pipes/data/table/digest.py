@@ -3,14 +3,15 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import is_numeric, task_of
-from dali_pipes.data.manifest_table import own_columns
-from dali_pipes.data.samples import Samples
+from dali_pipes.data.table.samples import Samples
+from dali_pipes.data.table.schema import own_columns
 
 _VALUES = 1 << 22  # at once
 
@@ -28,9 +29,8 @@ def digest(classes: list[str], samples: Samples) -> str:
     found = hashlib.sha256(json.dumps(classes).encode())
     members = [] if samples.all_empty("member") else [_offsets(samples, "member"), _text(samples, "member").blocks]
     sizes = _blocks(samples, lambda ids: np.stack([samples.numbers(name, ids) for name in ("height", "width")], 1).astype(np.int64))
-    for blocks in (_offsets(samples, "path"), _text(samples, "path").blocks, *members, labels(samples).blocks, sizes):
-        for block in blocks:
-            found.update(block.tobytes())
+    for block in chain(_offsets(samples, "path"), _text(samples, "path").blocks, *members, labels(samples).blocks, sizes):
+        found.update(block.tobytes())
     own = {} if task_of(samples.whole["label"].type) == "classification" else {"label": [labels(samples)]}
     own |= {name: _content(samples, name) for name in own_columns(samples.whole)}
     for name, parts in own.items():
@@ -48,10 +48,8 @@ def labels(samples: Samples) -> _Part:
         longest = max((int(samples.lengths("label", ids).max()) for ids in samples.blocks()), default=0)
 
         def rows(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-            filled = np.full((len(ids), longest), -1, np.int64)
-            values = samples.matrix("label", ids, fill=-1)
-            filled[:, : values.shape[1]] = values
-            return filled
+            values = samples.matrix("label", ids, fill=-1).astype(np.int64)
+            return np.pad(values, ((0, 0), (0, longest - values.shape[1])), constant_values=-1)
 
         return _Part("int64", (len(samples), longest), _blocks(samples, rows))
     if task_of(kind) == "classification":

@@ -7,10 +7,8 @@ from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
-from dali_pipes.data.decoders import FORMATS, refusal
+from dali_pipes.data.scanning.decoders import FORMATS, refusal
 from dali_pipes.errors import ConfigError, check_choice
-
-StrOrBytesPath = str | bytes | os.PathLike[str]
 
 EXIF_ORIENTATION = 0x0112
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
@@ -38,12 +36,12 @@ class Header(NamedTuple):
 
     bytes: int
     mtime_ns: int
-    height: int
-    width: int
-    orientation: int
-    format: str
-    decoded: bool
-    problem: str | None
+    height: int = 0
+    width: int = 0
+    orientation: int = 1
+    format: str = ""
+    decoded: bool = False
+    problem: str | None = None
     subsampling: str = ""
 
 
@@ -68,12 +66,8 @@ class ScanOptions:
         check_choice("verify", self.verify, VERIFY)
         check_max_pixels("max_pixels", self.max_pixels)
 
-    def satisfied_by(self, header: Header) -> bool:
-        """Whether an earlier check of a usable file was as thorough as this one."""
-        return header.height * header.width <= self.max_pixels and (header.decoded or self.verify == "header")
 
-
-def read_header(path: StrOrBytesPath, check: ScanOptions = ScanOptions()) -> Header:
+def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanOptions()) -> Header:
     """Reads the header of one file. Never raises because of the file: what is wrong is in `problem`."""
     size, mtime_ns = 0, 0
     try:
@@ -82,13 +76,13 @@ def read_header(path: StrOrBytesPath, check: ScanOptions = ScanOptions()) -> Hea
         with open(path, "rb") as file:
             return examine(file, size, mtime_ns, check)
     except OSError as error:
-        return Header(size, mtime_ns, 0, 0, 1, "", False, os_problem(error))
+        return Header(size, mtime_ns, problem=os_problem(error))
 
 
 def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions()) -> Header:
     """Reads the header of an open image of `size` bytes; as `read_header` does."""
     if not size:
-        return Header(0, mtime_ns, 0, 0, 1, "", False, "empty file")
+        return Header(0, mtime_ns, problem="empty file")
     width, height, orientation, format, subsampling = 0, 0, 1, "", ""
     try:
         width, height, orientation, format, mode, subsampling = _parse(file)

@@ -1,6 +1,6 @@
 """Rows taken out of Arrow's columns by their number. A column may lie in a mapped file: no more of it than these rows is copied."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,34 @@ from dali_pipes.errors import ManifestError
 Rows = NDArray[np.int64]
 
 
-class Numbers:
+class _Chunked:
+    def __init__(self, column: pa.ChunkedArray, view: Callable[[pa.Array], Any]):
+        chunks = [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
+        self._chunks, self._ends = [view(chunk) for chunk in chunks], np.cumsum([len(chunk) for chunk in chunks])
+
+    def _chunk_of(self, row: int) -> tuple[Any, int]:
+        """The chunk of a row, and its number within the chunk."""
+        if len(self._chunks) == 1:
+            return self._chunks[0], row
+        number = int(np.searchsorted(self._ends, row, side="right"))
+        return self._chunks[number], row - int(self._ends[number - 1]) if number else row
+
+    def _by_chunk(self, rows: Rows) -> Iterator[tuple[Any, Any, Rows]]:
+        """Each chunk that has any of the rows, their places among them, and their numbers within the chunk."""
+        if len(self._chunks) == 1:
+            yield self._chunks[0], slice(None), rows
+            return
+        numbers = np.searchsorted(self._ends, rows, side="right")
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            yield self._chunks[number], places, rows[places] - (self._ends[number - 1] if number else 0)
+
+
+class Numbers(_Chunked):
     """A column of numbers or booleans, one for each row, or as many for each."""
 
     def __init__(self, column: pa.ChunkedArray):
-        self._chunks = [_view(chunk) for chunk in _chunks(column)]
-        self._ends = _ends(column)
+        super().__init__(column, _view)
 
     def __getitem__(self, rows: Rows) -> NDArray[Any]:
         """(N,) or (N, K), in the column's dtype."""
@@ -25,30 +47,29 @@ class Numbers:
             return self._chunks[0][rows]
         none = self._chunks[0][rows[:0]]
         found = np.empty((len(rows), *none.shape[1:]), none.dtype)
-        for chunk, places, some in _by_chunk(self._ends, rows):
-            found[places] = self._chunks[chunk][some]
+        for chunk, places, some in self._by_chunk(rows):
+            found[places] = chunk[some]
         return found
 
     def item(self, row: int) -> int:
-        chunk, row = _chunk_of(self._ends, row)
-        return int(self._chunks[chunk][row])
+        chunk, row = self._chunk_of(row)
+        return int(chunk[row])
 
 
-class Packed:
+class Packed(_Chunked):
     """A column of texts, as bytes, or of lists of numbers of any lengths."""
 
     def __init__(self, column: pa.ChunkedArray):
-        self._chunks = [_Cuts(chunk) for chunk in _chunks(column)]
-        self._ends = _ends(column)
+        super().__init__(column, _Cuts)
 
     @property
     def all_empty(self) -> bool:
         return all(chunk.all_empty for chunk in self._chunks)
 
     def item(self, row: int) -> bytes:
-        chunk, row = _chunk_of(self._ends, row)
-        (start,), (end,) = self._chunks[chunk].bounds(np.array([row]))
-        return self._chunks[chunk].values[start:end].tobytes()
+        chunk, row = self._chunk_of(row)
+        (start,), (end,) = chunk.bounds(np.array([row]))
+        return chunk.values[start:end].tobytes()
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
         found = np.empty(len(rows), np.int64)
@@ -66,9 +87,7 @@ class Packed:
         found = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
         for chunk, places, start, end in self._bounds(rows):
             within = np.arange((end - start).sum()) - np.repeat((end - start).cumsum() - (end - start), end - start)
-            found[np.repeat(begin[places], end - start) + within] = self._chunks[chunk].values[
-                np.repeat(start, end - start) + within
-            ]
+            found[np.repeat(begin[places], end - start) + within] = chunk.values[np.repeat(start, end - start) + within]
         return found
 
     def matrix(self, rows: Rows, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
@@ -78,15 +97,15 @@ class Packed:
         matrix = np.empty((len(rows), len(prefix) + len(column)), self._chunks[0].values.dtype)
         matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
         for chunk, places, start, end in parts:
-            values = self._chunks[chunk].values.take(start[:, None] + column, mode="clip")
+            values = chunk.values.take(start[:, None] + column, mode="clip")
             values[column >= (end - start)[:, None]] = fill
             matrix[places, len(prefix) :] = values
         return matrix
 
-    def _bounds(self, rows: Rows) -> Iterator[tuple[int, Any, Rows, Rows]]:
+    def _bounds(self, rows: Rows) -> Iterator[tuple[Any, Any, Rows, Rows]]:
         """Each chunk that has any of the rows, their places among them, and where their values begin and end in the chunk."""
-        for chunk, places, some in _by_chunk(self._ends, rows):
-            yield chunk, places, *self._chunks[chunk].bounds(some)
+        for chunk, places, some in self._by_chunk(rows):
+            yield chunk, places, *chunk.bounds(some)
 
 
 class _Cuts:
@@ -137,29 +156,3 @@ def _view(chunk: pa.Array) -> Any:
             values = values[np.arange(len(chunk) * chunk.type.list_size)]
         return values.reshape(len(chunk), chunk.type.list_size)
     return _Bits(chunk) if pa.types.is_boolean(chunk.type) else chunk.to_numpy()
-
-
-def _chunks(column: pa.ChunkedArray) -> list[pa.Array]:
-    return [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
-
-
-def _ends(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    return np.cumsum([len(chunk) for chunk in _chunks(column)])
-
-
-def _chunk_of(ends: NDArray[np.int64], row: int) -> tuple[int, int]:
-    if len(ends) == 1:
-        return 0, row
-    chunk = int(np.searchsorted(ends, row, side="right"))
-    return chunk, row - int(ends[chunk - 1]) if chunk else row
-
-
-def _by_chunk(ends: NDArray[np.int64], rows: Rows) -> Iterator[tuple[int, Any, Rows]]:
-    """Each chunk that has any of the rows, their places among them, and their numbers within the chunk."""
-    if len(ends) == 1:
-        yield 0, slice(None), rows
-        return
-    chunks = np.searchsorted(ends, rows, side="right")
-    for chunk in np.unique(chunks).tolist():
-        places = np.flatnonzero(chunks == chunk)
-        yield chunk, places, rows[places] - (ends[chunk - 1] if chunk else 0)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.manifest_table import typed
-from dali_pipes.data.mapped import MappedFile
+from dali_pipes.data.table.mapped import MappedFile
+from dali_pipes.data.table.schema import typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -47,7 +47,8 @@ def read(file: str | Path) -> Stored:
         head = json.loads((table.schema.metadata or {})[_KEY])
         table = typed(table) if not mapped else table.replace_schema_metadata()
         known = dict(head.get("known", {}))
-        known["folders"] = {name: _checked(record) for name, record in known.get("folders", {}).items()}
+        folders = known.get("folders", {}).items()
+        known["folders"] = {name: (int(mtime_ns), int(usable), int(others)) for name, (mtime_ns, usable, others) in folders}
         return Stored(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
         raise ManifestError(f"{file}: no such manifest; make one with Manifest.scan(root).save(file)") from None
@@ -85,11 +86,6 @@ def is_manifest(file: Path) -> bool:
             return _KEY in (schema.metadata or {})
     except (pa.ArrowException, OSError):
         return False
-
-
-def _checked(record: list[int]) -> tuple[int, int, int]:
-    mtime_ns, usable, others = map(int, record)
-    return mtime_ns, usable, others
 
 
 def _is_arrow(file: Path) -> bool:

@@ -1,0 +1,94 @@
+"""What `Manifest.scan` and `Manifest.open` do: which kind of source it is, and a cache of what was scanned before."""
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from dali_pipes.data.scanning.class_folders import scan_folder
+from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
+from dali_pipes.data.scanning.headers import ScanOptions
+from dali_pipes.data.scanning.journal import Journal
+from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
+from dali_pipes.data.shards.remote import is_remote
+from dali_pipes.data.table import saved
+from dali_pipes.errors import ManifestError, check_choice
+
+if TYPE_CHECKING:
+    from dali_pipes.data.manifest import Manifest
+
+M = TypeVar("M", bound="Manifest")
+
+log = logging.getLogger(__name__)
+
+
+def absolute(root: str | Path) -> Path | str:
+    """The path of a folder, or the URL."""
+    return str(root) if is_remote(root) else Path(os.path.abspath(root))
+
+
+def scan(
+    kind: type[M], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str, workers: int | None, progress: bool
+) -> M:
+    """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
+    check_choice("unchanged", unchanged, ("file", "folder"))
+    folder, shards = list_shards(absolute(root))
+    folders: FolderRecords = {}
+    with Journal(cache) as journal:
+        known = _remembered(kind, cache) if cache else None
+        same = known if known and known.root == folder else None
+        if shards or isinstance(folder, str):
+            classes, table = scan_shards(folder, shards, check, same.table if same else None, workers, progress)
+        else:
+            trust = same is not None and unchanged == "folder"
+            earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trust)
+            classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
+        if same and (table is None or ((classes, folders) == (same.classes, same.folders) and table.equals(same.table))):
+            return same
+        return _cached(kind(folder, classes, table, folders), cache)
+
+
+def _remembered(kind: type[M], cache: Path) -> M | None:
+    """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
+    saved.refuse_foreign(cache)
+    try:
+        known = kind.load(cache)
+        known.samples  # noqa: B018  checks all of it
+        return known
+    except ManifestError:
+        return None
+
+
+def _cached(manifest: M, cache: Path | None) -> M:
+    """The manifest, from now on mapped from its file, if it is one to be mapped."""
+    if not cache:
+        return manifest
+    try:
+        manifest.save(cache)
+        return type(manifest).load(cache) if cache.suffix == saved.MAPPED else manifest
+    except OSError as error:
+        log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, error.strerror)
+        return manifest
+
+
+def kind_of(source: str | Path) -> str:
+    """What a source is: a saved "manifest", a "table" of paths and labels, or "images" in folders or in shards."""
+    file = Path(source)
+    if is_remote(source):
+        return "images"
+    if (file.suffix == saved.MAPPED and not file.is_dir()) or (file.suffix == ".parquet" and saved.is_manifest(file)):
+        return "manifest"
+    if (file.is_file() and not is_shard(file)) or file.suffix in (saved.MAPPED, ".parquet", ".csv"):
+        return "table"
+    return "images"
+
+
+def cache_file(folder: str | Path, root: str | Path) -> Path:
+    """The file for the cached scan of a root. One that is there and damaged is removed."""
+    key = hashlib.sha256(os.fsencode(absolute(root))).hexdigest()[:16]
+    file = Path(folder, f"{Path(root).name[:60] or 'root'}-{key}{saved.MAPPED}")
+    if file.exists() and not saved.is_manifest(file):
+        log.warning("%s is damaged; the images are scanned again", file)
+        file.unlink()
+    return file

@@ -1,0 +1,59 @@
+"""The headers of many files, read by several processes, and the rows that they become."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.scanning import decoders
+from dali_pipes.data.scanning.headers import Header, ScanOptions, read_header
+from dali_pipes.data.table.schema import SCHEMA, typed
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
+
+_CHUNK, _CHUNK_DECODED = 256, 8
+_SMALL, _SMALL_DECODED = 1024, 16  # files that processes would take longer for
+
+File = tuple[bytes, Header | None]  # its path, relative to the root, and its header as far as an earlier scan has it
+
+
+def chunk_size(check: ScanOptions) -> int:
+    """Files that a process takes at once."""
+    return _CHUNK if check.verify == "header" else _CHUNK_DECODED
+
+
+def read_headers(
+    root: Path, files: Iterable[File], total: int, check: ScanOptions, workers: int | None, progress: bool
+) -> Iterator[Header]:
+    """The header of each file, in order. One that is known and has not changed since is not read.
+
+    In several processes, unless `total` files are so few that these would take longer.
+    """
+    if check.verify == "full":
+        decoders.load()
+    few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
+    processes = 1 if few else workers or 2 * available_cpus()
+    headers = in_order(partial(_read, os.fsencode(root), check), files, processes, chunk_size(check))
+    return track(headers, "reading images", total, progress)
+
+
+def _read(base: bytes, check: ScanOptions, file: File) -> Header:
+    path, known = os.path.join(base, file[0]), file[1]
+    if known:
+        with contextlib.suppress(OSError):
+            stat = os.stat(path)
+            if (stat.st_size, stat.st_mtime_ns) == (known.bytes, known.mtime_ns):
+                return known
+    return read_header(path, check)
+
+
+def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
+    """One row for each file of one image."""
+    cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
+    own = {COLUMN + name: values for name, values in (columns or {}).items()}
+    return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | own))

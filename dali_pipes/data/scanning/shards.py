@@ -1,0 +1,169 @@
+"""Shards, files that hold many images: finding them, and reading their manifest rows."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+from io import BufferedReader
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.labels import MAX_CLASSES
+from dali_pipes.data.reader import OpenFile, PartFile, ShardMember
+from dali_pipes.data.scanning import decoders
+from dali_pipes.data.scanning.earlier import checked, pixels
+from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, os_problem
+from dali_pipes.data.shards import tar, tfrecord
+from dali_pipes.data.shards.remote import FileVersion, check_room, is_remote, list_objects, read_object
+from dali_pipes.data.table.schema import SCHEMA, replaced
+from dali_pipes.errors import ManifestError
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
+
+CLASSES_FILE = "classes.json"
+_SHARD = re.compile(r"\.tar\Z|\.tfrecords?$|-\d{5}-of-\d{5}$")  # the last is the naming of TensorFlow's scripts
+_READ_AT_ONCE = 8192  # bytes; enough for most headers
+
+
+def scan_shards(
+    root: Path | str,
+    shards: dict[bytes, FileVersion],
+    check: ScanOptions,
+    known: pa.Table | None,
+    workers: int | None,
+    progress: bool,
+) -> tuple[list[str], pa.Table]:
+    """Class names and rows. A shard that has not changed since and was checked as thoroughly is not read again.
+
+    Args:
+        known: rows of an earlier scan of the same root.
+    """
+    tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
+    missing = [name for name in shards if name not in tables]
+    files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
+    if check.verify == "full":
+        decoders.load()
+    read = in_order(partial(read_shard, check=check), files, min(workers or 2 * available_cpus(), len(files)))
+    tables |= zip(missing, track(read, "reading shards", len(files), progress), strict=True)
+    table = pa.concat_tables([tables[name] for name in shards])
+    if not len(table):
+        raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
+    classes = class_names(root, 1 + max(pc.max(table["label"]).as_py(), -1))
+    unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
+    problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
+    return classes, replaced(table, "problem", problem)
+
+
+def _unchanged(known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions) -> dict[bytes, pa.Table]:
+    """The rows of each shard; one that could not be read to its end, or whose problem is not in the bytes alone, is left out."""
+    codes = known["path"].combine_chunks().dictionary_encode()
+    borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
+    rows: dict[bytes, pa.Table] = {}
+    for start, end in pairwise(borders):  # a shard's usable images, and further on the others
+        name, some = known["path"][start].as_py(), known.slice(start, end - start)
+        rows[name] = pa.concat_tables([rows[name], some]).combine_chunks() if name in rows else some
+    return {name: rows[name] for name in shards if name in rows and _is_unchanged(shards[name], rows[name], check)}
+
+
+def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
+    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != version:
+        return False
+    good, whole = checked(rows, check), pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py()
+    return bool(whole and (good == rows["problem"].is_null().to_numpy()).all() and not pixels(rows)[~good].any())
+
+
+def is_shard(path: str | Path) -> bool:
+    """Whether a file of this name holds many images."""
+    return _SHARD.search(Path(path).name) is not None
+
+
+def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
+    """The folder and the shards of `source`, which is a shard, or a folder or URL of shards; in order, with stamps.
+
+    A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
+
+    Raises:
+        ManifestError: a URL without a shard, or with more shards than fit into the local folder.
+    """
+    if isinstance(source, str):
+        return _list_remote(source)
+    if source.is_file():
+        return source.parent, {os.fsencode(source.name): _stamp(os.fspath(source))} if is_shard(source) else {}
+    entries = list(os.scandir(source)) if source.is_dir() else []
+    if any(entry.is_dir() for entry in entries):
+        return source, {}
+    return source, {os.fsencode(name): _stamp(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)}
+
+
+def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
+    """One row for each image of a shard, usable or not. Never raises because of the shard: what is wrong is in `problem`."""
+    file, version = os.fsdecode(shard[0]), shard[1]
+    size, mtime_ns = 0, 0
+    try:
+        opened = OpenFile(file, version if is_remote(file) else None)
+        stat = os.fstat(opened.number)
+        size, mtime_ns = stat.st_size, stat.st_mtime_ns
+        members = _members(file, opened.number, size) if size else iter([ShardMember(problem="empty file")])
+        found = [(member, _header(opened.number, member, mtime_ns, check)) for member in members]
+    except OSError as error:
+        broken = ShardMember(problem=os_problem(error))
+        found = [(broken, Header(0, mtime_ns, problem=broken.problem))]
+    rows = [
+        (os.path.split(shard[0])[1], -1 if header.problem else member.label, *header, member.member, member.offset, size)
+        for member, header in found
+    ]
+    return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
+
+
+def class_names(root: Path | str, labels: int) -> list[str]:
+    """The names in `classes.json` beside the shards; if there is none, the numbers from 0 on, `labels` of them.
+
+    Raises:
+        ManifestError: the file is not a list of names.
+    """
+    file = os.path.join(root, CLASSES_FILE)
+    try:
+        names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())
+    except FileNotFoundError:
+        return [str(number) for number in range(labels)]
+    except (OSError, ValueError, RecursionError) as error:
+        raise ManifestError(f"{file}: cannot be read ({error}); make it a list of class names, or remove it") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ManifestError(f"{file}: not a list of class names; fix it or remove it")
+    return names
+
+
+def _list_remote(url: str) -> tuple[str, dict[bytes, FileVersion]]:
+    listed = {os.fsencode(name): stamp for name, stamp in sorted(list_objects(url).items()) if is_shard(name)}
+    if not listed:
+        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord); single images are not read from object stores")
+    check_room(url, listed)
+    return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), listed
+
+
+def _stamp(file: str | Path) -> FileVersion:
+    try:
+        stat = os.stat(file)
+    except OSError:
+        return 0, 0  # the error is reported when it is read
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions) -> Header:
+    problem = member.problem
+    if not problem and member.label >= MAX_CLASSES:
+        problem = f"label {member.label}; number the classes from 0, without large gaps"
+    if problem:
+        return Header(member.length, mtime_ns, problem=problem)
+    with BufferedReader(PartFile(number, member.offset, member.length), _READ_AT_ONCE) as file:
+        return examine(file, member.length, mtime_ns, check)
+
+
+def _members(file: str, number: int, size: int) -> Iterator[ShardMember]:
+    return tar.parts(number, size) if file.endswith(".tar") else tfrecord.parts(number, size)

@@ -1,0 +1,59 @@
+"""The table inside a manifest: its columns and their types."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.labels import COLUMN, stored_type
+
+SCHEMA = pa.schema(
+    {
+        "path": pa.large_binary(),  # relative to the root, as the file system has it
+        "label": pa.int32(),  # or another type of labels.py
+        "bytes": pa.int64(),
+        "mtime_ns": pa.int64(),
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "orientation": pa.int8(),
+        "format": pa.string(),
+        "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
+        "problem": pa.string(),  # null for a usable file
+        "subsampling": pa.string(),  # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest without this column
+        "member": pa.large_binary(),  # name of the image in a file that holds many; empty: it is the file
+        "offset": pa.int64(),  # where it begins in that file
+        "file_bytes": pa.int64(),  # size of that file
+    }
+)
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}  # also for manifests of versions without them
+
+
+def typed(table: pa.Table) -> pa.Table:
+    """The columns of a manifest in their types, without any others; those of images in shards may be missing."""
+    for name in _WHOLE_FILE.keys() - set(table.column_names):
+        value = pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type)
+        table = table.append_column(name, pa.repeat(value, len(table)))
+    own = ["label", *own_columns(table)]
+    types = {name: stored_type(name, table.schema.field(name).type) for name in own}
+    fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
+    schema = pa.schema([*fields, *types.items()])
+    return table.select(schema.names).cast(schema)
+
+
+def own_columns(table: pa.Table) -> list[str]:
+    return [name for name in table.column_names if name.startswith(COLUMN)]
+
+
+def divided(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The usable images, and the others. A chunk that has none but one kind is not copied."""
+    usable, others = [], []
+    for rows in table.to_batches():
+        good = pc.is_null(rows["problem"])
+        if count := good.true_count:
+            usable.append(rows if count == len(rows) else rows.filter(good))
+        if count < len(rows):
+            others.append(rows if not count else rows.filter(pc.invert(good)))
+    return pa.Table.from_batches(usable, table.schema), pa.Table.from_batches(others, table.schema)
+
+
+def replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, pa.field(name, values.type), values)
