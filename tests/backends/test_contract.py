@@ -54,7 +54,7 @@ EVALUATIONS = {
         lambda: [v2.Resize((120, 170), v2.InterpolationMode.BICUBIC), v2.CenterCrop((96, 180))],
     ),
     "as stored": (dp.EvalTransform(size=(115, 150), resize=None, dtype="uint8"), lambda: [v2.CenterCrop((115, 150))]),
-    "nearest neighbours": (  # powers of two: where two pixels are equally near, rounding may choose either (docs/pixels.md)
+    "nearest neighbours": (  # powers of two, whose positions are exact: docs/pixels.md
         dp.EvalTransform(size=(64, 128), resize=(64, 128), interpolation="nearest-exact", dtype="uint8"),
         lambda: [v2.Resize((64, 128), v2.InterpolationMode.NEAREST_EXACT)],
     ),
