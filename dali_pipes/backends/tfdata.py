@@ -48,9 +48,6 @@ _SAMPLE = {
 }
 
 
-_METHODS = {"bilinear": "bilinear", "bicubic": "bicubic", "nearest-exact": "nearest"}  # TensorFlow's names
-
-
 class TfDataBackend(Backend):
     """Carries out a plan with AUTOTUNE's parallelism and prefetching.
 
@@ -137,7 +134,8 @@ class TfDataBackend(Backend):
                 encoded, geometry[1], channels=3, dct_method="INTEGER_ACCURATE", fancy_upscaling=True
             )
         if transform.resizes:
-            image = tf.image.resize(image, geometry[2, :2], _METHODS[transform.interpolation], antialias=True)
+            method = transform.interpolation.removesuffix("-exact")  # TensorFlow's "nearest" is exact
+            image = tf.image.resize(image, geometry[2, :2], method, antialias=True)
         if transform.crops:
             image = self._crop(image, geometry[3, :2])
         image = tf.reverse(image, tf.where(geometry[4, :2] == 1)[:, 0])

@@ -125,7 +125,7 @@ def random_crop(
     size = resized(source, resize) + np.array([top + bottom, left + right])
     more = np.maximum(np.array(shape) - size, 0) if pad_if_needed else np.zeros_like(size)
     place = np.floor(numbers[:2, :, 1].T * (size + 2 * more - shape + 1)).astype(np.int64) - more - (top, left)
-    return _cropped(source, resize, place, shape, numbers[0, :, 0] < flips[0], numbers[1, :, 0] < flips[1])
+    return _cropped(source, resize, place, shape, numbers[:2, :, 0] < np.array(flips)[:, None])
 
 
 def center_crop(source: Int, resize: Resize, shape: Pair, flips: tuple[float, float], draws: Draws) -> Geometry:
@@ -136,10 +136,8 @@ def center_crop(source: Int, resize: Resize, shape: Pair, flips: tuple[float, fl
     """
     room = resized(source, resize) - shape
     place = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
-    flip, vertical_flip = (
-        draws.uniform(FLIP_DRAW)[:2] < np.array(flips)[:, None] if any(flips) else np.zeros((2, len(source)), bool)
-    )
-    return _cropped(source, resize, place, shape, flip, vertical_flip)
+    flipped = draws.uniform(FLIP_DRAW)[:2] < np.array(flips)[:, None] if any(flips) else np.zeros((2, len(source)), bool)
+    return _cropped(source, resize, place, shape, flipped)
 
 
 def resized(source: Int, resize: Resize) -> Int:
@@ -151,12 +149,10 @@ def resized(source: Int, resize: Resize) -> Int:
     return np.floor(resize * source / source.min(axis=1, keepdims=True)).astype(np.int64)
 
 
-def _cropped(
-    source: Int, resize: Resize, place: Int, shape: Pair, flip: NDArray[np.bool_], vertical_flip: NDArray[np.bool_]
-) -> Geometry:
+def _cropped(source: Int, resize: Resize, place: Int, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
     """The `shape` at `place`, (N, 2), of the resized image. Without a resize only the visible part is decoded, or one pixel."""
     start, stop = np.zeros_like(source), source
     if resize is None:
         start, stop = place.clip(0, source - 1), (place + shape).clip(1, source)
     window, to = np.concatenate([start, stop - start], axis=1), resized(stop - start, resize)
-    return Geometry(source, window, to, place - start, flip, vertical_flip)
+    return Geometry(source, window, to, place - start, *flips)

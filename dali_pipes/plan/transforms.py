@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import (
     ConfigError,
     OptionError,
@@ -19,11 +20,8 @@ from dali_pipes.errors import (
     option,
 )
 from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.geometry import Geometry, Pair, center_crop, random_crop, random_resized_crop, resized
+from dali_pipes.plan.geometry import Geometry, Padding, Pair, center_crop, random_crop, random_resized_crop, resized
 from dali_pipes.plan.philox import Draws
-
-if TYPE_CHECKING:
-    from dali_pipes.data.manifest import Manifest
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -105,8 +103,8 @@ class Transform(ABC):
 
     @property
     def resizes(self) -> bool:
-        """Whether images are resized at all."""
-        return True
+        """Whether images are resized at all: not with resize=None, if the transform has that option."""
+        return getattr(self, "resize", ()) is not None
 
     @property
     def shape(self) -> Pair:
@@ -118,12 +116,8 @@ class Transform(ABC):
         """That of the epoch with the most pixels."""
         return max(map(shape_of, self.every_size), key=prod)
 
-    def check(self, manifest: "Manifest") -> None:  # noqa: B027  nothing to check
-        """Asked when a loader is built.
-
-        Raises:
-            ConfigError: this transform cannot be carried out on all of these images.
-        """
+    def check(self, manifest: Manifest) -> None:  # noqa: B027  nothing to check
+        """Raises a ConfigError if it cannot be carried out on all of these images; called when a loader is built."""
 
     @property
     def augmenter(self) -> Augmenter:
@@ -184,11 +178,6 @@ class RandomTransform(Transform):
     def augmenter(self) -> Augmenter:
         return Augmenter(self.augment)
 
-    @property
-    def flips(self) -> tuple[float, float]:
-        """The probabilities of both flips."""
-        return self.flip, self.vertical_flip
-
     def size_at(self, epoch: int) -> Any:
         since = max((each for each in self.sizes if each <= epoch), default=None)
         return self.size if since is None else self.sizes[since]
@@ -215,7 +204,7 @@ class TrainTransform(RandomTransform):
         return False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return random_resized_crop(source, self.shape, self.scale, self.ratio, self.flips, draws)
+        return random_resized_crop(source, self.shape, self.scale, self.ratio, (self.flip, self.vertical_flip), draws)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -226,8 +215,7 @@ class RandomCropTransform(RandomTransform):
 
     Attributes:
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
-        padding: black pixels added before the crop: one number for all sides, (left/right, top/bottom) or (left, top, right,
-            bottom).
+        padding: black pixels around the image: one number, (left/right, top/bottom) or (left, top, right, bottom).
         pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are refused.
     """
 
@@ -242,23 +230,16 @@ class RandomCropTransform(RandomTransform):
         return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
 
     @property
-    def resizes(self) -> bool:
-        return self.resize is not None
-
-    @property
-    def _sides(self) -> tuple[int, int, int, int]:
-        given = (self.padding,) if isinstance(self.padding, int) else self.padding
-        left, top, right, bottom = given * (4 // len(given))
-        return left, top, right, bottom
+    def _sides(self) -> Padding:
+        given: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
+        return given * (4 // len(given))
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return random_crop(source, self.resize, self.shape, self._sides, self.pad_if_needed, self.flips, draws)
+        flips = self.flip, self.vertical_flip
+        return random_crop(source, self.resize, self.shape, self._sides, self.pad_if_needed, flips, draws)
 
-    def check(self, manifest: "Manifest") -> None:
-        """
-        Raises:
-            ConfigError: images are smaller than the crop; names the first one.
-        """
+    def check(self, manifest: Manifest) -> None:
+        """Counts the images that are smaller than the crop, and names the first."""
         left, top, right, bottom = self._sides
         needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (top + bottom, left + right)
         if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
@@ -292,12 +273,8 @@ class CenterCropTransform(RandomTransform):
     def crops(self) -> bool:
         return self.resize != self.shape
 
-    @property
-    def resizes(self) -> bool:
-        return self.resize is not None
-
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(source, self.resize, self.shape, self.flips, draws)
+        return center_crop(source, self.resize, self.shape, (self.flip, self.vertical_flip), draws)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -329,25 +306,19 @@ class EvalTransform(Transform):
     def crops(self) -> bool:
         return self.resize != self.shape
 
-    @property
-    def resizes(self) -> bool:
-        return self.resize is not None
-
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         return center_crop(source, self.resize, self.shape, (0.0, 0.0), draws)
 
 
 def _epochs_and_sizes(given: object) -> dict[int, Any]:
     """With integer keys; JSON has strings only."""
-    error = ConfigError(
-        f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
-    )
-    if not isinstance(given, Mapping) or not all(str(epoch).isdecimal() for epoch in given):
-        raise error
+    pairs = list(given.items()) if isinstance(given, Mapping) else [("", 0)]
     try:
-        sizes = {int(epoch): _check_size("size", size) for epoch, size in given.items()}
+        sizes = {int(epoch): _check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()}
     except ConfigError:
-        raise error from None
-    if len(sizes) < len(given):
-        raise error
+        sizes = {}
+    if len(sizes) < len(pairs):
+        raise ConfigError(
+            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
+        )
     return sizes

@@ -4,7 +4,6 @@ import os
 import shutil
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import nn
@@ -32,7 +31,7 @@ def check_model(name: str | None) -> str:
     raise ConfigError(f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
 
 
-def check_size(name: str, size: Any) -> None:
+def check_size(name: str, size: object) -> None:
     """For torchvision's transformers with a grid of one size.
 
     Raises:

@@ -22,7 +22,7 @@ BACKENDS = {
 }
 ON_GPU = ("dali_gpu", "torchvision_gpu")
 ALL = [pytest.param(name, marks=pytest.mark.needs_cuda) if name in ON_GPU else name for name in BACKENDS]
-SIZE = 96
+SIZE = (96, 80)
 
 # What is allowed of mean |difference|, and the share of values that may differ by more than one step of 255.
 EXACT, ALMOST = (1e-9, 0.0), (0.003, 0.0)

@@ -35,6 +35,31 @@ TRANSFORMS = {
     "eval": dp.EvalTransform(),
     "padded": dp.RandomCropTransform(size=96, resize=(96, 96), padding=12),
 }
+# what the three above leave out; each of its options at least once
+OTHERS = {
+    "bicubic, flipped vertically": dp.TrainTransform(size=(96, 128), interpolation="bicubic", vertical_flip=0.5),
+    "nearest neighbours": dp.TrainTransform(size=(128, 96), interpolation="nearest-exact"),
+    "cropped as stored": dp.RandomCropTransform(size=(20, 14), vertical_flip=0.5),
+    "padded as stored": dp.RandomCropTransform(size=(96, 120), padding=(0, 10, 20, 30), pad_if_needed=True, dtype="uint8"),
+    "cropped from the shorter side": dp.RandomCropTransform(
+        size=(110, 70), resize=100, padding=(0, 8), memory_format="channels_last"
+    ),
+    "cropped in the centre": dp.CenterCropTransform(size=(90, 110), resize=120, vertical_flip=0.5),
+    "squeezed": dp.RandomCropTransform(size=(96, 128), resize=(96, 128), interpolation="bicubic"),
+}
+ALL = TRANSFORMS | OTHERS
+EVALUATIONS = {
+    "resized and cropped": (dp.EvalTransform(dtype="uint8"), lambda: [v2.Resize(256), v2.CenterCrop(224)]),
+    "bicubic": (
+        dp.EvalTransform(size=(96, 180), resize=(120, 170), interpolation="bicubic", dtype="uint8"),
+        lambda: [v2.Resize((120, 170), v2.InterpolationMode.BICUBIC), v2.CenterCrop((96, 180))],
+    ),
+    "as stored": (dp.EvalTransform(size=(115, 150), resize=None, dtype="uint8"), lambda: [v2.CenterCrop((115, 150))]),
+    "nearest neighbours": (  # powers of two, whose positions are exact: docs/pixels.md
+        dp.EvalTransform(size=(64, 128), resize=(64, 128), interpolation="nearest-exact", dtype="uint8"),
+        lambda: [v2.Resize((64, 128), v2.InterpolationMode.NEAREST_EXACT)],
+    ),
+}
 
 everywhere = pytest.mark.parametrize("name", [*BACKENDS, *needs_cuda(*ON_GPU, "cached_on_gpu", "synthetic_on_gpu")])
 with_pixels = pytest.mark.parametrize(
@@ -97,10 +122,10 @@ def test_the_loader_joins_other_labels_and_columns(thumbnails, tmp_path, name, l
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform, dp.RandomCropTransform])
 def test_form_of_the_images(thumbnails, name, dtype, memory_format, kind):
-    transform = kind(size=24, dtype=dtype, memory_format=memory_format)
+    transform = kind(size=(24, 20), dtype=dtype, memory_format=memory_format)
     with loader(thumbnails.subset(np.arange(13)), name, transform, last_batch="partial") as each:
         for batch in each:
-            assert batch.images.shape == (len(batch), 3, 24, 24)
+            assert batch.images.shape == (len(batch), 3, 24, 20)
             assert batch.images.dtype == DTYPES[dtype]
             expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
             assert batch.images.is_contiguous(memory_format=expected)
@@ -108,23 +133,23 @@ def test_form_of_the_images(thumbnails, name, dtype, memory_format, kind):
 
 @cache
 def by_pillow(manifest, transform):
-    with loader(manifest, "torch_pil", TRANSFORMS[transform], last_batch="partial") as one:
-        return pixels(one, TRANSFORMS[transform])
+    with loader(manifest, "torch_pil", ALL[transform], last_batch="partial") as one:
+        return pixels(one, ALL[transform])
 
 
 @with_pixels
-@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("transform", ALL)
 def test_pixels_agree_with_pillow(real_manifest, name, transform):
     """Promise 1. On the CPU: mean |difference| at most 0.25 of 255, 99th percentile at most 2."""
-    with loader(real_manifest, name, TRANSFORMS[transform], last_batch="partial") as other:
-        difference = np.abs(pixels(other, TRANSFORMS[transform]) - by_pillow(real_manifest, transform))
+    with loader(real_manifest, name, ALL[transform], last_batch="partial") as other:
+        difference = np.abs(pixels(other, ALL[transform]) - by_pillow(real_manifest, transform))
     assert difference.mean() <= 0.25
     assert np.percentile(difference, 99) <= 2.001  # the normalization is undone in float32
 
 
 @cache
-def by_torchvision(manifest):
-    plain = v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224), v2.PILToTensor()])
+def by_torchvision(manifest, evaluation):
+    plain = v2.Compose([*EVALUATIONS[evaluation][1](), v2.PILToTensor()])
     images = []
     for number in range(len(manifest)):
         with Image.open(manifest.path(number)) as image:
@@ -133,10 +158,11 @@ def by_torchvision(manifest):
 
 
 @with_pixels
-def test_evaluation_agrees_with_plain_torchvision(real_manifest, name):
-    transform = dp.EvalTransform(dtype="uint8")
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+def test_evaluation_agrees_with_plain_torchvision(real_manifest, name, evaluation):
+    transform, _ = EVALUATIONS[evaluation]
     with loader(real_manifest, name, transform) as each:
-        difference = np.abs(pixels(each, transform) - by_torchvision(real_manifest))
+        difference = np.abs(pixels(each, transform) - by_torchvision(real_manifest, evaluation))
     assert difference.mean() <= 0.25
     assert np.percentile(difference, 99) <= 2
 

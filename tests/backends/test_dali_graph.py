@@ -83,6 +83,27 @@ def test_the_cpu_only_reads_files(manifest, transform, decode):
     assert on_gpu == ["CropMirrorNormalize", "Resize", *slices]
 
 
+@pytest.mark.parametrize(
+    ("transform", "inputs", "operators"),
+    [
+        (dp.TrainTransform(size=(32, 24), interpolation="bicubic"), 5, ["Resize"]),
+        (dp.TrainTransform(vertical_flip=0.5), 6, ["Flip", "Resize"]),
+        (dp.RandomCropTransform(), 5, []),
+        (dp.RandomCropTransform(pad_if_needed=True), 6, ["Slice"]),
+        (dp.RandomCropTransform(size=(9, 8), resize=(9, 8)), 5, ["Resize"]),
+        (dp.RandomCropTransform(resize=40, vertical_flip=0.5), 8, ["Flip", "Resize", "Slice"]),
+        (dp.EvalTransform(resize=None), 6, ["Slice"]),
+        (dp.EvalTransform(size=(9, 8), resize=(9, 8)), 5, ["Resize"]),
+    ],
+)
+def test_the_graph_has_only_what_the_transform_needs(manifest, transform, inputs, operators):
+    images, _ = gpu_pipeline(manifest, transform)._graph_outputs
+    path = [*upstream(images.source), images.source]
+    on_cpu = sorted(kind(operator) for operator in path if device(operator) == "cpu")
+    assert on_cpu == sorted(["ExternalSource"] * inputs + ["io__file__Read", *GUARD])
+    assert sorted(kind(operator) for operator in path if device(operator) == "gpu") == ["CropMirrorNormalize", *operators]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_augmentation_happens_on_the_gpu(manifest, policy):
     """On the CPU the plan's numbers are parted among the branches; no operator there sees a pixel."""

@@ -18,7 +18,7 @@ from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.graph import PlanInputs, erase
 from dali_pipes.backends.reference.dali_native import DaliNativeBackend
 from dali_pipes.plan.augment.augmenter import POLICIES
-from dali_pipes.plan.transforms import DTYPES
+from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
 from dali_pipes.tools.doctor import decode as doctor
 
 FORMS = [{"dtype": dtype, "memory_format": memory_format} for dtype in DTYPES for memory_format in ("contiguous", "channels_last")]
@@ -51,10 +51,21 @@ def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
     found = set()
     for images, decode, form in product((manifest, shards), ("whole", "force_region"), FORMS):
         found |= used(images, dp.EvalTransform(**form), decode)
-        for kind, augment in product((dp.TrainTransform, dp.RandomCropTransform), AFTER):
-            found |= used(images, kind(**form, augment=augment), decode)
+        for augment in AFTER:
+            found |= used(images, dp.TrainTransform(**form, augment=augment), decode)
+            found |= used(images, dp.RandomCropTransform(**form, augment=augment, resize=40), decode)
     assert {use.output for use in found if use.operator == "CropMirrorNormalize"} == {"float32", "float16", "uint8"}
     assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice", "WarpAffine"} <= {use.operator for use in found}
+    nothing_is_lacking(found)
+
+
+def test_crops_as_stored_flips_and_interpolations_have_their_kernels(manifest):
+    found = set()
+    for form, decode in product(FORMS, ("whole", "force_region")):
+        found |= used(manifest, dp.RandomCropTransform(**form, vertical_flip=0.5, padding=4), decode)
+    assert "Flip" in {use.operator for use in found} and "Resize" not in {use.operator for use in found}
+    for interpolation in INTERPOLATIONS:
+        found |= used(manifest, dp.TrainTransform(size=(32, 24), interpolation=interpolation))
     nothing_is_lacking(found)
 
 

@@ -20,6 +20,9 @@ TRANSFORMS = {
     "eval": dp.EvalTransform(dtype="uint8"),
     "always flipped": dp.TrainTransform(dtype="uint8", flip=1),
     "never flipped": dp.TrainTransform(dtype="uint8", flip=0),
+    "bicubic, flipped vertically": dp.TrainTransform(size=(96, 128), interpolation="bicubic", vertical_flip=1, dtype="uint8"),
+    "nearest neighbours": dp.EvalTransform(size=(96, 90), resize=96, interpolation="nearest-exact", dtype="uint8"),
+    "as stored": dp.RandomCropTransform(size=(96, 120), padding=(0, 10, 20, 30), pad_if_needed=True, dtype="uint8"),
 }
 
 
@@ -63,9 +66,9 @@ def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
 @pytest.mark.parametrize("dtype", TORCH_DTYPES)
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 def test_form_of_the_images(mixed, dtype, memory_format):
-    transform = dp.TrainTransform(size=24, dtype=dtype, memory_format=memory_format)
+    transform = dp.TrainTransform(size=(24, 20), dtype=dtype, memory_format=memory_format)
     for batch in backend(mixed, transform).stream(iter(planned(mixed, transform))):
-        assert batch.images.shape == (len(batch), 3, 24, 24)
+        assert batch.images.shape == (len(batch), 3, 24, 20)
         assert batch.images.dtype == TORCH_DTYPES[dtype]
         expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         assert batch.images.is_contiguous(memory_format=expected)

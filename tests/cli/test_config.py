@@ -12,7 +12,7 @@ from hydra.errors import ConfigCompositionException
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.cli.schemas import register
-from dali_pipes.tools.benchmark.config import BenchmarkConfig
+from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
@@ -26,6 +26,7 @@ JOBS = {
     "scan": ScanConfig,
     "preview": PreviewConfig,
     "benchmark": BenchmarkConfig,
+    "migrate": MigrateConfig,
     "train": TrainConfig,
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
@@ -33,7 +34,7 @@ JOBS = {
     "prepare": PrepareConfig,
     "gpu_check": GpuCheckConfig,
 }
-NEEDED = {"prepare": ["out=made", "resize=64"]}
+NEEDED = {"migrate": ["function=my_train:make_loader"], "prepare": ["out=made", "resize=64"]}
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
@@ -74,6 +75,21 @@ def test_every_option_of_every_group_composes(group, option):
     for job in ["train"] if "resnet" in option else jobs_of(group):
         override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
         assert isinstance(composed(job, override), JOBS[job])
+
+
+def test_sizes_are_numbers_or_pairs():
+    """What Hydra hands over are lists."""
+    given = composed("train", "transform.size=[128,160]", "transform.sizes={2:[64,80]}", "transform.interpolation=bicubic")
+    assert (given.transform.size, given.transform.sizes, given.transform.shape) == ((128, 160), {2: (64, 80)}, (128, 160))
+    assert given.eval_transform.size == (128, 160) and dp.TrainTransform(size=[96, 96]).size == 96
+    whole = dp.EvalTransform(size=(9, 8), resize=[9, 8])
+    assert whole.resize == (9, 8) and not whole.crops
+    crop = composed("train", "transform=cifar", "transform.padding=[1,2]", "transform.resize=null").transform
+    assert (type(crop), crop.size, crop.padding, crop.resize) == (dp.RandomCropTransform, 32, (1, 2), None)
+    assert composed("train", "transform=cifar").transform == dp.RandomCropTransform(
+        resize=(32, 32), padding=4, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)
+    )
+    assert composed("benchmark", "transform=eval", "transform.resize=null").transform.resize is None
 
 
 def test_sizes_are_given_as_a_mapping():
@@ -167,6 +183,20 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.TrainTransform(size=None), "TrainTransform.size is None"),
         (lambda: dp.TrainTransform(std=(float("nan"),) * 3), "must be positive"),
         (lambda: dp.RandomCropTransform(padding=-1), "RandomCropTransform.padding is -1"),
+        (lambda: dp.RandomCropTransform(padding=(1, 2, 3)), r"one, or \(left/right, top/bottom\) or \(left, top, right, bottom\)"),
+        (lambda: dp.RandomCropTransform(resize=0), r"resize is 0; it takes whole numbers from 1 on: one, or \(height, width\)"),
+        (lambda: dp.RandomCropTransform(size=(8, 8, 8)), r"RandomCropTransform.size is \(8, 8, 8\); it takes whole numbers from 1"),
+        (lambda: dp.TrainTransform(size=(224, True)), r"TrainTransform.size is \(224, True\)"),
+        (lambda: dp.TrainTransform(size=[]), r"TrainTransform.size is \[\]"),
+        (lambda: dp.TrainTransform(size=2.0), "TrainTransform.size is 2.0"),
+        (lambda: dp.TrainTransform(vertical_flip=-0.1), "TrainTransform.vertical_flip is -0.1; it must lie between 0 and 1"),
+        (
+            lambda: dp.TrainTransform(interpolation="nearest"),
+            "interpolation is 'nearest'; choose one of bilinear, bicubic, nearest-",
+        ),
+        (lambda: dp.EvalTransform(size=(300, 260)), r"resize is 256, less than the size of \(300, 260\)"),
+        (lambda: dp.EvalTransform(resize="256"), "EvalTransform.resize is '256'"),
+        (lambda: dp.TrainTransform(size=(224, 4), augment=["GaussianBlur"]), "too large for images of 4"),
         (lambda: composed("train", "transform.augment=[Trivial]"), "'Trivial' is none of TrivialAugmentWide"),
         (lambda: composed("benchmark", "transform.sizes={0:64}"), "transform.sizes changes the work"),
         (lambda: composed("diagnose", "transform.sizes={0:64}"), "transform.sizes changes the work"),

@@ -31,6 +31,9 @@ TRANSFORMS = {
     "train": dp.TrainTransform(),
     "eval": dp.EvalTransform(),
     "padded": dp.RandomCropTransform(size=96, resize=(96, 96), padding=12),
+    "bicubic": dp.TrainTransform(size=(96, 128), interpolation="bicubic", vertical_flip=0.5),
+    "nearest neighbours": dp.TrainTransform(interpolation="nearest-exact"),
+    "as stored": dp.RandomCropTransform(size=(96, 128), padding=20, pad_if_needed=True),
 }
 MOST_IMAGES = 256
 ROUNDING = 0.001  # the normalization is undone in float32

@@ -1,11 +1,13 @@
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 from gpu_backends import needs_cuda_configs
 
 import dali_pipes as dp
+from dali_pipes.plan import transforms
 
 TRANSFORM = dp.TrainTransform(size=32)
 CONFIGS = [
@@ -223,6 +225,32 @@ def test_prefetched_batches_do_not_count(manifest, device):
     with build(manifest, dp.DaliConfig(device=device, prefetch_queue_depth=4)) as loader:
         next(iter(loader))
         assert (loader.state_dict()["epoch"], loader.state_dict()["samples"]) == (0, 8)
+
+
+def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(thumbnails, monkeypatch):
+    """On the manifest's sizes, some at a time."""
+    monkeypatch.setattr(transforms, "_CHECKED_AT_ONCE", 10)
+    too_small = (thumbnails.sizes < [40, 36]).any(axis=1)
+    images, count = thumbnails.subset(np.argsort(too_small, kind="stable")), int(too_small.sum())
+    assert 1 < count < 27  # the first of them is not among the first ten that are looked at
+    crop = dp.RandomCropTransform(size=(44, 36), padding=(0, 0, 0, 4), sizes={3: (20, 30)})
+    with pytest.raises(dp.ConfigError) as error:
+        build(images, dp.SyntheticConfig(), transform=crop)
+    first = f"height of 40 and a width of 36 pixels; the first is {images.name(37 - count)}. Set transform.pad_if_needed"
+    assert str(error.value).startswith(f"{count} of 37 images are smaller") and first in str(error.value)
+    fits = [{"size": 32}, {"size": 40, "padding": 4}, {"resize": 64}, {"resize": (64, 64)}, {"pad_if_needed": True}]
+    for options in fits:
+        build(thumbnails, dp.SyntheticConfig(), transform=dp.RandomCropTransform(**{"size": 64} | options)).close()
+    good = thumbnails.filter("height >= 40 and width >= 36")
+    build(good, dp.SyntheticConfig(), batch_size=2, transform=crop).close()
+    turned = dp.RandomCropTransform(size=(64, 65), exif="apply")
+    with pytest.raises(dp.ConfigError, match="37 of 37 images"):
+        build(thumbnails, dp.SyntheticConfig(), transform=turned)
+
+
+def test_progressive_sizes_of_a_random_crop_are_all_checked(thumbnails):
+    with pytest.raises(dp.ConfigError, match="height of 32 and a width of 65 pixels"):
+        build(thumbnails, dp.SyntheticConfig(), transform=dp.RandomCropTransform(size=16, sizes={0: (32, 8), 5: (8, 65)}))
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,33 @@ def test_a_state_of_before_there_were_sizes_and_policies_is_resumed(manifest):
         loader.load_state_dict(state)
 
 
+@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.RandomCropTransform, dp.EvalTransform])
+def test_options_that_an_older_state_lacks_had_their_defaults(thumbnails, kind):
+    options = {"transform": kind(size=16), "batch_size": 8}
+    with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options) as loader:
+        state = json.loads(json.dumps(loader.state_dict()))
+        then = state["fingerprint"]["transform"]
+        assert then["size"] == 16
+        del then["interpolation"]
+        then.pop("vertical_flip", None)
+        loader.load_state_dict(state)
+    changed = {"interpolation": "bicubic"} | ({} if kind is dp.EvalTransform else {"vertical_flip": 0.5})
+    with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options | {"transform": kind(size=16, **changed)}) as loader:
+        with pytest.raises(dp.ConfigError, match=r"changed: transform.interpolation \(bilinear → bicubic\)") as error:
+            loader.load_state_dict(state)
+        assert str(error.value).count("→") == len(changed)
+
+
+def test_pairs_are_resumed_and_squares_are_numbers(thumbnails):
+    transform = dp.TrainTransform(size=[24, 16], sizes={1: [32, 32], 2: (16, 24)})
+    assert (transform.size, transform.sizes) == ((24, 16), {1: 32, 2: (16, 24)})
+    assert transform.every_size == {(24, 16), 32, (16, 24)} and transform.largest_shape == (32, 32)
+    with dp.build_loader(thumbnails, dp.TorchConfig(num_workers=0), transform=transform, batch_size=8) as loader:
+        shapes = [{tuple(batch.images.shape[2:]) for batch in loader} for _ in range(4)]
+        assert shapes == [{(24, 16)}, {(32, 32)}, {(16, 24)}, {(16, 24)}]
+        loader.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+
+
 def test_what_has_changed_is_named_by_itself(manifest):
     with build(manifest, dp.SyntheticConfig()) as loader:
         state = json.loads(json.dumps(loader.state_dict()))
@@ -121,7 +148,25 @@ def test_another_schedule_is_another_run(manifest):
         other.load_state_dict(state)
 
 
-@pytest.mark.parametrize("sizes", [{-1: 32}, {1: 0}, {"a": 1}, {1: "a"}, {1: 1.5}, {0.5: 32}, {"0": 32, 0: 24}, [128], 128, None])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {-1: 32},
+        {1: 0},
+        {1: [24]},
+        {1: [24, 0]},
+        {1: "24"},
+        {1: True},
+        {"a": 1},
+        {1: "a"},
+        {1: 1.5},
+        {0.5: 32},
+        {"0": 32, 0: 24},
+        [128],
+        128,
+        None,
+    ],
+)
 def test_mistakes_are_named(sizes):
     with pytest.raises(dp.ConfigError, match="it takes epochs from 0 and sizes in pixels from 1"):
         dp.TrainTransform(sizes=sizes)

@@ -14,16 +14,16 @@ from dali_pipes.plan.philox import Draws
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 
-N, SIZE = 40_000, 96
+N, SHAPE = 40_000, (96, 64)
 
 
 def draw(*policies, seed=0, count=N):
-    return Augmenter(policies).draw(Draws(seed, 0, np.arange(count)), count, (SIZE, SIZE))
+    return Augmenter(policies).draw(Draws(seed, 0, np.arange(count)), count, SHAPE)
 
 
 def theirs(space, bins):
     """torchvision's magnitudes, (operation, bin), and which are signed."""
-    values = {name: make(bins, SIZE, SIZE) for name, (make, _) in space.items()}
+    values = {name: make(bins, *SHAPE) for name, (make, _) in space.items()}
     return {name: value.numpy() for name, value in values.items() if value is not None}, {n for n, (_, s) in space.items() if s}
 
 
@@ -31,8 +31,8 @@ def theirs(space, bins):
     ("ours", "policy", "bins"),
     [
         (tables.space(31, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6), "TrivialAugmentWide", 31),
-        (tables.classic_space(31, (SIZE, SIZE)), "RandAugment", 31),
-        (tables.classic_space(10, (SIZE, SIZE)), "AutoAugment", 10),
+        (tables.classic_space(31, SHAPE), "RandAugment", 31),
+        (tables.classic_space(10, SHAPE), "AutoAugment", 10),
     ],
 )
 def test_the_tables_are_torchvisions(ours, policy, bins):
@@ -55,7 +55,7 @@ class Recorded:
     def __init__(self, transform, times):
         self.drawn = []
         transform._apply_image_or_video_transform = self
-        image = torch.zeros(3, SIZE, SIZE, dtype=torch.uint8)
+        image = torch.zeros(3, *SHAPE, dtype=torch.uint8)
         torch.manual_seed(0)
         for _ in range(times):
             transform(image)
@@ -133,7 +133,7 @@ def test_erased_regions_are_torchvisions():
     policy = RandomErasing(p=1.0)
     ours = draw(policy).erased
     torch.manual_seed(0)
-    transform, image = v2.RandomErasing(p=1.0), torch.zeros(3, SIZE, SIZE)
+    transform, image = v2.RandomErasing(p=1.0), torch.zeros(3, *SHAPE)
     drawn = [transform.make_params([image]) for _ in range(4000)]
     reference = np.array([[each["i"], each["j"], each["h"], each["w"]] for each in drawn])
     for column in range(4):

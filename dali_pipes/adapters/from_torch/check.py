@@ -81,9 +81,7 @@ def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, see
     ids = some_samples(len(manifest))
     sizes = manifest.take_sizes(ids, upright=transform.exif == "apply")
     planned = [of_geometry(transform.geometry(sizes, Draws(seed, epoch, ids)), transform.shape) for epoch in range(DRAWS)]
-    with random_states_kept():
-        observed = [of_steps(live, height, width) for height, width in sizes.tolist() for _ in range(DRAWS)]
-    ours, theirs = np.concatenate(planned), np.stack(observed)
+    ours, theirs = np.concatenate(planned), of_steps(live, np.tile(sizes, (DRAWS, 1)))
     distances = dict(zip(_QUANTITIES, map(distance, ours.T, theirs.T), strict=True))
     allowed = float(np.sqrt(-np.log(_CHANCE / 2) / len(ours)))
     name, largest = max(distances.items(), key=lambda each: each[1])
@@ -104,8 +102,19 @@ def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float6
     return np.stack([area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1).astype(np.float64)
 
 
-def of_steps(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
-    """(6,), the same of one draw of live steps: an image of its own coordinates is passed through them."""
+def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(N, 6), the same of one draw of the live steps for each of N heights and widths."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the images are small
+    try:
+        with random_states_kept():
+            return np.stack([_one_draw(live, height, width) for height, width in sizes.tolist()])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
+    """(6,): an image of its own coordinates is passed through the steps."""
     down, across = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
     image = torch.stack([down, across, torch.ones_like(down)])
     for step in live:

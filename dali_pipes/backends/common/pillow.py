@@ -10,12 +10,6 @@ from dali_pipes.data.scanning.decoders import FORMATS
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.transforms import Transform
 
-_RESAMPLING = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "nearest-exact": Image.Resampling.NEAREST,
-}
-
 
 def read(encoded: np.ndarray, name: str, transform: Transform, planned: Geometry) -> np.ndarray:
     """(height, width, 3) uint8 from an image's encoded bytes; `name` is for messages."""
@@ -26,7 +20,8 @@ def read(encoded: np.ndarray, name: str, transform: Transform, planned: Geometry
         image = image.crop((left, top, left + width, top + height))
     if image.mode != "RGB":
         image = image.convert("RGB")
-    image = image.resize((int(planned.resize[1]), int(planned.resize[0])), _RESAMPLING[transform.interpolation])
+    method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]  # Pillow's NEAREST is exact
+    image = image.resize((int(planned.resize[1]), int(planned.resize[0])), method)
     return crop_and_flip(np.asarray(image), planned, transform.shape)
 
 

@@ -130,15 +130,17 @@ class DataLoaderProgram:
         except ManifestError:
             return
         what, why = "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", "decodes and crops outside Python"
-        note = f"with RandomResizedCrop({_transform_like(images).size}), whatever the dataset's own transform does"
-        yield Fix(what, why, DaliProgram(manifest, images, self._step), note=note)
+        changed = DaliProgram(manifest, images, self._step)
+        note = f"with RandomResizedCrop({changed.transform.size}), whatever the dataset's own transform does"
+        yield Fix(what, why, changed, note=note)
 
 
 class DaliProgram(DataLoaderProgram):
     """The files of an attached dataset, loaded by DALI."""
 
     def __init__(self, manifest: Manifest, like: torch.Tensor, step: Step):
-        self._manifest, self._like, self._step = manifest, like, step
+        self._manifest, self._batch_size, self._step = manifest, len(like), step
+        self.transform = TrainTransform(size=tuple(like.shape[-2:]))
         self.workers, self.burst, self.in_flight, self.paths = available_cpus(), 1, 3, []
         self.data_bytes, self.decodes_on_gpu = 0, torch.cuda.is_available()
 
@@ -147,17 +149,12 @@ class DaliProgram(DataLoaderProgram):
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
-        transform = _transform_like(self._like)
-        batch_size = len(self._like)
-        with build_loader(self._manifest, DaliConfig(), transform=transform, batch_size=batch_size, last_batch="pad") as loader:
+        options: dict[str, Any] = {"batch_size": self._batch_size, "last_batch": "pad"}
+        with build_loader(self._manifest, DaliConfig(), transform=self.transform, **options) as loader:
             yield Feed(endless(loader), lambda: loader.batches_left == len(loader))
 
     def step(self) -> Step:
         return lambda batch: None
-
-
-def _transform_like(images: torch.Tensor) -> TrainTransform:
-    return TrainTransform(size=list(images.shape[-2:]))
 
 
 class _Epochs:
