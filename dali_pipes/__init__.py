@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dali_pipes.adapters.from_torch.convert import from_torch
+    from dali_pipes.adapters.from_torch.convert import from_torch, transform_from_torch
     from dali_pipes.backends.base import Batch, BatchTransform
     from dali_pipes.backends.config import (
         CachedConfig,
@@ -52,6 +52,7 @@ __all__ = [
     "cupy_stream",
     "diagnose",
     "from_torch",
+    "transform_from_torch",
 ]
 
 _HOMES = (  # of the names above; the tools last

@@ -26,7 +26,7 @@ LIBRARIES = {
     "lightning": {"training/launch.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
     "transformers": {"adapters/transformers.py"},
-    "timm": {"adapters/timm.py", "adapters/from_torch/samples.py", "training/models.py"},
+    "timm": {"adapters/from_torch/samples.py", "training/models.py"},
     "ray": {"adapters/ray.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import torch
 from timm import create_model, optim, scheduler, utils
-from timm.data import resolve_data_config
+from timm.data import create_transform, resolve_data_config
 from timm.loss import SoftTargetCrossEntropy
 
 import dali_pipes as dp  # dali_pipes
-from dali_pipes.adapters.timm import eval_transform  # dali_pipes
 
 
 def train(images, val, last, arch="resnet50", epochs=100, batch_size=256, every=500, threads=8):
@@ -20,7 +19,7 @@ def train(images, val, last, arch="resnet50", epochs=100, batch_size=256, every=
     manifest, config = dp.Manifest.open(images), dp.DaliConfig(num_threads=threads)  # dali_pipes
     classes = {"num_classes": len(manifest.classes)}  # dali_pipes
     model = create_model(arch, **classes).to("cuda" if torch.cuda.is_available() else "cpu")
-    seen = eval_transform(resolve_data_config(model=model))  # dali_pipes
+    seen = dp.transform_from_torch(create_transform(**resolve_data_config(model=model)))  # dali_pipes
     augmented = dp.TrainTransform(size=seen.size, interpolation=seen.interpolation, mean=seen.mean, std=seen.std)  # dali_pipes
     mixup = dp.RandomChoice([dp.MixUp(alpha=0.8, **classes), dp.CutMix(**classes)])  # dali_pipes
     loader = dp.build_loader(manifest, config, transform=augmented, batch_size=batch_size, batch_transform=mixup)  # dali_pipes

@@ -1,7 +1,7 @@
 """from_torch(): a live DataLoader becomes one of our loaders, or the part that cannot is named."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,18 @@ def from_torch(
         batch_transform=conversion.batch_transform,
     )
     return ConvertedLoader(loader, conversion, found)
+
+
+def transform_from_torch(transform: Any, **options: Any) -> Transform:
+    """A transform of torchvision or timm as one of ours, such as `timm.data.create_transform(…)` or `Weights.….transforms()`.
+
+    Args:
+        options: further ones of our transform, or others than the old one's: dtype, memory_format, exif.
+
+    Raises:
+        NotConvertibleError: a step that cannot be carried over; a ConfigError.
+    """
+    return replace(Reading().read(transform).built(lambda: None), **options)
 
 
 @dataclass(frozen=True, slots=True)
