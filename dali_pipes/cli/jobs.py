@@ -179,7 +179,7 @@ def doctor(config: Any) -> None:
 
 
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job for job in (train, predict, benchmark, compare, scan, preview, prepare, diagnose, tune, doctor)
+    job.__name__: job for job in (train, benchmark, compare, scan, preview, prepare, predict, diagnose, tune, doctor)
 }
 
 

@@ -52,7 +52,3 @@ class PredictConfig:
             raise ConfigError(
                 "no weights given; set checkpoint=FILE, or function=module:function, which returns a model with weights"
             )
-        if self.transform.training or (self.transform.dtype == "uint8" and not self.function):
-            raise ConfigError(
-                "the transform is random, or not normalized (uint8), and the outputs would mean nothing; use transform=eval"
-            )

@@ -38,6 +38,10 @@ def predict(config: PredictConfig) -> None:
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")  # see training.launch
     start, shard, device = time.perf_counter(), Shard.from_env(), _device()
+    if config.transform.training or (config.transform.dtype == "uint8" and not config.function):
+        raise ConfigError(
+            "the transform is random, or not normalized (uint8), and the outputs would mean nothing; use transform=eval"
+        )
     if not entry_of(config.loader).follows_plan:
         raise ConfigError("this loader is for benchmarks only, and does not say which image is which; use loader=dali or torch")
     manifest, model = open_images(config.data, config.split), load_model(config, device)
