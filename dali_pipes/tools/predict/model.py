@@ -25,13 +25,13 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Model(NamedTuple):
     """
     Attributes:
-        forward: of images (N, 3, H, W).
+        outputs: of images (N, 3, H, W) the columns of the output, each (N, K) on their device.
         name: of the network, or "module:function".
         files: SHA-256 of the checkpoint and of the function's module.
         classes: names, if the checkpoint has them.
     """
 
-    forward: Callable[[Tensor], Any]
+    outputs: Callable[[Tensor], dict[str, Tensor]]
     name: str
     files: dict[str, str]
     classes: list[str] | None
@@ -61,7 +61,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
         model = model.to(device).eval()
     name = str(config.function or config.model.name or saved["name"])
     hashes = {what: hashlib.sha256(Path(file).read_bytes()).hexdigest() for what, file in files.items() if file}
-    return Model(model, name, hashes, saved["classes"] if ours else None)
+    return Model(_outputs(config, model, name), name, hashes, saved["classes"] if ours else None)
 
 
 def _made_by(function: str) -> tuple[Any, str | None]:
@@ -93,18 +93,15 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
     return network
 
 
-def build_outputs(config: PredictConfig, model: Model) -> Callable[[Tensor], dict[str, Tensor]]:
-    """A function of images (N, 3, H, W), on their device, that returns the columns of the output, each (N, K).
-
-    Raises:
-        ConfigError: (when called) the model does not give (N, K) numbers.
-    """
-    forward = _before_last_linear(model) if config.output == "embeddings" else model.forward
+def _outputs(config: PredictConfig, model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], dict[str, Tensor]]:
+    """A function that raises a ConfigError if the model does not give (N, K) numbers."""
+    forward = _before_last_linear(model) if config.output == "embeddings" else model
     if config.model.compile:
         check_compiler()
         forward = torch.compile(forward)
     dtype = AUTOCAST.get(config.precision)
 
+    @torch.inference_mode()
     def run(images: Tensor) -> dict[str, Tensor]:
         with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
             found = forward(images.float() if images.is_floating_point() else images)
@@ -112,11 +109,11 @@ def build_outputs(config: PredictConfig, model: Model) -> Callable[[Tensor], dic
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(images):
             raise ConfigError(
                 f"output={config.output} keeps K numbers per image, a tensor ({len(images)}, K) of {len(images)} images, and "
-                f"{model.name} gives {shape}; function=module:function can return a model that gives such a tensor"
+                f"{name} gives {shape}; function=module:function can return a model that gives such a tensor"
             )
         if config.output == "topk":
             if found.shape[1] < config.k:
-                raise ConfigError(f"k={config.k}, but {model.name} has {found.shape[1]} outputs; set k to at most that")
+                raise ConfigError(f"k={config.k}, but {name} has {found.shape[1]} outputs; set k to at most that")
             scores, classes = found.float().softmax(1).topk(config.k)
             return {"classes": classes.int(), "scores": scores}
         return {config.output.replace("embeddings", "embedding"): found.float()}
@@ -124,17 +121,17 @@ def build_outputs(config: PredictConfig, model: Model) -> Callable[[Tensor], dic
     return run
 
 
-def _before_last_linear(model: Model) -> Callable[[Tensor], Tensor | None]:
+def _before_last_linear(model: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor | None]:
     """What goes into the nn.Linear that is called last; None: there is none."""
     inputs: list[Tensor] = []
-    modules = model.forward.modules() if isinstance(model.forward, nn.Module) else []
+    modules = model.modules() if isinstance(model, nn.Module) else []
     for each in modules:
         if isinstance(each, nn.Linear):
             each.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
 
     def forward(images: Tensor) -> Tensor | None:
         inputs.clear()
-        model.forward(images)
+        model(images)
         return inputs[-1] if inputs else None
 
     return forward

@@ -24,7 +24,7 @@ from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.predict.config import PredictConfig
-from dali_pipes.tools.predict.model import Model, build_outputs, load_model
+from dali_pipes.tools.predict.model import Model, load_model
 from dali_pipes.tools.predict.parts import Parts, claim
 
 
@@ -47,20 +47,20 @@ def predict(config: PredictConfig) -> None:
     manifest, model = open_images(config.data, config.split), load_model(config, device)
     parts = Parts(Path(str(config.out)), manifest, config.batch_size * config.part_batches)
     cores = max(1, available_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    side, dtype = config.transform.size, torch.uint8 if config.transform.dtype == "uint8" else torch.float32
+    blank = torch.zeros(1, 3, side, side, device=device, dtype=dtype)
+    model.outputs(blank)  # what the model cannot do is known before anything is written
     known = {"root": str(manifest.root), "classes": model.classes}
     torch.set_num_threads(claim(parts.out, _facts(config, manifest, model, device), {"threads": cores}, known)["threads"])
-    missing = parts.missing()
+    mine = [part for part in parts.missing() if part % shard.count == shard.index]
     try:
-        if mine := [part for part in missing if part % shard.count == shard.index]:
-            _make(config, parts, mine, model, device, cores, show=not shard.index)
+        if mine:
+            _make(config, parts, mine, model, blank, cores, show=not shard.index)
     except KeyboardInterrupt:
         there = len(parts) - len(parts.missing())
         print(f"{there:,} of {len(parts):,} files are written; the same command goes on from there", file=sys.stderr)
         raise
-    if left := len(parts.missing()):
-        print(f"rank {shard.index} of {shard.count} is done; {left:,} files of other ranks are still to come", file=sys.stderr)
-    else:
-        _report(parts, sum(len(parts.ids(part)) for part in missing), time.perf_counter() - start)
+    _report(parts, shard, sum(len(parts.ids(part)) for part in mine), time.perf_counter() - start)
 
 
 def _device() -> torch.device:
@@ -75,9 +75,10 @@ def _facts(config: PredictConfig, manifest: Manifest, model: Model, device: torc
     """What decides the outputs bit for bit, on one kind of machine."""
     loader = described(config.loader)
     loader.pop(config.loader.cores_option, None)
-    options = ("output", "k", "precision", "batch_size", "part_batches", "threads")
+    options = ("precision", "batch_size", "part_batches", "threads")
     facts = {
         **{name: value for name in options if (value := getattr(config, name)) is not None},
+        "output": f"top-{config.k}" if config.output == "topk" else config.output,
         "images": [manifest.fingerprint, len(manifest.problems)],
         "model": {**described(config.model), "name": model.name, "sha256": model.files},
         "transform": described(config.transform),
@@ -88,14 +89,10 @@ def _facts(config: PredictConfig, manifest: Manifest, model: Model, device: torc
     return json.loads(json.dumps(facts))
 
 
-@torch.inference_mode()
-def _make(config: PredictConfig, parts: Parts, mine: list[int], model: Model, device: torch.device, cores: int, show: bool) -> None:
-    run, side = build_outputs(config, model), config.transform.size
-    blank = torch.zeros(1, 3, side, side, device=device, dtype=torch.uint8 if config.transform.dtype == "uint8" else None)
-    outputs = run(blank)  # shows at once whether the model takes such images
+def _make(config: PredictConfig, parts: Parts, mine: list[int], model: Model, blank: Tensor, cores: int, show: bool) -> None:
     ids = np.concatenate([parts.ids(part) for part in mine])
     if not len(parts.ids(mine[-1])):
-        parts.write(mine[-1], _on_host([outputs]), {})
+        parts.write(mine[-1], _on_host([model.outputs(blank)]), {})
     if not len(ids):
         return
     with build_loader(
@@ -105,11 +102,11 @@ def _make(config: PredictConfig, parts: Parts, mine: list[int], model: Model, de
         batch_size=config.batch_size,
         on_bad_sample="substitute",
         max_bad_fraction=config.max_bad_fraction * len(parts.manifest) / len(ids),
-        device=device,
+        device=blank.device,
     ) as loader:
         done: list[dict[str, Tensor]] = []
         for step, images in enumerate(track(_batches(loader, blank), "predicting", len(loader), show)):
-            done.append(run(images))
+            done.append(model.outputs(images))
             if (step + 1) % config.part_batches == 0 or step + 1 == len(loader):
                 problems = {int(ids[place]): why for place, _, why in loader.bad_samples}
                 parts.write(mine[step // config.part_batches], _on_host(done), problems)
@@ -138,10 +135,14 @@ def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
                 loader.load_state_dict(loader.state_dict() | {"samples": start})
 
 
-def _report(parts: Parts, images: int, seconds: float) -> None:
-    bad, total = parts.finish(), len(parts.manifest) + len(parts.manifest.problems)
-    problems = f", {bad:,} with a problem and no outputs" if bad else ""
-    now = f"{images:,} now, {images / seconds:,.1f} images/s with start-up" if images else "all there before"
-    print(f"{parts.out}: {total:,} images in {len(parts):,} files{problems}; {now}", file=sys.stderr)
-    counts = {"images": total, "problems": bad, "files": len(parts), "images_now": images}
-    print_json({"out": str(parts.out), **counts, "seconds": seconds, "images_per_s": images / seconds})
+def _report(parts: Parts, shard: Shard, images: int, seconds: float) -> None:
+    """What this rank has done; and if no other is still at work, what is there."""
+    rank = f"rank {shard.index} of {shard.count}: " if shard.count > 1 else ""
+    said = f"{rank}{images:,} images now, {images / seconds:,.1f} images/s with start-up"
+    if left := len(parts.missing()):
+        print(f"{said}; {left:,} files of other ranks are still to come", file=sys.stderr)
+        return
+    counts = {"images": len(parts.manifest) + len(parts.manifest.problems), "problems": parts.finish(), "files": len(parts)}
+    print(f"{said}; {parts.out}: {', '.join(f'{name} {count:,}' for name, count in counts.items())}", file=sys.stderr)
+    own = {"rank": shard.index, "ranks": shard.count, "images_now": images, "seconds": seconds, "images_per_s": images / seconds}
+    print_json({"out": str(parts.out), **counts, **own})
