@@ -37,7 +37,7 @@ def predict(config: PredictConfig) -> None:
         DaliPipesError: a user's mistake, or too many bad images; finished parts are kept.
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")  # see training.launch
-    start, shard, device = time.perf_counter(), Shard.from_env(), _device()
+    shard, device = Shard.from_env(), _device()
     if config.transform.training or (config.transform.dtype == "uint8" and not config.function):
         raise ConfigError(
             "the transform is random, or not normalized (uint8), and the outputs would mean nothing; use transform=eval"
@@ -53,6 +53,7 @@ def predict(config: PredictConfig) -> None:
     known = {"root": str(manifest.root), "classes": model.classes}
     torch.set_num_threads(claim(parts.out, _facts(config, manifest, model, device), {"threads": cores}, known)["threads"])
     mine = [part for part in parts.missing() if part % shard.count == shard.index]
+    start = time.perf_counter()
     try:
         if mine:
             _make(config, parts, mine, model, blank, cores, show=not shard.index)
