@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from faults import FAULTS
+from make_shards import tar_shards
 from tools.predict.conftest import EVAL, NETWORK, contents
 
 import dali_pipes as dp
@@ -66,6 +67,12 @@ def test_logits_are_those_of_a_loop(run, loop, network, thumbnails):
     assert [str(thumbnails.root / row["path"]) for row in rows] == [thumbnails.name(each) for each in range(37)]
     assert {row["problem"] for row in rows} == {None}
     assert (line["images"], line["problems"], line["files"], line["images_now"]) == (37, 0, 5, 37)
+
+
+def test_images_in_shards_are_named_by_shard_and_member(run, loop, network, thumbnails, tmp_path):
+    rows, _ = run(data=DataConfig(val=str(tar_shards(thumbnails, tmp_path / "shards", 20))))
+    assert [rows[0]["path"], rows[36]["path"]] == ["shard-000000.tar/000000000.jpg", "shard-000001.tar/000000036.jpg"]
+    assert torch.equal(column(rows, "logits"), loop(network))
 
 
 def test_top_k(run, loop, network):
@@ -208,6 +215,15 @@ def test_bad_images_are_listed_and_cost_no_other(run, loop, network, thumbnails,
     good = {row["path"]: row["logits"] for row in rows if not row["problem"]}
     expected = dict(zip(paths(thumbnails), loop(network).tolist(), strict=True))
     assert all(np.allclose(logits, expected[path], atol=1e-5) for path, logits in good.items())
+
+
+def test_the_share_that_may_be_bad_is_of_all_images(run, spoiled, tmp_path):
+    """However few of them are left to do."""
+    options = {"data": DataConfig(val=str(tmp_path / "spoiled.arrow")), "max_bad_fraction": 0.12}
+    before, _ = run(**options)
+    (tmp_path / "out/part-000004.parquet").unlink()
+    after, line = run(**options)
+    assert after == before and line["images_now"] == 4 and before[35]["problem"]
 
 
 def test_nothing_but_bad_images(run, tmp_path):
