@@ -144,6 +144,20 @@ def prepare(config: Any) -> None:
     prepare(config)
 
 
+def predict(config: Any) -> None:
+    """Runs a model over all images, into Parquet files: logits, top-k or embeddings. The same command resumes.
+
+    docs/predict.md has the columns and the rest.
+
+    dali-pipes predict data.val=/my/images checkpoint=runs/train/RUN/best.pt out=/my/predictions
+    dali-pipes predict data.val=/my/images function=my_models:make output=embeddings out=/my/embeddings
+    torchrun --nproc-per-node 8 -m dali_pipes.cli predict data.val=/my/images checkpoint=best.pt out=/my/predictions
+    """
+    from dali_pipes.tools.predict.run import predict
+
+    predict(config)
+
+
 def diagnose(config: Any) -> None:
     """Why training waits, and what would change it: its parts alone and together, a verdict, fixes and their gain.
 
@@ -185,7 +199,7 @@ def doctor(config: Any) -> None:
 
 
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job for job in (train, benchmark, migrate, compare, scan, preview, prepare, diagnose, tune, doctor)
+    job.__name__: job for job in (train, benchmark, migrate, compare, scan, preview, prepare, predict, diagnose, tune, doctor)
 }
 
 

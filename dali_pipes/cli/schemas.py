@@ -10,6 +10,7 @@ from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, Rando
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
+from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview import PreviewConfig
 from dali_pipes.tools.scan.config import ScanConfig
@@ -30,6 +31,7 @@ def register(users: Path | None = None) -> None:
     store.store(name="benchmark_schema", node=BenchmarkConfig)
     store.store(name="migrate_schema", node=MigrateConfig)
     store.store(name="train_schema", node=TrainConfig)
+    store.store(name="predict_schema", node=PredictConfig)
     store.store(name="diagnose_schema", node=DiagnoseConfig)
     store.store(name="doctor_schema", node=DoctorConfig)
     store.store(name="tune_schema", node=TuneConfig)

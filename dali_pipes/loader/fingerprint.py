@@ -17,16 +17,16 @@ def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransfor
         "shuffle": plan.shuffle,
         "last_batch": plan.last_batch,
         "global_batch_size": plan.global_batch_size,
-        "transform": _described(transform),
-        "batch_transform": _described(batch_transform),
+        "transform": described(transform),
+        "batch_transform": described(batch_transform),
     }
 
 
 def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
     """An earlier state's fingerprint; options that its transform did not have yet had their defaults."""
     defaults = {each.name: each.default for each in fields(transform) if each.default is not MISSING}
-    described = then.get("transform")
-    return then | {"transform": _described(defaults) | described} if isinstance(described, dict) else then
+    before = then.get("transform")
+    return then | {"transform": described(defaults) | before} if isinstance(before, dict) else then
 
 
 def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -39,16 +39,16 @@ def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, An
             yield name, before, after
 
 
-def _described(value: Any) -> Any:
+def described(value: Any) -> Any:
     """As text and numbers that JSON keeps unchanged; of a function only its name."""
     if is_dataclass(value):
-        values = {each.name: _described(getattr(value, each.name)) for each in fields(value)}
+        values = {each.name: described(getattr(value, each.name)) for each in fields(value)}
         # states of earlier versions have no empty values
         return {"kind": type(value).__name__, **{name: each for name, each in values.items() if each not in ([], {})}}
     if isinstance(value, (list, tuple)):
-        return [_described(each) for each in value]
+        return [described(each) for each in value]
     if isinstance(value, dict):
-        return {str(name): _described(each) for name, each in value.items()}
+        return {str(name): described(each) for name, each in value.items()}
     if callable(value):
         return getattr(value, "__qualname__", type(value).__qualname__)
     return value

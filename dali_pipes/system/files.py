@@ -2,10 +2,11 @@
 
 import contextlib
 import datetime
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 @contextlib.contextmanager
@@ -22,6 +23,20 @@ def replacing(file: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             aside.unlink()
+
+
+@contextlib.contextmanager
+def written(file: Path) -> Iterator[BinaryIO]:
+    """A binary file to write to, which replaces `file` as `replacing` does once the block has ended, and survives a power cut."""
+    with replacing(file) as aside, aside.open("wb") as opened:
+        yield opened
+        opened.flush()
+        os.fsync(opened.fileno())
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name
+    finally:
+        os.close(folder)
 
 
 def new_folder(out: Path) -> Path:

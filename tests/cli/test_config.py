@@ -15,6 +15,7 @@ from dali_pipes.cli.schemas import register
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
+from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview import PreviewConfig
 from dali_pipes.tools.scan.config import ScanConfig
@@ -32,9 +33,14 @@ JOBS = {
     "doctor": DoctorConfig,
     "tune": TuneConfig,
     "prepare": PrepareConfig,
+    "predict": PredictConfig,
     "gpu_check": GpuCheckConfig,
 }
-NEEDED = {"migrate": ["function=my_train:make_loader"], "prepare": ["out=made", "resize=64"]}
+NEEDED = {
+    "migrate": ["function=my_train:make_loader"],
+    "prepare": ["out=made", "resize=64"],
+    "predict": ["out=made", "checkpoint=best.pt"],
+}
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 

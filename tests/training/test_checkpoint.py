@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from dali_pipes.training import checkpoint
+from dali_pipes.system import files
 from dali_pipes.training.checkpoint import CheckpointError, load, save
 
 STATE = {"weights": {"a": torch.arange(6.0)}, "loader": {"epoch": 2, "samples": 64, "fingerprint": {"seed": 3}}}
@@ -44,7 +44,7 @@ def test_a_write_that_fails_at_the_end_leaves_the_last_good_one(tmp_path, monkey
     def no_space(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", no_space)
+    monkeypatch.setattr(files.os, "fsync", no_space)
     with pytest.raises(CheckpointError, match=r"last\.pt: the checkpoint could not be written \(no space left on device\)"):
         save({"weights": {}}, tmp_path / "last.pt")
     assert "a" in load(tmp_path / "last.pt")["weights"]

@@ -1,0 +1,132 @@
+"""The model of a prediction: its weights, and what is kept of its outputs."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.system.functions import named_function
+from dali_pipes.tools.predict.config import PredictConfig
+from dali_pipes.training import checkpoint
+from dali_pipes.training.checkpoint import CheckpointError
+from dali_pipes.training.models import check_compiler, check_size
+from dali_pipes.training.recipe import averaged_weights, build_network
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Model(NamedTuple):
+    """
+    Attributes:
+        outputs: of images (N, 3, H, W) the columns of the output, each (N, K) on their device.
+        name: of the network, or "module:function".
+        files: SHA-256 of the checkpoint and of the function's module.
+        classes: names, if the checkpoint has them.
+    """
+
+    outputs: Callable[[Tensor], dict[str, Tensor]]
+    name: str
+    files: dict[str, str]
+    classes: list[str] | None
+
+
+def load_model(config: PredictConfig, device: torch.device) -> Model:
+    """The model with its weights, on the device, in evaluation mode.
+
+    Raises:
+        ConfigError, CheckpointError: there is no such model or file, or they do not belong together.
+    """
+    saved: Any = checkpoint.read(Path(config.checkpoint)) if config.checkpoint else {}
+    ours, files = checkpoint.is_ours(saved), {"checkpoint": config.checkpoint}
+    if config.function:
+        model, files["function"] = _made_by(config.function)
+    else:
+        model = _network(config, saved)
+    if config.checkpoint:
+        weights = saved if not ours else averaged_weights(saved["ema"]) if saved["ema"] else saved["model"]
+        try:
+            model.load_state_dict(weights)
+        except Exception as error:  # also of an object that is not an nn.Module, or weights that are none
+            raise CheckpointError(
+                f"{config.checkpoint}: not the weights of this model ({' '.join(str(error).split())[:300]})"
+            ) from None
+    if isinstance(model, nn.Module):
+        model = model.to(device).eval()
+    name = str(config.function or config.model.name or saved["name"])
+    hashes = {what: hashlib.sha256(Path(file).read_bytes()).hexdigest() for what, file in files.items() if file}
+    return Model(_outputs(config, model, name), name, hashes, saved["classes"] if ours else None)
+
+
+def _made_by(function: str) -> tuple[Any, str | None]:
+    """What the function returns, and the file that it is in."""
+    make = named_function(function)
+    if callable(model := make()):
+        return model, inspect.getsourcefile(make)
+    raise ConfigError(f"function={function} returns {type(model).__name__}; it must return the model, a function of images")
+
+
+def _network(config: PredictConfig, saved: Any) -> nn.Module:
+    """Of the name and the classes that our checkpoint has; from a state dict, with the outputs of its last tensor."""
+    path, model = Path(str(config.checkpoint)), config.model
+    if checkpoint.is_ours(saved):
+        model = replace(model, name=model.name or saved["name"])
+        checkpoint.check_same(saved, path, model, saved["classes"])
+        outputs = len(saved["classes"])
+    else:
+        tensors = [each for each in saved.values() if isinstance(each, Tensor) and each.ndim] if isinstance(saved, dict) else []
+        if not tensors:
+            raise CheckpointError(f"{path}: neither a checkpoint of training nor a state dict; save model.state_dict()")
+        outputs = len(tensors[-1])
+    network = build_network(model, outputs)
+    check_size(str(model.name), config.transform.size)
+    return network
+
+
+def _outputs(config: PredictConfig, model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], dict[str, Tensor]]:
+    """A function that raises a ConfigError if the model does not give (N, K) numbers."""
+    forward = _before_last_linear(model) if config.output == "embeddings" else model
+    if config.model.compile:
+        check_compiler()
+        forward = torch.compile(forward)
+    dtype = AUTOCAST.get(config.precision)
+
+    @torch.inference_mode()
+    def run(images: Tensor) -> dict[str, Tensor]:
+        with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+            found = forward(images.float() if images.is_floating_point() else images)
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(images):
+            raise ConfigError(
+                f"output={config.output} keeps K numbers per image, a tensor ({len(images)}, K) of {len(images)} images, and "
+                f"{name} gives {shape}; function=module:function can return a model that gives such a tensor"
+            )
+        if config.output == "topk":
+            if found.shape[1] < config.k:
+                raise ConfigError(f"k={config.k}, but {name} has {found.shape[1]} outputs; set k to at most that")
+            scores, classes = found.float().softmax(1).topk(config.k)
+            return {"classes": classes.int(), "scores": scores}
+        return {config.output.replace("embeddings", "embedding"): found.float()}
+
+    return run
+
+
+def _before_last_linear(model: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor | None]:
+    """What goes into the nn.Linear that is called last; None: there is none."""
+    inputs: list[Tensor] = []
+    modules = model.modules() if isinstance(model, nn.Module) else []
+    for each in modules:
+        if isinstance(each, nn.Linear):
+            each.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+
+    def forward(images: Tensor) -> Tensor | None:
+        inputs.clear()
+        model(images)
+        return inputs[-1] if inputs else None
+
+    return forward
