@@ -1,6 +1,8 @@
 """Lightning: train a classifier on a folder of images, and go on from the last checkpoint if there is one.
 
-python examples/lightning/train.py IMAGES [OUT]; lines ending in "# dali_pipes" are those that differ from Lightning's own examples.
+python examples/lightning/train.py IMAGES [OUT]
+
+Lines that end in "# dali_pipes" are those that differ from Lightning's own examples.
 """
 
 import sys
