@@ -1,13 +1,12 @@
 """Accelerate's own Accelerator with our loaders."""
 
-import runpy
 from functools import partial
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
-from adapter_ranks import EXAMPLES, finish, kill_after, rows, start
+from adapter_ranks import example, finish, kill_after, rows, start
 
 import dali_pipes as dp
 from dali_pipes.adapters.accelerate import AccelerateLoader
@@ -124,7 +123,7 @@ def build_loader(manifest):
 
 @pytest.mark.parametrize("library", ["accelerate", "ddp"])
 def test_the_example(library, image_folder, tmp_path):
-    example = runpy.run_path(str(EXAMPLES / library / "train.py"))["main"]
+    main = example(library)
     options = {"size": 32, "batch_size": 8}
-    assert example(image_folder, tmp_path, epochs=1, **options) == 4
-    assert example(image_folder, tmp_path, epochs=2, **options) == 8
+    assert main(image_folder, tmp_path, epochs=1, **options) == 4
+    assert main(image_folder, tmp_path, epochs=2, **options) == 8

@@ -1,12 +1,11 @@
 """Lightning's own Trainer on our loaders: every batch once, whatever stops it, whatever it resumes from."""
 
-import runpy
 from functools import partial
 
 import lightning.pytorch as pl
 import pytest
 import torch
-from adapter_ranks import EXAMPLES, finish, kill_after, rows, start
+from adapter_ranks import example, finish, kill_after, rows, start
 
 import dali_pipes as dp
 from dali_pipes.adapters.lightning import DataModule
@@ -183,8 +182,8 @@ def test_two_ranks_killed_and_resumed(thumbnails, train, tmp_path):
 
 
 def test_the_example(image_folder, tmp_path):
-    example = runpy.run_path(str(EXAMPLES / "lightning/train.py"))["main"]
+    main = example("lightning")
     options = {"size": 32, "batch_size": 8, "enable_progress_bar": False, "accelerator": "cpu", "logger": False}
-    assert example(image_folder, tmp_path, max_steps=3, **options).global_step == 3
-    resumed = example(image_folder, tmp_path, max_steps=5, **options)
+    assert main(image_folder, tmp_path, max_steps=3, **options).global_step == 3
+    resumed = main(image_folder, tmp_path, max_steps=5, **options)
     assert resumed.global_step == 5 and 0 <= resumed.callback_metrics["val_accuracy"] <= 1

@@ -1,15 +1,32 @@
-"""Programs of several ranks that a test starts, kills and starts again."""
+"""Examples, and programs of several ranks that a test starts, kills and starts again."""
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import torch
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORKERS = Path(__file__).parents[1] / "adapters"
+
+
+def example(library):
+    """Its main(), on one thread: those of PyTorch wait for each other where cores are few and busy."""
+    main, threads = runpy.run_path(str(EXAMPLES / library / "train.py"))["main"], torch.get_num_threads()
+
+    def run(*arguments, **options):
+        torch.set_num_threads(1)
+        try:
+            return main(*arguments, **options)
+        finally:
+            torch.set_num_threads(threads)
+
+    return run
 
 
 def start(name, *arguments, ranks=None):
