@@ -10,7 +10,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Shard
 
-BuildLoader = Callable[..., Loader]
+BuildLoader = Callable[..., Loader] | None
 
 
 class DataModule(LightningDataModule):
@@ -23,13 +23,7 @@ class DataModule(LightningDataModule):
             `functools.partial(dp.build_loader, manifest, config, transform=transform, batch_size=256)`.
     """
 
-    def __init__(
-        self,
-        train: BuildLoader | None = None,
-        val: BuildLoader | None = None,
-        test: BuildLoader | None = None,
-        predict: BuildLoader | None = None,
-    ):
+    def __init__(self, train: BuildLoader = None, val: BuildLoader = None, test: BuildLoader = None, predict: BuildLoader = None):
         super().__init__()
         self._builders = {"train": train, "val": val, "test": test, "predict": predict}
         self._open: dict[str, Loader] = {}
@@ -37,9 +31,8 @@ class DataModule(LightningDataModule):
         self._resume: dict[str, Any] | None = None
 
     def train_dataloader(self) -> "TrainLoader":
-        before = self._train
-        if before and before.trainer is self.trainer:  # it fits once more, or has reload_dataloaders_every_n_epochs
-            self._resume = before.state_dict()
+        if self._train and self._train.trainer is self.trainer:  # it fits once more, or reloads its loaders every n epochs
+            self._resume = self._train.state_dict()
         self._train = TrainLoader(self._build("train"), self.trainer)
         if self._resume:
             self._train.load_state_dict(self._resume)
@@ -92,6 +85,7 @@ class TrainLoader:
 
     def __init__(self, loader: Loader, trainer: Any):
         self.trainer, self._loader = trainer, loader
+        self._progress = trainer.fit_loop.epoch_loop.batch_progress
         self._trained_before = -1  # how many batches were when the last one was delivered
 
     def __len__(self) -> int:
@@ -102,16 +96,12 @@ class TrainLoader:
             self._trained_before = self._progress.total.processed
             yield batch
 
-    @property
-    def _progress(self) -> Any:
-        return self.trainer.fit_loop.epoch_loop.batch_progress
-
     def state_dict(self) -> dict[str, Any]:
-        plan, progress, state = self._loader.plan, self._progress, self._loader.state_dict()
+        plan, state = self._loader.plan, self._loader.state_dict()
         place = state["epoch"] * plan.steps + state["samples"] // plan.global_batch_size
-        if progress.total.processed == self._trained_before:
+        if self._progress.total.processed == self._trained_before:
             place -= 1
-        elif progress.is_last_batch:
+        elif self._progress.is_last_batch:
             place = -(-place // plan.steps) * plan.steps
         epoch, step = divmod(place, plan.steps)
         return {**state, "epoch": epoch, "samples": step * plan.global_batch_size}

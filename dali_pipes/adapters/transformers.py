@@ -1,10 +1,9 @@
 """Hugging Face: what a Trainer's get_train_dataloader and get_eval_dataloader return."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from dali_pipes.adapters.accelerate import AccelerateLoader
 from dali_pipes.backends.base import Batch
@@ -19,26 +18,18 @@ class TrainerLoader(DataLoader):
     """
 
     def __init__(self, loader: Loader):
-        steps = _Steps(loader)
-        super().__init__(_Batches(loader, steps), batch_sampler=steps, collate_fn=_as_it_is)
+        steps = _Steps([step] for step in range(len(loader)))
+        super().__init__(_Batches(loader, steps), batch_sampler=steps, collate_fn=lambda batch: batch)
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
 
-class _Steps(Sampler[list[int]]):
-    """The numbers of an epoch's steps."""
+class _Steps(list[list[int]]):
+    """The batch sampler: the numbers of an epoch's steps."""
 
-    def __init__(self, loader: Loader):
-        self._loader = loader
-        self.epoch: int | None = None  # None: nobody counts, as in an evaluation
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return ([step] for step in range(len(self)))
+    epoch: int | None = None  # None: nobody counts, as in an evaluation
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -71,7 +62,3 @@ class _Batches(Dataset):
             samples = step * self._loader.plan.global_batch_size
             self._loader.load_state_dict({**self._loader.state_dict(), "samples": samples})
         self._batches = iter(self._loader)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -35,7 +35,9 @@ def main(images, out="transformers_run", size=224, batch_size=64, **options):
     build = partial(dp.build_loader, config=dp.DaliConfig(), batch_size=batch_size, **where)  # dali_pipes
     train = build(parts["train"], transform=dp.TrainTransform(size=size))  # dali_pipes
     val = build(parts["val"], transform=dp.EvalTransform(resize=size * 8 // 7, size=size), last_batch="pad")  # dali_pipes
-    config = ResNetConfig(depths=[2, 2, 2, 2], layer_type="basic", num_labels=len(manifest.classes))
+    config = ResNetConfig(
+        hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", num_labels=len(manifest.classes)
+    )
     model = ResNetForImageClassification(config)
     with train, val:  # dali_pipes
         trainer = ImageTrainer(model, arguments, train_dataset=train, eval_dataset=val, compute_metrics=accuracy)  # dali_pipes
