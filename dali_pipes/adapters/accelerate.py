@@ -1,0 +1,38 @@
+"""Accelerate: a loader that its Accelerator knows of, so that gradients are synchronized on the last batch of an epoch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.state import GradientState
+
+from dali_pipes.backends.base import Batch
+from dali_pipes.loader.loader import Loader
+
+
+class AccelerateLoader(DataLoaderStateMixin):
+    """A loader for `Accelerator.prepare`, which passes it through, and `Accelerator.register_for_checkpointing`.
+
+    `accumulate` and `gather_for_metrics` ask the loader in use whether a batch is the last one, and how many samples of it are no
+    repetitions (Accelerate 1.15: state.py, GradientState; data_loader.py, DataLoaderStateMixin). All else is as with `loader`.
+    """
+
+    def __init__(self, loader: Loader):
+        self._loader, self.gradient_state = loader, GradientState()
+        self.dataset, self.total_batch_size = loader.plan.manifest, loader.plan.global_batch_size
+        self._drop_last = loader.plan.last_batch == "drop"
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.begin()
+        try:
+            for batch in self._loader:
+                self.end_of_dataloader = self._loader.batches_left in (0, len(self))  # len: those of the next epoch
+                yield batch
+        finally:
+            self.end()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

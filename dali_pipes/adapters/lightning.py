@@ -1,0 +1,110 @@
+"""Lightning: a DataModule whose loaders know their rank, and whose training goes on with the next batch after a resume."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+
+from dali_pipes.backends.base import Batch
+from dali_pipes.errors import ConfigError
+from dali_pipes.loader.loader import Loader
+from dali_pipes.plan.plan import Shard
+
+BuildLoader = Callable[..., Loader] | None
+
+
+class DataModule(LightningDataModule):
+    """The loaders of a Trainer. Each is built when the Trainer asks for it, since only then are its rank and device known.
+
+    `Trainer.fit(…, ckpt_path=…)` goes on with the first batch that was not trained, wherever the checkpoint was written.
+
+    Args:
+        train, val, test, predict: each returns a loader when called with `shard=` and `device=`, such as
+            `functools.partial(dp.build_loader, manifest, config, transform=transform, batch_size=256)`.
+    """
+
+    def __init__(self, train: BuildLoader = None, val: BuildLoader = None, test: BuildLoader = None, predict: BuildLoader = None):
+        super().__init__()
+        self._builders = {"train": train, "val": val, "test": test, "predict": predict}
+        self._open: dict[str, Loader] = {}
+        self._train: TrainLoader | None = None
+        self._resume: dict[str, Any] | None = None
+
+    def train_dataloader(self) -> "TrainLoader":
+        if self._train and self._train.trainer is self.trainer:  # it fits once more, or reloads its loaders every n epochs
+            self._resume = self._train.state_dict()
+        self._train = TrainLoader(self._build("train"), self.trainer)
+        if self._resume:
+            self._train.load_state_dict(self._resume)
+            self._resume = None
+        return self._train
+
+    def val_dataloader(self) -> Loader | list[Loader]:
+        trains_only = self._builders["val"] is None and self._builders["train"] is not None
+        return [] if trains_only else self._build("val")
+
+    def test_dataloader(self) -> Loader:
+        return self._build("test")
+
+    def predict_dataloader(self) -> Loader:
+        return self._build("predict")
+
+    def _build(self, name: str) -> Loader:
+        build, trainer = self._builders[name], self.trainer
+        if build is None or trainer is None:
+            raise ConfigError(f"this DataModule has no {name} loader; give it {name}=functools.partial(dp.build_loader, …)")
+        if name in self._open:
+            self._open.pop(name).close()
+        rank = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
+        shard = Shard(rank["rank"], rank["num_replicas"])
+        return self._open.setdefault(name, build(shard=shard, device=trainer.strategy.root_device))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training stands. Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch."""
+        return {"train": self._train.state_dict()} if self._train else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next training loader goes on from there."""
+        self._train, self._resume = None, state.get("train")
+
+    def teardown(self, stage: str) -> None:
+        """Closes all loaders. The Trainer asks for new ones when it needs them again."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        self.teardown("exception")
+
+
+class TrainLoader:
+    """A training loader whose state is that after the last batch that was trained, where Lightning 2.6 has it otherwise.
+
+    When training_step fails, the loader has delivered one more batch than was trained (pytorch/loops/training_epoch_loop.py).
+    With `limit_train_batches` an epoch is over before the loader has delivered it all.
+    """
+
+    def __init__(self, loader: Loader, trainer: Any):
+        self.trainer, self._loader = trainer, loader
+        self._progress = trainer.fit_loop.epoch_loop.batch_progress
+        self._trained_before = -1  # how many batches were when the last one was delivered
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._loader:
+            self._trained_before = self._progress.total.processed
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        plan, state = self._loader.plan, self._loader.state_dict()
+        place = state["epoch"] * plan.steps + state["samples"] // plan.global_batch_size
+        if self._progress.total.processed == self._trained_before:
+            place -= 1
+        elif self._progress.is_last_batch:
+            place = -(-place // plan.steps) * plan.steps
+        epoch, step = divmod(place, plan.steps)
+        return {**state, "epoch": epoch, "samples": step * plan.global_batch_size}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._loader.load_state_dict(state)

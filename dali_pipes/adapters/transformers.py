@@ -1,0 +1,64 @@
+"""Hugging Face: what a Trainer's get_train_dataloader and get_eval_dataloader return."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from dali_pipes.adapters.accelerate import AccelerateLoader
+from dali_pipes.backends.base import Batch
+from dali_pipes.loader.loader import Loader
+
+
+class TrainerLoader(DataLoader):
+    """A DataLoader whose batches are those of `loader`, as {"pixel_values": (N, 3, H, W), "labels": (N,)}.
+
+    A Trainer that resumes skips numbers of the batch sampler (transformers 5.23, trainer.py, _run_epoch; Accelerate 1.15,
+    data_loader.py, skip_first_batches). Here they are numbers of steps: nothing is decoded only to be skipped.
+    """
+
+    def __init__(self, loader: Loader):
+        steps = _Steps([step] for step in range(len(loader)))
+        super().__init__(_Batches(loader, steps), batch_sampler=steps, collate_fn=lambda batch: batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch of the next `iter()`."""
+        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
+
+
+class _Steps(list[list[int]]):
+    """The batch sampler: the numbers of an epoch's steps."""
+
+    epoch: int | None = None  # None: nobody counts, as in an evaluation
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+class _Batches(Dataset):
+    """By the number of a step its batch; steps that follow each other are read ahead."""
+
+    def __init__(self, loader: Loader, steps: _Steps):
+        self._loader, self._steps = AccelerateLoader(loader), steps
+        self._batches: Iterator[Batch] = iter(())
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._loader.plan.manifest)
+
+    def __getitems__(self, steps: list[int]) -> dict[str, Tensor]:
+        (step,) = steps
+        if step == 0 or step != self._next:
+            self._begin(step)
+        images, labels = next(self._batches)
+        self._next = step + 1
+        return {"pixel_values": images, "labels": labels}
+
+    def _begin(self, step: int) -> None:
+        self._batches = iter(())  # ends the epoch before
+        if self._steps.epoch is not None:
+            self._loader.set_epoch(self._steps.epoch)
+        if step:
+            samples = step * self._loader.plan.global_batch_size
+            self._loader.load_state_dict({**self._loader.state_dict(), "samples": samples})
+        self._batches = iter(self._loader)

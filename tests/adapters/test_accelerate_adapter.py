@@ -1,0 +1,129 @@
+"""Accelerate's own Accelerator with our loaders."""
+
+from functools import partial
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from adapter_ranks import example, finish, kill_after, rows, start
+
+import dali_pipes as dp
+from dali_pipes.adapters.accelerate import AccelerateLoader
+
+STEPS, EPOCHS = 4, 3  # of 37 images in batches of 10
+TRANSFORM = dp.EvalTransform(resize=8, size=8)
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """Accelerate's states are those of the process."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+@pytest.fixture
+def build(thumbnails):
+    config = dp.TorchConfig(num_workers=0)
+    return partial(dp.build_loader, thumbnails, config, transform=TRANSFORM, batch_size=10, seed=3, shuffle=True)
+
+
+def test_prepare_passes_it_through(build):
+    with build() as loader:
+        mine = AccelerateLoader(loader)
+        assert Accelerator(cpu=True).prepare(mine) is mine and len(mine) == STEPS and mine.epoch == 0
+
+
+@pytest.mark.parametrize(("adapt", "expected"), [(AccelerateLoader, [False, True] * 2), (lambda loader: loader, None)])
+def test_accumulate_synchronizes_on_the_last_batch(build, adapt, expected):
+    """Of 3 batches in steps of 2; without the adapter Accelerate counts on into the next epoch."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    with build(last_batch="drop") as loader:
+        model, mine = accelerator.prepare(torch.nn.Linear(1, 1), adapt(loader))
+        synchronized = []
+        for _ in range(2):
+            for _ in mine:
+                with accelerator.accumulate(model):
+                    synchronized.append(accelerator.sync_gradients)
+    assert synchronized == ([False, True, True] * 2 if expected else [False, True, False, True, False, True])
+    assert not accelerator.gradient_state.in_dataloader
+
+
+def test_left_early_and_nested(build):
+    accelerator = Accelerator(cpu=True)
+    with build() as outer, build() as inner:
+        training, evaluation = AccelerateLoader(outer), AccelerateLoader(inner)
+        for _ in training:
+            assert sum(len(each) for each in evaluation) == 37
+            assert accelerator.gradient_state.active_dataloader is training
+            assert not accelerator.gradient_state.end_of_dataloader
+            break
+        assert not accelerator.gradient_state.in_dataloader
+
+
+@pytest.mark.parametrize("last_batch", ["partial", "pad", "even"])
+def test_metrics_hold_each_image_once(build, last_batch):
+    accelerator = Accelerator(cpu=True)
+    accelerator.gather = lambda data: data.clone()
+    with build(last_batch=last_batch, shuffle=False) as loader:
+        ids = [accelerator.gather_for_metrics(batch.ids) for batch in AccelerateLoader(loader)]
+    assert torch.cat(ids).tolist() == list(range(37))
+
+
+@pytest.mark.parametrize("after", [1, 3, STEPS, STEPS + 2])
+def test_saved_and_loaded(build, tmp_path, after):
+    def run(loader, batches=None):
+        found = []
+        while loader.epoch < EPOCHS:
+            for batch in loader:
+                found.append((batch.ids.tolist(), batch.images.double().sum().item()))
+                if len(found) == batches:
+                    return found
+        return found
+
+    with build() as loader:
+        whole = run(AccelerateLoader(loader))
+    accelerator = Accelerator(cpu=True)
+    with build() as loader:
+        mine = AccelerateLoader(loader)
+        accelerator.register_for_checkpointing(mine)
+        done = run(mine, after)
+        accelerator.save_state(tmp_path)
+    with build() as loader:
+        mine = AccelerateLoader(loader)
+        accelerator._custom_objects = [mine]
+        accelerator.load_state(tmp_path)
+        assert done + run(mine) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["accelerate", "ddp"])
+def test_two_processes_killed_and_resumed(library, thumbnails, tmp_path):
+    """By SIGKILL in mid-epoch; what both trained together is what one process trains with the batches of both."""
+    thumbnails.save(tmp_path / "m.parquet")
+    options = [library, tmp_path / "m.parquet", tmp_path, EPOCHS]
+    process = start("training_ranks", *options, 0.3, ranks=2)
+    kill_after(process, lambda: len(rows(tmp_path, 0)) > STEPS + 1)
+    finish(start("training_ranks", *options, 0, ranks=2))
+    steps = [{row[0]: row[1:] for row in rows(tmp_path, rank)} for rank in (0, 1)]
+    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, "at most the step that was killed is done again"
+    with build_loader(thumbnails) as loader:
+        expected = [batch.ids.tolist() for _ in range(EPOCHS) for batch in loader]
+    assert [steps[0][step][0] + steps[1][step][0] for step in range(STEPS * EPOCHS)] == expected
+    assert steps[0][STEPS * EPOCHS - 1][1] == pytest.approx(steps[1][STEPS * EPOCHS - 1][1]), "the models are one"
+    assert [row[2] for row in steps[0].values()] == [library == "ddp" or step % 2 == 1 for step in steps[0]]
+
+
+def build_loader(manifest):
+    return dp.build_loader(
+        manifest, dp.TorchConfig(num_workers=0), transform=TRANSFORM, batch_size=10, seed=3, shuffle=True, last_batch="pad"
+    )
+
+
+@pytest.mark.parametrize("library", ["accelerate", "ddp"])
+def test_the_example(library, image_folder, tmp_path):
+    main = example(library)
+    options = {"size": 32, "batch_size": 8}
+    assert main(image_folder, tmp_path, epochs=1, **options) == 4
+    assert main(image_folder, tmp_path, epochs=2, **options) == 8

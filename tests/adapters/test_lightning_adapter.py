@@ -1,0 +1,189 @@
+"""Lightning's own Trainer on our loaders: every batch once, whatever stops it, whatever it resumes from."""
+
+from functools import partial
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from adapter_ranks import example, finish, kill_after, rows, start
+
+import dali_pipes as dp
+from dali_pipes.adapters.lightning import DataModule
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
+    pytest.mark.filterwarnings("ignore:The `srun` command is available"),
+    pytest.mark.filterwarnings("ignore:Trying to infer the `batch_size` from an ambiguous collection"),
+]
+STEPS, EPOCHS = 3, 2  # of 37 images in batches of 12
+
+
+@pytest.fixture(scope="session")
+def loaders(thumbnails):
+    return partial(dp.build_loader, thumbnails, dp.TorchConfig(num_workers=0), batch_size=12, seed=3)
+
+
+@pytest.fixture
+def train(loaders):
+    return partial(loaders, transform=dp.TrainTransform(size=8))
+
+
+@pytest.fixture
+def val(loaders):
+    return partial(loaders, transform=dp.EvalTransform(resize=8, size=8))
+
+
+class Model(pl.LightningModule):
+    """A tiny one, which notes each batch it has trained, and the ids of each validation."""
+
+    def __init__(self, fail_at=-1):
+        super().__init__()
+        self.layer, self.fail_at = torch.nn.Linear(3 * 8 * 8, 5), fail_at
+        self.trained, self.validated = [], []
+
+    def training_step(self, batch, batch_idx):
+        images, labels = batch
+        if len(self.trained) == self.fail_at:
+            raise RuntimeError("as planned")
+        loss = torch.nn.functional.cross_entropy(self.layer(images.flatten(1)), labels)
+        self.log("loss", loss, on_epoch=True)
+        self.trained.append((batch_idx, batch.ids.tolist(), images.double().sum().item()))
+        return loss
+
+    def on_validation_epoch_start(self):
+        self.validated.append([])
+
+    def validation_step(self, batch, batch_idx):
+        self.validated[-1] += batch.ids.tolist()
+        self.log("val_images", float(len(batch)), reduce_fx="sum", batch_size=len(batch))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class SaveEverywhere(pl.Callback):
+    """Checkpoints from every hook in which people save; each is named after how many batches were trained."""
+
+    def __init__(self, folder):
+        self.folder, self.saved = folder, {}
+
+    def save(self, trainer, model, hook):
+        if not trainer.sanity_checking:
+            self.saved[hook, len(model.trained)] = self.folder / f"{hook}-{len(model.trained)}.ckpt"
+            trainer.save_checkpoint(self.saved[hook, len(model.trained)])
+
+    def on_train_batch_end(self, trainer, model, *rest):
+        self.save(trainer, model, "batch end")
+
+    def on_validation_end(self, trainer, model):
+        self.save(trainer, model, "validation end")
+
+    def on_train_epoch_end(self, trainer, model):
+        self.save(trainer, model, "epoch end")
+
+    def on_exception(self, trainer, model, error):
+        self.save(trainer, model, "exception")
+
+
+def trainer(tmp_path, callbacks=(), **options):
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    limits = {} if "max_steps" in options else {"max_epochs": EPOCHS}
+    return pl.Trainer(accelerator="cpu", default_root_dir=tmp_path, callbacks=list(callbacks), **quiet, **limits, **options)
+
+
+def fit(tmp_path, data, callbacks=(), checkpoint=None, fail_at=-1, **options):
+    model = Model(fail_at)
+    trainer(tmp_path, callbacks, **options).fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=False)
+    return model
+
+
+def by_loader(train, steps=STEPS):
+    """What must be trained, by the loader alone."""
+    found = []
+    with train() as loader:
+        for _ in range(EPOCHS):
+            for step, batch in zip(range(steps), loader, strict=False):
+                found.append((step, batch.ids.tolist(), batch.images.double().sum().item()))
+    return found
+
+
+def test_loaders_alone_are_fitted(train, val, tmp_path):
+    """Version 0.1: "A frozen dataclass was passed to `apply_to_collection` but this is not allowed"."""
+    model = Model()
+    with train() as loader, val() as validation:
+        trainer(tmp_path).fit(model, loader, validation)
+    assert model.trained == by_loader(train)
+
+
+@pytest.mark.parametrize("options", [{"val_check_interval": 2}, {"limit_train_batches": 2}, {"max_steps": 5}], ids=str)
+def test_resumed_from_wherever_it_was_saved(train, val, tmp_path, options):
+    save = SaveEverywhere(tmp_path)
+    whole = fit(tmp_path, DataModule(train, val), [save], **options)
+    expected = by_loader(train, options.get("limit_train_batches", STEPS))[: options.get("max_steps")]
+    assert whole.trained == expected
+    assert all(sorted(ids) == list(range(37)) for ids in whole.validated[1:])
+    for (hook, done), checkpoint in save.saved.items():
+        resumed = fit(tmp_path, DataModule(train, val), checkpoint=checkpoint, **options)
+        assert resumed.trained == expected[done:], (hook, done)
+
+
+def test_a_step_that_failed_is_done_again(train, val, tmp_path):
+    save = SaveEverywhere(tmp_path)
+    with pytest.raises(RuntimeError, match="as planned"):
+        fit(tmp_path, DataModule(train, val), [save], fail_at=STEPS - 1)
+    checkpoint = save.saved["exception", STEPS - 1]
+    assert fit(tmp_path, DataModule(train, val), checkpoint=checkpoint).trained == by_loader(train)[STEPS - 1 :]
+
+
+def test_goes_on_after_a_stop_in_mid_epoch(train, val, tmp_path):
+    """As Trainer(max_time=…) does: Lightning takes the epoch for over, but no batch is left out."""
+
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, trainer, *rest):
+            trainer.should_stop = True
+
+    first, save = by_loader(train), SaveEverywhere(tmp_path)
+    assert fit(tmp_path, DataModule(train, val), [Stop(), save]).trained == first[:1]
+    resumed = fit(tmp_path, DataModule(train, val), checkpoint=save.saved["epoch end", 1])
+    assert [each[1:] for each in resumed.trained] == [each[1:] for each in first[1:STEPS]]
+
+
+def test_fitted_again_and_with_loaders_built_anew(train, val, tmp_path):
+    data, model = DataModule(train), Model()
+    again = trainer(tmp_path, limit_val_batches=0, reload_dataloaders_every_n_epochs=1)
+    again.fit_loop.max_epochs = 1
+    again.fit(model, datamodule=data)
+    again.fit_loop.max_epochs = EPOCHS
+    again.fit(model, datamodule=data)
+    assert model.trained == by_loader(train)
+
+
+def test_what_is_missing_is_named(train, tmp_path):
+    with pytest.raises(dp.ConfigError, match="no val loader; give it val="):
+        trainer(tmp_path).validate(Model(), datamodule=DataModule(test=train))
+
+
+@pytest.mark.slow
+def test_two_ranks_killed_and_resumed(thumbnails, train, tmp_path):
+    """By SIGKILL in mid-epoch; what both trained together is what one process trains with the batches of both."""
+    thumbnails.save(tmp_path / "m.parquet")
+    options = [tmp_path / "m.parquet", tmp_path, EPOCHS]
+    kill_after(
+        start("lightning_ranks", *options, 0.3), lambda: len(rows(tmp_path, 0)) > STEPS and (tmp_path / "last.ckpt").exists()
+    )
+    finish(start("lightning_ranks", *options, 0))
+    steps = [{row[0]: row[1:] for row in rows(tmp_path, rank)} for rank in (0, 1)]
+    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, "at most the step that was killed is done again"
+    for step, (_, ids, pixels) in enumerate(by_loader(train)):
+        (first, one), (second, other) = steps[0][step], steps[1][step]
+        assert first + second == ids and one + other == pytest.approx(pixels)
+
+
+def test_the_example(image_folder, tmp_path):
+    main = example("lightning")
+    options = {"size": 32, "batch_size": 8, "enable_progress_bar": False, "accelerator": "cpu", "logger": False}
+    assert main(image_folder, tmp_path, max_steps=3, **options).global_step == 3
+    resumed = main(image_folder, tmp_path, max_steps=5, **options)
+    assert resumed.global_step == 5 and 0 <= resumed.callback_metrics["val_accuracy"] <= 1
