@@ -109,11 +109,12 @@ def by_loader(train, steps=STEPS):
     return found
 
 
-def test_loaders_alone_are_fitted(train, val, tmp_path):
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])  # the batch is moved as a whole; its tensors are converted one by one
+def test_loaders_alone_are_fitted(train, val, tmp_path, precision):
     """Version 0.1: "A frozen dataclass was passed to `apply_to_collection` but this is not allowed"."""
     model = Model()
     with train() as loader, val() as validation:
-        trainer(tmp_path).fit(model, loader, validation)
+        trainer(tmp_path, precision=precision).fit(model, loader, validation)
     assert model.trained == by_loader(train)
 
 
