@@ -106,7 +106,7 @@ def test_every_training_transform_is_read():
     "name",
     [
         *("torchvision reference", "transfer learning, centre", "squashed and flipped", "shorter side, random crop", "not square"),
-        *("CIFAR, flip first", "padded if needed", "padded on two sides", "MoCo v2", "timm"),
+        *("CIFAR, flip first", "padded if needed", "padded on two sides", "padded on one side, v2", "MoCo v2", "timm"),
     ],
 )
 def test_training_draws_as_the_old_transform_does(name):
@@ -198,6 +198,17 @@ def test_lists_as_the_old_loader_yields_them(dataset):
     assert "CenterCrop(size=(32, 32))\n    → central crop, size=32" in loader.explain()
     with pytest.raises(AttributeError, match=r"^num_workers: this loader took a DataLoader's place, but has no num_workers"):
         print(loader.num_workers)
+
+
+def test_a_tensor_is_not_converted_twice():
+    transform = dp.transform_from_torch(v1.Compose([v1.CenterCrop(32), v1.PILToTensor(), timm_transforms().MaybeToTensor()]))
+    assert transform.dtype == "uint8"
+
+
+def timm_transforms():
+    from timm.data import transforms
+
+    return transforms
 
 
 def test_nothing_random_moves_and_nothing_is_changed(dataset):
@@ -365,6 +376,9 @@ REFUSED_LOADERS = {
     "the batch_sampler Odd": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL), batch_sampler=Odd([0, 1], 1, False)),
     "RandomSampler .* replacement": lambda folder: DataLoader(
         datasets.ImageFolder(folder, EVAL), sampler=torch.utils.data.RandomSampler(range(37), replacement=True)
+    ),
+    "the sampler SequentialSampler .* one of 10 samples, and there are 37": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), sampler=torch.utils.data.SequentialSampler(range(10))
     ),
 }
 

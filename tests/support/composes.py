@@ -129,6 +129,7 @@ TRAINING: dict[str, Callable] = {
     ),
     "padded if needed": lambda: tensor_end(v1.RandomCrop(400, pad_if_needed=True)),
     "padded on two sides": lambda: tensor_end(v1.RandomCrop(40, padding=(4, 0)), v1.RandomHorizontalFlip()),
+    "padded on one side, v2": lambda: v2.Compose([v2.RandomCrop(40, padding=(0, 6, 0, 20)), v2.ToImage()]),
     "grey": lambda: tensor_end(v1.RandomResizedCrop(224), v1.Grayscale(3)),
     "SimCLR": simclr,
     "MoCo v2": moco_v2,
@@ -169,6 +170,15 @@ REFUSED: dict[str, tuple[Callable, str]] = {
     "no ToTensor": (lambda: v1.Compose([v1.RandomResizedCrop(224)]), "the transform"),
     "aliased": (lambda: v2.Compose([v2.ToImage(), v2.Resize(256, antialias=False), v2.CenterCrop(224)]), "Resize"),
     "policy of CIFAR": (lambda: tensor_end(v1.CenterCrop(32), v1.AutoAugment(v1.AutoAugmentPolicy.CIFAR10)), "AutoAugment"),
+    "floats of PIL": (lambda: v2.Compose([v2.CenterCrop(32), v2.ToDtype(torch.float32, scale=True)]), "ToDtype"),
+    "jitter after erasing": (
+        lambda: v2.Compose([v2.RandomResizedCrop(32), v2.ToImage(), v2.RandomErasing(), v2.ColorJitter(0.5)]),
+        "ColorJitter",
+    ),
+    "lopsided padding after a flip": (
+        lambda: v2.Compose([v2.RandomHorizontalFlip(), v2.RandomCrop(32, padding=(1, 2, 3, 4)), v2.ToImage()]),
+        "RandomCrop",
+    ),
     "timm's RandAugment": (partial(timm_train, auto_augment="rand-m9-mstd0.5"), "RandAugment"),
     "timm's random interpolation": (partial(timm_train, interpolation="random"), "RandomResizedCropAndInterpolation"),
     "timm's border": (lambda: __import__("timm").data.create_transform(224, crop_mode="border"), "ResizeKeepRatio"),

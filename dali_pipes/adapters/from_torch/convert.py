@@ -129,6 +129,8 @@ class Conversion:
         arranged = manifest if places is None else manifest.subset(places)
         last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
         steps = [*readings[0].steps, Step(f"sampler: {order.text}", last), Step(f"collate: {mixed}", "the same")]
+        if loader.worker_init_fn:
+            steps.append(Step("worker_init_fn", "nothing: it is not called, and no random state is in a worker"))
         return cls(loader.dataset, arranged, transform, order, mix, readings[0].geometry, steps)
 
     def compared(self, config: LoaderConfig, device: Any) -> str:

@@ -56,6 +56,9 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     plain = type(batches) is BatchSampler
     name = f"the batch_sampler {type(batches).__name__}" if batches is not None else "batch_size=None"
     refuse_unless(plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last")
+    drawn_from = getattr(batches.sampler, "data_source", getattr(batches.sampler, "dataset", range(count)))
+    what = f"the sampler {type(batches.sampler).__name__}"
+    refuse_unless(len(drawn_from) == count, what, f"it is one of {len(drawn_from)} samples, and there are {count}", "make it anew")
     shuffle, seed, own, text, even = _sampler(batches.sampler, loader)
     if own is None:
         own = shard or _only_shard()

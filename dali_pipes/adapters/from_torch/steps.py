@@ -222,13 +222,18 @@ def _resized_crop(reading: Reading, step: Any) -> str:
 
 
 def _random_crop(reading: Reading, step: Any) -> str:
-    padding = step.padding or 0
     _black(step, "RandomCrop")
     refuse_unless(step.padding_mode == "constant", "RandomCrop", f"padding_mode={step.padding_mode!r}", 'use "constant", black')
-    if isinstance(padding, Sequence):  # v2 keeps left, top, right, bottom
-        padding = padding[0] if len(set(padding)) == 1 else tuple(padding)
-    if reading.flips and not isinstance(padding, int):
-        raise NotConvertibleError("RandomCrop", "its padding is not symmetric, and a flip comes before it", "flip after the crop")
+    padding = step.padding or 0
+    if isinstance(padding, Sequence):
+        padding = tuple(padding)
+        if type(step).__module__.startswith("torchvision.transforms.v2."):  # left, right, top, bottom there (v2/_geometry.py)
+            padding = padding[0], padding[2], padding[1], padding[3]
+        padding = padding[0] if len(set(padding)) == 1 else padding
+    lopsided = isinstance(padding, tuple) and len(padding) == 4 and padding[:2] != padding[2:]
+    refuse_unless(
+        not (reading.flips and lopsided), "RandomCrop", "its padding is lopsided, and a flip comes before it", "flip after the crop"
+    )
     made = _crop(reading, step, "random", padding=padding, pad_if_needed=bool(step.pad_if_needed))
     return f"RandomCropTransform: {made}"
 
@@ -247,8 +252,8 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
 
 
 def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
-    wrong = "it comes after ToTensor, in another order of steps than ours"
-    refuse_unless(not reading.floats, type(step).__name__, wrong, _AS_OURS)
+    wrong = "it comes after ToTensor or RandomErasing, in another order of steps than ours"
+    refuse_unless(not (reading.floats or reading.erased), type(step).__name__, wrong, _AS_OURS)
     reading.augment.append({"name": name, **options})
     return f"augment: {name}({_given(options)})"
 
@@ -336,16 +341,21 @@ def _to_bytes(reading: Reading, step: Any) -> str:
     return "images are tensors"
 
 
+def _to_tensor(reading: Reading, step: Any) -> str:
+    """Of tensors it leaves the values as they are (torchvision's v2/_deprecated.py, timm's data/transforms.py)."""
+    return "nothing: images are tensors already" if reading.tensor else _to_floats(reading, step)
+
+
 def _to_floats(reading: Reading, step: Any) -> str:
     reading.tensor = reading.floats = True
     return "dtype=fp32, values from 0 to 1 before Normalize"
 
 
 def _to_dtype(reading: Reading, step: Any) -> str:
-    kind = step.dtype
+    kind, name = step.dtype, type(step).__name__
+    refuse_unless(reading.tensor, name, "it leaves PIL images as they are", "put ToImage() or PILToTensor() before it")
     if kind == torch.uint8 and not reading.floats:
         return "dtype=uint8"
-    name = type(step).__name__
     refuse_unless(kind == torch.float32, name, f"it converts to {kind}", "convert to float32, and set dtype in the transform later")
     refuse_unless(getattr(step, "scale", True), name, "scale=False keeps values from 0 to 255 as floats", "set scale=True")
     return _to_floats(reading, step)
@@ -392,8 +402,8 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "GaussianBlur": _blur,
     "RandomRotation": _rotation,
     "RandomApply": _random_apply,
-    "ToTensor": _to_floats,
-    "MaybeToTensor": _to_floats,
+    "ToTensor": _to_tensor,
+    "MaybeToTensor": _to_tensor,
     "PILToTensor": _to_bytes,
     "MaybePILToTensor": _to_bytes,
     "ToImage": _to_bytes,
