@@ -82,6 +82,26 @@ def refused(make: Any) -> dict[str, Any]:
     raise AssertionError("not refused")
 
 
+def table(found: dict[str, Any]) -> str:
+    """All transforms in Markdown."""
+    lines = ["| evaluation | bytes equal | normalized, largest difference | dali_cpu, mean / p99 of 255 |", "|---|---|---|---|"]
+    for name, one in found["evaluation"].items():
+        equal, largest = "yes" if one["bytes_equal"] else "no", one["normalized_max"]
+        lines.append(f"| {name} | {equal} | {largest:.1e} | {one['dali_cpu_mean']:.3f} / {one['dali_cpu_p99']:.0f} |")
+    lines += [
+        "",
+        "| training | largest distance | smallest p of Kolmogorov and Smirnov | smallest p of flips, χ² |",
+        "|---|---|---|---|",
+    ]
+    for name, one in found["training"].items():
+        moved, flips = ([one[quantity] for quantity in part] for part in (check._QUANTITIES[:4], check._QUANTITIES[4:]))
+        largest, smallest = max(each["distance"] for each in moved), min(each["p"] for each in moved)
+        lines.append(f"| {name} | {largest:.4f} | {smallest:.3f} | {min(each['p'] for each in flips):.3f} |")
+    lines += ["", "| refused | with the words |", "|---|---|"]
+    lines += [f"| {name} | {one['refused']} |" for name, one in found["refused"].items()]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images")
@@ -92,19 +112,20 @@ def main() -> None:
     manifest = manifest.subset(check.some_samples(len(manifest)))
     pictures = [dataset.loader(manifest.path(sample_id)) for sample_id in range(len(manifest))]
     sizes = manifest.sizes[np.arange(DRAWS) % len(manifest)]
-    small = np.tile([(32, 32), (48, 64), (64, 48)], (DRAWS // 3, 1))
+    small = np.tile([(44, 44), (48, 64), (64, 48)], (DRAWS // 3, 1))
     found: dict[str, Any] = {"command": "PYTHONPATH=tests/support python measure.py IMAGES --out result.json"}
     found["evaluation"] = {
         name: evaluation(make, manifest, pictures)
         for name, make in track(composes.EVALUATION.items(), "evaluation", len(composes.EVALUATION))
     }
-    cifar = ("CIFAR", "padded on two sides")
+    cifar = ("CIFAR", "padded on")
     found["training"] = {
         name: training(make, small if name.startswith(cifar) else sizes)
         for name, make in track(composes.TRAINING.items(), "training", len(composes.TRAINING))
     }
     found["refused"] = {name: refused(make) for name, (make, _) in composes.REFUSED.items()}
     args.out.write_text(json.dumps(found, indent=1) + "\n")
+    args.out.with_name("table.md").write_text(table(found))
 
 
 if __name__ == "__main__":
