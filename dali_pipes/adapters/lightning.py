@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.trainer.states import TrainerFn
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.errors import ConfigError
@@ -33,11 +34,12 @@ class DataModule(LightningDataModule):
     def train_dataloader(self) -> "TrainLoader":
         if self._train and self._train.trainer is self.trainer:  # it fits once more, or reloads its loaders every n epochs
             self._resume = self._train.state_dict()
-        self._train = TrainLoader(self._build("train"), self.trainer)
+        self._train = None
+        train = TrainLoader(self._build("train"), self.trainer)
         if self._resume:
-            self._train.load_state_dict(self._resume)
-            self._resume = None
-        return self._train
+            train.load_state_dict(self._resume)
+        self._train, self._resume = train, None  # not before: a checkpoint written when this fails keeps the place
+        return train
 
     def val_dataloader(self) -> Loader | list[Loader]:
         trains_only = self._builders["val"] is None and self._builders["train"] is not None
@@ -61,11 +63,13 @@ class DataModule(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands. Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch."""
-        return {"train": self._train.state_dict()} if self._train else {}
+        state = self._train.state_dict() if self._train else self._resume
+        return {"train": state} if state else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next training loader goes on from there."""
-        self._train, self._resume = None, state.get("train")
+        """The next training loader goes on from there; a checkpoint that is only validated or tested moves nothing."""
+        if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
+            self._train, self._resume = None, state.get("train")
 
     def teardown(self, stage: str) -> None:
         """Closes all loaders. The Trainer asks for new ones when it needs them again."""

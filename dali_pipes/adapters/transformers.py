@@ -30,6 +30,11 @@ class _Steps(list[list[int]]):
     """The batch sampler: the numbers of an epoch's steps."""
 
     epoch: int | None = None  # None: nobody counts, as in an evaluation
+    anew = True  # whether an iteration has begun of which no batch was asked for yet
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.anew = True
+        return super().__iter__()
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -48,14 +53,14 @@ class _Batches(Dataset):
 
     def __getitems__(self, steps: list[int]) -> dict[str, Tensor]:
         (step,) = steps
-        if step == 0 or step != self._next:
+        if self._steps.anew or step != self._next:
             self._begin(step)
         images, labels = next(self._batches)
         self._next = step + 1
         return {"pixel_values": images, "labels": labels}
 
     def _begin(self, step: int) -> None:
-        self._batches = iter(())  # ends the epoch before
+        self._steps.anew, self._batches = False, iter(())  # ends the epoch before
         if self._steps.epoch is not None:
             self._loader.set_epoch(self._steps.epoch)
         if step:

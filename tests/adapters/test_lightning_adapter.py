@@ -161,6 +161,30 @@ def test_fitted_again_and_with_loaders_built_anew(train, val, tmp_path):
     assert model.trained == by_loader(train)
 
 
+def broken(**where):
+    raise OSError("as planned")
+
+
+@pytest.mark.parametrize("changed", [{"seed": 4}, None], ids=["another seed", "no loader"])
+def test_a_resume_that_fails_keeps_its_place(train, val, tmp_path, changed):
+    """A checkpoint that is written on the exception replaces the one before, and must not begin anew."""
+    save = SaveEverywhere(tmp_path)
+    fit(tmp_path, DataModule(train, val), [save])
+    with pytest.raises((dp.ConfigError, OSError)):
+        data = DataModule(partial(train, **changed) if changed else broken, val)
+        fit(tmp_path, data, [failed := SaveEverywhere(tmp_path)], checkpoint=save.saved["batch end", STEPS + 1])
+    resumed = fit(tmp_path, DataModule(train, val), checkpoint=failed.saved["exception", 0])
+    assert resumed.trained == by_loader(train)[STEPS + 1 :]
+
+
+def test_a_checkpoint_that_is_only_validated_moves_nothing(train, val, tmp_path):
+    fit(tmp_path, DataModule(train, val), [save := SaveEverywhere(tmp_path)])
+    data, model = DataModule(train, val), Model()
+    trainer(tmp_path).validate(model, datamodule=data, ckpt_path=save.saved["batch end", 1], weights_only=False)
+    trainer(tmp_path).fit(model, datamodule=data)
+    assert model.trained == by_loader(train)
+
+
 def test_what_is_missing_is_named(train, tmp_path):
     with pytest.raises(dp.ConfigError, match="no val loader; give it val="):
         trainer(tmp_path).validate(Model(), datamodule=DataModule(test=train))

@@ -116,6 +116,19 @@ def test_stopped_in_mid_epoch_and_resumed_from_the_last_checkpoint(build, tmp_pa
     assert first.model.trained + second.model.trained == by_loader(build)
 
 
+def test_resumed_twice_with_one_loader(build, tmp_path):
+    """It stopped after a first step of epoch 1; what is resumed goes on after the first step of epoch 0."""
+    trainer = train(build, tmp_path, callbacks=[Stop()])
+    with build(transform=dp.TrainTransform(size=8)) as loader:
+        once = TrainerLoader(loader)
+        trainer.get_train_dataloader = lambda: once
+        trainer.train()
+        trainer.remove_callback(Stop)
+        trainer.model.trained.clear()
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert trainer.model.trained == by_loader(build)[1:]
+
+
 def test_the_example(image_folder, tmp_path, caplog):
     main = example("transformers")
     options = {"size": 32, "batch_size": 8, "use_cpu": True, "report_to": "none", "disable_tqdm": True}
