@@ -35,4 +35,6 @@ class AccelerateLoader(DataLoaderStateMixin):
             self.end()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # of a copy that is being made
+            raise AttributeError(name)
         return getattr(self._loader, name)
