@@ -7,6 +7,7 @@ from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
 
 from dali_pipes.backends.base import Batch
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
 
 
@@ -18,6 +19,9 @@ class AccelerateLoader(DataLoaderStateMixin):
     """
 
     def __init__(self, loader: Loader):
+        if not isinstance(loader, Loader):
+            what = f"{type(loader).__name__} is no loader of build_loader"
+            raise ConfigError(f"{what}; pass what that returns, or the .loader of what from_torch returns")
         self._loader, self.gradient_state = loader, GradientState()
         self.dataset, self.total_batch_size = loader.plan.manifest, loader.plan.global_batch_size
         self._drop_last = loader.plan.last_batch == "drop"

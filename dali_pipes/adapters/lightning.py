@@ -27,6 +27,9 @@ class DataModule(LightningDataModule):
     def __init__(self, train: BuildLoader = None, val: BuildLoader = None, test: BuildLoader = None, predict: BuildLoader = None):
         super().__init__()
         self._builders = {"train": train, "val": val, "test": test, "predict": predict}
+        if built := [name for name, build in self._builders.items() if not (build is None or callable(build))]:
+            given = f"{built[0]} is a {type(self._builders[built[0]]).__name__}"
+            raise ConfigError(f"{given}; pass what builds it: {built[0]}=functools.partial(dp.build_loader, …)")
         self._open: dict[str, Loader] = {}
         self._train: TrainLoader | None = None
         self._resume: dict[str, Any] | None = None
@@ -53,7 +56,9 @@ class DataModule(LightningDataModule):
 
     def _build(self, name: str) -> Loader:
         build, trainer = self._builders[name], self.trainer
-        if build is None or trainer is None:
+        if trainer is None:
+            raise ConfigError("a DataModule builds its loaders for a Trainer; pass it on: trainer.fit(model, datamodule=…)")
+        if build is None:
             raise ConfigError(f"this DataModule has no {name} loader; give it {name}=functools.partial(dp.build_loader, …)")
         if name in self._open:
             self._open.pop(name).close()

@@ -18,8 +18,10 @@ class TrainerLoader(DataLoader):
     """
 
     def __init__(self, loader: Loader):
-        steps = _Steps([step] for step in range(len(loader)))
-        super().__init__(_Batches(loader, steps), batch_sampler=steps, collate_fn=lambda batch: batch)
+        steps = _Steps()
+        batches = _Batches(loader, steps)
+        steps += ([step] for step in range(len(loader)))
+        super().__init__(batches, batch_sampler=steps, collate_fn=lambda batch: batch)
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""

@@ -57,16 +57,22 @@ class Batch:
     def __iter__(self) -> Iterator[torch.Tensor]:
         return iter((self.images, self.labels))
 
-    def __getitem__(self, name: str) -> Any:
-        """A field or a target.
+    def __getitem__(self, name: str | int) -> Any:
+        """A field or a target; 0 and 1 are the images and the labels.
 
         Raises:
             KeyError: there is none of this name.
         """
-        named = {"images": self.images, "labels": self.labels, "ids": self.ids, **self.targets}
-        if name not in named:
-            raise KeyError(f"a batch has no {name!r}; it has {', '.join(named)}")
-        return named[name]
+        if name not in self:
+            raise KeyError(f"a batch has no {name!r}; it has {', '.join(each for each in self._named if isinstance(each, str))}")
+        return self._named[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._named
+
+    @property
+    def _named(self) -> dict[Any, Any]:
+        return {0: self.images, 1: self.labels, "images": self.images, "labels": self.labels, "ids": self.ids, **self.targets}
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
         """The same batch with its tensors on `device`."""

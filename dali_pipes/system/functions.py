@@ -1,5 +1,6 @@
 """Functions that users name on the command line."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -10,7 +11,7 @@ from dali_pipes.errors import ConfigError
 
 
 def named_function(name: str) -> Callable[..., Any]:
-    """The function "module:name", of a module that is installed or lies in the working directory.
+    """The function "module:name" without arguments, of a module that is installed or lies in the working directory.
 
     Raises:
         ConfigError: there is none. Errors of the module itself are its own.
@@ -25,7 +26,13 @@ def named_function(name: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name != module.split(".")[0] and error.name != module:
             raise
-        raise ConfigError(f"{name}: there is no module {module} in {here}, and none is installed") from None
+        meant = f"; write {module.removesuffix('.py')}:{function}" if module.endswith(".py") else ""
+        raise ConfigError(f"{name}: there is no module {module} in {here}, and none is installed{meant}") from None
     if not callable(getattr(found, function, None)):
         raise ConfigError(f"{name}: {found.__file__} has no function {function}")
-    return getattr(found, function)
+    made = getattr(found, function)
+    try:
+        inspect.signature(made).bind()
+    except TypeError as error:
+        raise ConfigError(f"{name} is called without arguments ({error}); give them defaults") from None
+    return made

@@ -23,7 +23,8 @@ def test_unpacks_into_images_and_labels(batch):
 
 def test_names(batch):
     assert batch["images"] is batch.images and batch["ids"] is batch.ids
-    assert batch["age"].tolist() == [30, 40]
+    assert batch["age"].tolist() == [30, 40] and "age" in batch and "ages" not in batch
+    assert batch[0] is batch.images and batch[1] is batch.labels
     with pytest.raises(KeyError, match="no 'ages'; it has images, labels, ids, age"):
         batch["ages"]
 

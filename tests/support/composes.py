@@ -138,6 +138,15 @@ TRAINING: dict[str, Callable] = {
     "timm, jitter and erasing": partial(timm_train, color_jitter=0.4, re_prob=0.25),
     "timm, both flips": partial(timm_train, vflip=0.5, interpolation="bilinear"),
 }
+
+
+class GaussianBlur:
+    """MoCo's own."""
+
+    def __init__(self):
+        self.sigma = self.kernel_size = (3, 3)
+
+
 REFUSED: dict[str, tuple[Callable, str]] = {
     "Lambda": (lambda: tensor_end(v1.CenterCrop(224), v1.Lambda(lambda image: image)), "Lambda"),
     "a function": (lambda: v1.Compose([v1.CenterCrop(224), v1.ToTensor(), torch.flatten]), "flatten"),
@@ -179,6 +188,8 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         lambda: v2.Compose([v2.RandomHorizontalFlip(), v2.RandomCrop(32, padding=(1, 2, 3, 4)), v2.ToImage()]),
         "RandomCrop",
     ),
+    "a blur of one's own": (lambda: tensor_end(v1.CenterCrop(32), v1.RandomApply([GaussianBlur()])), "RandomApply"),
+    "smaller than the crop": (lambda: tensor_end(v1.Resize(50), v1.CenterCrop(64)), "the transform"),
     "timm's RandAugment": (partial(timm_train, auto_augment="rand-m9-mstd0.5"), "RandAugment"),
     "timm's random interpolation": (partial(timm_train, interpolation="random"), "RandomResizedCropAndInterpolation"),
     "timm's border": (lambda: __import__("timm").data.create_transform(224, crop_mode="border"), "ResizeKeepRatio"),

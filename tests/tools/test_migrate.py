@@ -14,6 +14,9 @@ def make_loader(*more):
     data = datasets.ImageFolder({folder!r}, transforms.Compose(steps))
     return DataLoader(ConcatDataset([data] * 10), batch_size=8, shuffle=True, num_workers=1, drop_last=True)
 
+def needs_more(folder):
+    return make_loader()
+
 def lossy():
     return make_loader(transforms.ElasticTransform())
 """
@@ -51,6 +54,8 @@ def test_their_loader_is_measured_against_ours(module, command, tmp_path):
         ),
         ("their_train:nothing", "their_train:nothing: "),
         ("no_such_module:make", "no_such_module:make: there is no module no_such_module in "),
+        ("their_train:needs_more", "their_train:needs_more is called without arguments (missing a required argument: 'folder')"),
+        ("their_train.py:make_loader", "their_train.py:make_loader: there is no module their_train.py in "),
         ("function=their_train", "migrate needs the function that makes your DataLoader"),
     ],
 )
@@ -58,3 +63,9 @@ def test_what_cannot_be_is_said_in_one_line(module, command, function, message):
     done = command("migrate", function, "out=runs", "data.cache_dir=null")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith(f"error: {message}") and (done.returncode, done.stdout) == (2, "")
+
+
+def test_what_is_the_loaders_own_is_not_an_option(module, command):
+    done = command("migrate", "their_train:make_loader", "batch_size=4")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: batch_size=4: images, transform and batch size are those of your DataLoader; leave it out\n"

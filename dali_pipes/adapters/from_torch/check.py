@@ -23,6 +23,7 @@ DRAWS = 8  # of each sample
 LARGEST_MEAN = 2.0  # mean |difference|, in steps of 1/255, above which something else than rounding is at work
 _QUANTITIES = ("area", "aspect ratio", "horizontal position", "vertical position", "left-right flips", "top-bottom flips")
 _TOLERANCE = 0.004  # of these quantities; crops begin at whole pixels
+_LEAST_EXTENT = 3.5  # pixels
 _CHANCE = 1e-6  # that equal distributions are found different
 
 
@@ -46,8 +47,13 @@ def some_samples(count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).round().astype(np.int64))
 
 
-def compare_pixels(dataset: Any, manifest: Manifest, config: LoaderConfig, transform: Transform, device: Any) -> str:
+def compare_pixels(
+    dataset: Any, dtype: torch.dtype, manifest: Manifest, config: LoaderConfig, transform: Transform, device: Any
+) -> str:
     """How far images and labels of `dataset`, which makes the same each time, differ from ours.
+
+    Args:
+        dtype: of the data set's images, as its transform was read.
 
     Raises:
         NotConvertibleError: labels differ, or pixels by more than rounding.
@@ -61,6 +67,9 @@ def compare_pixels(dataset: Any, manifest: Manifest, config: LoaderConfig, trans
     instead = "compare both loaders' batches, and report it with the data set's transform"
     refuse_unless(batch.labels.tolist() == list(labels), "the data set", "labels differ from ours", instead)
     theirs = torch.stack(images)
+    shape, made = tuple(batch.images.shape[1:]), f"its images are {theirs.dtype} of {tuple(theirs.shape[1:])}"
+    same = (theirs.dtype, tuple(theirs.shape[1:])) == (dtype, shape)
+    refuse_unless(same, "the data set", f"{made}, and ours {dtype} of {shape}", instead)
     raw = theirs.float() if theirs.dtype == torch.uint8 else to_steps(theirs, transform)
     difference = (to_steps(batch.images, transform) - raw).abs()
     mean, most = float(difference.mean()), float(difference.max())
@@ -93,13 +102,14 @@ def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, see
 
 
 def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """(N, 6), what `_QUANTITIES` names: area and position relative to the image."""
+    """(N, 6), what `_QUANTITIES` names: area and position relative to the image; NaN for crops too small to see."""
     scale = geometry.window[:, 2:] / geometry.resize  # pixels of the image for each of the output
     extent = scale * shape
     centre = (geometry.window[:, :2] + geometry.crop * scale + extent / 2) / geometry.source
     area = extent.prod(axis=1) / geometry.source.prod(axis=1)
     flips = geometry.flip, geometry.vertical_flip
-    return np.stack([area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1).astype(np.float64)
+    found = np.stack([area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1).astype(np.float64)
+    return np.where(extent.min(axis=1, keepdims=True) < _LEAST_EXTENT, np.nan, found)
 
 
 def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -122,6 +132,8 @@ def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
     inside = image[2] > 0.999  # not the black around the image
     (y, rows), (x, columns) = _line(image[0], inside, 0), _line(image[1], inside, 1)
     extent_y, extent_x = abs(rows) * image.shape[1], abs(columns) * image.shape[2]
+    if min(extent_y, extent_x) < _LEAST_EXTENT:
+        return np.full(len(_QUANTITIES), np.nan)
     area = extent_y * extent_x / (height * width)
     return np.array([area, extent_x / extent_y, x / width, y / height, columns < 0, rows < 0], np.float64)
 
@@ -141,7 +153,9 @@ def _line(coordinates: torch.Tensor, inside: torch.Tensor, axis: int) -> tuple[f
 
 def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """The largest difference of two distributions, values within `_TOLERANCE` counting as equal."""
-    one, other = np.sort(one), np.sort(other)
+    one, other = (np.sort(each[~np.isnan(each)]) for each in (one, other))
+    if not (len(one) and len(other)):
+        return 0.0
 
     def above(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
         """How far the share of `a` up to a value exceeds that of `b` up to a little more."""

@@ -10,23 +10,32 @@ from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_u
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 
+_COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "default_collate")  # names on the way to it
 
-def batch_transform_of(collate: Any) -> tuple[BatchTransform | None, str]:
+
+def batch_transform_of(collate: Any, batch_size: int, prefetched: bool) -> tuple[BatchTransform | None, str]:
     """What is done to a batch after torch's default_collate, and the same in words.
 
-    A function with a torchvision MixUp or CutMix among the variables that it uses is called on a small batch of its own: it counts
-    as `mix(*default_collate(samples))` if it does exactly that to it.
+    A function counts as `mix(*default_collate(samples))`, mix being one of torchvision's, if it refers to nothing else, and does
+    exactly that to a batch of noise. For that it is called.
+
+    Args:
+        prefetched: timm's own collate function makes bytes, which its PrefetchLoader takes.
 
     Raises:
         NotConvertibleError: another function.
     """
     name = f"collate_fn={getattr(collate, '__qualname__', type(collate).__name__)}"
-    if collate is default_collate or (name.endswith("fast_collate") and _is_timms(collate)):
+    if collate is default_collate or (prefetched and name.endswith("=fast_collate") and _is_timms(collate)):
         return None, "torch's default_collate"
-    mixes = [each for each in _used(collate) if _is_mix(each)]
-    mixed = len(mixes) == 1 and _does_only(collate, mixes[0])
-    refuse_unless(mixed, name, "it may do anything to a batch", "use torch's default one, and batch_transform= of build_loader")
-    ours = _ours(mixes[0])
+    mix = _only_mix(collate)
+    refuse_unless(
+        mix and _does_only(collate, mix, batch_size),
+        name,
+        "it may do anything to a batch",
+        "use torch's default one, and batch_transform= of build_loader",
+    )
+    ours = _ours(mix)
     return ours, repr(ours)
 
 
@@ -34,12 +43,16 @@ def _is_timms(collate: Any) -> bool:
     return getattr(collate, "__module__", "") == "timm.data.loader"
 
 
-def _used(function: Any) -> list[Any]:
-    """The objects that a function refers to: its closure, its module's names in it, what it is bound to."""
-    if not inspect.isfunction(function):
-        return [getattr(function, "__self__", None)]
-    found = inspect.getclosurevars(function)
-    return [*found.nonlocals.values(), *found.globals.values()]
+def _only_mix(function: Any) -> Any:
+    """The MixUp, CutMix or RandomChoice that a function refers to, if there is one, and nothing else but default_collate."""
+    if not inspect.isfunction(function) or function.__defaults__ or function.__kwdefaults__:
+        return None
+    used = inspect.getclosurevars(function)
+    named = {**used.nonlocals, **used.globals}
+    mixes = [each for each in named.values() if _is_mix(each)]
+    others = [each for each in named.values() if not _is_mix(each) and each not in (default_collate, torch)]
+    plain = not (others or used.builtins) and used.unbound <= set(_COLLATES)
+    return mixes[0] if len(mixes) == 1 and plain else None
 
 
 def _is_mix(value: Any) -> bool:
@@ -48,9 +61,9 @@ def _is_mix(value: Any) -> bool:
     )
 
 
-def _does_only(collate: Any, mix: Any) -> bool:
-    classes = next((each.num_classes for each in getattr(mix, "transforms", [mix]) if each.num_classes), 2)
-    samples = [(torch.full((3, 8, 8), float(number)), number % classes) for number in range(4)]
+def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
+    classes = next((each.num_classes for each in getattr(mix, "transforms", [mix]) if getattr(each, "num_classes", 0)), 2)
+    samples = [(torch.randn(3, 8, 8), number % classes) for number in range(batch_size)]
     found = []
     for function in (collate, lambda batch: mix(*default_collate(batch))):
         with torch.random.fork_rng(devices=[]):

@@ -91,11 +91,13 @@ class Conversion:
 
     Attributes:
         dataset: the old one.
+        dtype: of its images; a PrefetchLoader converts them later.
         live: the old steps that move pixels.
         steps: all old steps, and what carries each of them out.
     """
 
     dataset: Any
+    dtype: torch.dtype
     manifest: Manifest
     transform: Transform
     order: Order
@@ -111,9 +113,10 @@ class Conversion:
         """
         prefetch = dataloader if _is_timms(dataloader, "PrefetchLoader") else None
         loader = prefetch.loader if prefetch else dataloader
-        own = type(loader).__iter__ is not DataLoader.__iter__ and not _is_timms(loader, "MultiEpochsDataLoader")
-        name = f"the loader {type(loader).__name__}"
-        refuse_unless(isinstance(loader, DataLoader) and not own, name, "it is no plain torch DataLoader", "pass on a DataLoader")
+        plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
+        name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
+        plain = plain or _is_timms(loader, "MultiEpochsDataLoader")
+        refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
         streams = isinstance(loader.dataset, IterableDataset)
         refuse_unless(
             not streams, "an IterableDataset", "its order is in its code", "use build_loader with a folder, table or shards"
@@ -122,22 +125,24 @@ class Conversion:
         order = order_of(loader, len(samples.paths), shard)
         readings = [_read(part, prefetch) for part in samples.parts]
         with random_states_kept():
-            mix, mixed = batch_transform_of(loader.collate_fn)
+            mix, mixed = batch_transform_of(loader.collate_fn, order.batch_size, prefetch is not None)
         manifest = samples.manifest(cache_dir)
         transform = _one_transform(readings, manifest)
+        transform.check(manifest)
         places = order.arranged(len(manifest))
         arranged = manifest if places is None else manifest.subset(places)
         last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
         steps = [*readings[0].steps, Step(f"sampler: {order.text}", last), Step(f"collate: {mixed}", "the same")]
         if loader.worker_init_fn:
             steps.append(Step("worker_init_fn", "nothing: it is not called, and no random state is in a worker"))
-        return cls(loader.dataset, arranged, transform, order, mix, readings[0].geometry, steps)
+        dtype = torch.uint8 if prefetch or transform.dtype == "uint8" else torch.float32
+        return cls(loader.dataset, dtype, arranged, transform, order, mix, readings[0].geometry, steps)
 
     def compared(self, config: LoaderConfig, device: Any) -> str:
         """What a comparison with the old loader finds, in words."""
         if self.transform.training:
             return compare_draws(self.live, self.manifest, self.transform, self.order.seed)
-        return compare_pixels(self.dataset, self.manifest, config, self.transform, device)
+        return compare_pixels(self.dataset, self.dtype, self.manifest, config, self.transform, device)
 
 
 def _is_timms(value: Any, name: str) -> bool:

@@ -64,6 +64,8 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
         own = shard or _only_shard()
         seed, even = (0, "pad") if own.count > 1 else (seed, "")  # torch's seed differs from rank to rank
     drop, shards = bool(batches.drop_last), own.count
+    some = -(-count // shards) >= batches.batch_size or not drop
+    refuse_unless(count and some, f"{count} samples", f"they make no batch of {batches.batch_size}", "use a smaller batch_size")
     if drop and even == "pad" and -(-count // shards) % batches.batch_size == 0:
         last = "pad"  # the DistributedSampler's own padding fills the last global batch
     elif not drop and even == "drop" and count % shards:

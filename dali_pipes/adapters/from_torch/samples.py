@@ -8,12 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from torch.utils.data import ConcatDataset, Subset
 
 from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ManifestError
 
 _SHOWN = 5  # files that cannot be loaded
 
@@ -55,7 +57,11 @@ class Samples:
     def _scanned(self) -> Manifest:
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}), table.name)
-            return Manifest.from_table(table.name)
+            try:
+                return Manifest.from_table(table.name)
+            except ManifestError as error:
+                problem = str(error).replace(f"{table.name}: ", "")
+                raise NotConvertibleError("the data set", problem, "its samples must be images with class numbers from 0") from None
 
 
 def samples_of(dataset: Any) -> Samples:
@@ -72,9 +78,10 @@ def samples_of(dataset: Any) -> Samples:
             joined = Samples(joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts)
         return joined
     pairs = _timm_samples(dataset) if type(dataset).__module__.startswith("timm.data.") else _folder_samples(dataset)
-    plain = all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in pairs)
+    numbers = (int, np.int64)  # what default_collate makes int64 of
+    plain = all(isinstance(path, (str, Path)) and type(label) in numbers for path, label in pairs)
     refuse_unless(pairs and plain, _name(dataset), "its samples are not paths with class numbers", "use build_loader with a table")
-    return Samples([str(path) for path, _ in pairs], [label for _, label in pairs], [dataset])
+    return Samples([str(path) for path, _ in pairs], [int(label) for _, label in pairs], [dataset])
 
 
 def _name(dataset: Any) -> str:
@@ -88,8 +95,9 @@ def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
     name, table = _name(dataset), "write its paths and labels to a table, and use Manifest.from_table and build_loader"
     samples: Any = getattr(dataset, "samples", None)
     refuse_unless(isinstance(samples, list), name, "it has no list of samples, paths with labels", table)
-    own = type(dataset).__getitem__ is not DatasetFolder.__getitem__
-    refuse_unless(not own, name, "it has a __getitem__ of its own, which may do anything", table)
+    for method in ("__getitem__", "__getitems__", "__len__"):
+        own = getattr(type(dataset), method, None) is not getattr(DatasetFolder, method, None)
+        refuse_unless(not own, name, f"it has a {method} of its own, which may do anything", table)
     plain = dataset.loader in (folder.default_loader, folder.pil_loader)
     refuse_unless(plain, name, f"it opens files with {getattr(dataset.loader, '__qualname__', dataset.loader)}", table)
     _no_target_transform(dataset)

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, Step, refuse_unless
+from dali_pipes.errors import OptionError
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
 
 Size = int | tuple[int, int]  # of a square, or height and width
 _OF_TIMM = ("RandomResizedCropAndInterpolation", "MaybeToTensor", "MaybePILToTensor", "RandomErasing")  # its others differ
-_EQUALIZE = "; Equalize rounds as OpenCV's and DALI's do (docs/augmentation.md)"
+_EQUALIZE = "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's (docs/augmentation.md)"
 _AS_OURS = "put the steps in this order: resize and crop, flips, augmentation, ToTensor, Normalize, RandomErasing"
 
 
@@ -91,6 +92,12 @@ class Reading:
             uniform: the size of all images, if they have one size.
         """
         refuse_unless(self.tensor, "the transform", "it ends in PIL images", "end it with ToTensor(), or PILToTensor() for bytes")
+        try:
+            return self._made(uniform)
+        except OptionError as error:
+            raise NotConvertibleError("the transform", str(error), "change that in it") from None
+
+    def _made(self, uniform: Callable[[], Size | None]) -> Transform:
         size, options = self._size(uniform), {name: value for name, value in self.options.items() if name != "size"}
         common: dict[str, Any] = {"size": size, "interpolation": self.interpolation, **self._values()}
         random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
@@ -174,7 +181,10 @@ def _resampled(reading: Reading, step: Any) -> str:
     smooth = kind == "nearest-exact" or not reading.tensor or getattr(step, "antialias", True) is True
     refuse_unless(smooth, name, "antialias=False aliases, and this plan's resize does not", "set antialias=True")
     reading.interpolation = kind
-    return "; of PIL images, which differs in the last bits from that of tensors" if reading.tensor else ""
+    if not reading.tensor:
+        return ""
+    where = "half-way between two pixels" if kind == "nearest-exact" else "in the last bits"
+    return f"; of PIL images, which differs from that of tensors {where}"
 
 
 def _square(size: Any) -> Size:
@@ -255,7 +265,9 @@ def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     wrong = "it comes after ToTensor or RandomErasing, in another order of steps than ours"
     refuse_unless(not (reading.floats or reading.erased), type(step).__name__, wrong, _AS_OURS)
     reading.augment.append({"name": name, **options})
-    return f"augment: {name}({_given(options)})"
+    edges = options.get("interpolation") == "bilinear" and not reading.tensor
+    note = "; edges blend with the black around them, as torchvision's of tensors do" if edges else ""
+    return f"augment: {name}({_given(options)}){note}"
 
 
 def _affine(step: Any) -> str:
@@ -331,7 +343,7 @@ def _rotation(reading: Reading, step: Any) -> str:
 def _random_apply(reading: Reading, step: Any) -> str:
     inner = list(step.transforms)
     readers = {"ColorJitter": _color_jitter, "GaussianBlur": _blur}
-    name = type(inner[0]).__name__ if len(inner) == 1 else ""
+    name = type(inner[0]).__name__ if len(inner) == 1 and _is_of(inner[0], "torchvision.transforms") else ""
     refuse_unless(name in readers, _text(step), "only one ColorJitter or GaussianBlur can be applied at random", "apply each alone")
     return readers[name](reading, inner[0], p=float(step.p))
 
@@ -366,7 +378,11 @@ def _normalize(reading: Reading, step: Any) -> str:
     refuse_unless(
         reading.normalized is None and not reading.erased, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS
     )
-    reading.normalized = {name: tuple(float(each) for each in getattr(step, name)) for name in ("mean", "std")}
+    reading.normalized = {}
+    for name in ("mean", "std"):
+        values = torch.as_tensor(getattr(step, name), dtype=torch.float64).flatten().tolist()
+        refuse_unless(len(values) in (1, 3), "Normalize", f"{name} has {len(values)} numbers", "give one for each of three colours")
+        reading.normalized[name] = tuple(values * (3 // len(values)))
     return _given(reading.normalized)
 
 

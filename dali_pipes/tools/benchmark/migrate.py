@@ -14,6 +14,7 @@ from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, Step
 from dali_pipes.backends.config import DataLoaderConfig
 from dali_pipes.data.config import DataConfig
+from dali_pipes.errors import ConfigError
 from dali_pipes.system.functions import named_function
 from dali_pipes.tools.benchmark.config import MigrateConfig
 from dali_pipes.tools.benchmark.run import benchmark
@@ -27,6 +28,9 @@ def migrate(config: MigrateConfig) -> None:
     Raises:
         NotConvertibleError: a part cannot be carried over; the table before it says which.
     """
+    own = ("batch_size", "transform", "data.train", "data.val", "data.root", "data=")
+    if wrong := [each for each in config.overrides if each.lstrip("+~").startswith(own)]:
+        raise ConfigError(f"{wrong[0]}: images, transform and batch size are those of your DataLoader; leave it out")
     dataloader = named_function(str(config.function))()
     try:
         conversion = Conversion.of(dataloader, config.data.cache_dir)
