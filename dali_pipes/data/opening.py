@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
@@ -15,10 +15,7 @@ from dali_pipes.data.shards.remote import is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError, check_choice
 
-if TYPE_CHECKING:
-    from dali_pipes.data.manifest import Manifest
-
-M = TypeVar("M", bound="Manifest")
+Manifest = Any  # the class in manifest.py, which uses this module
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +26,14 @@ def absolute(root: str | Path) -> Path | str:
 
 
 def scan(
-    kind: type[M], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str, workers: int | None, progress: bool
-) -> M:
+    kind: type[Manifest],
+    root: str | Path,
+    check: ScanOptions,
+    cache: Path | None,
+    unchanged: str,
+    workers: int | None,
+    progress: bool,
+) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
     check_choice("unchanged", unchanged, ("file", "folder"))
     folder, shards = list_shards(absolute(root))
@@ -49,7 +52,7 @@ def scan(
         return _cached(kind(folder, classes, table, folders), cache)
 
 
-def _remembered(kind: type[M], cache: Path) -> M | None:
+def _remembered(kind: type[Manifest], cache: Path) -> Manifest | None:
     """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
     saved.refuse_foreign(cache)
     try:
@@ -60,7 +63,7 @@ def _remembered(kind: type[M], cache: Path) -> M | None:
         return None
 
 
-def _cached(manifest: M, cache: Path | None) -> M:
+def _cached(manifest: Manifest, cache: Path | None) -> Manifest:
     """The manifest, from now on mapped from its file, if it is one to be mapped."""
     if not cache:
         return manifest

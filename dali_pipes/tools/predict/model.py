@@ -90,7 +90,7 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
 
 def _outputs(config: PredictConfig, model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], dict[str, Tensor]]:
     """A function that raises a ConfigError if the model does not give (N, K) numbers."""
-    forward = _before_last_linear(model) if config.output == "embeddings" else model
+    forward = _before_last_linear(model, name) if config.output == "embeddings" else model
     if config.model.compile:
         check_compiler()
         forward = torch.compile(forward)
@@ -116,17 +116,19 @@ def _outputs(config: PredictConfig, model: Callable[[Tensor], Any], name: str) -
     return run
 
 
-def _before_last_linear(model: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor | None]:
-    """What goes into the nn.Linear that is called last; None: there is none."""
+def _before_last_linear(model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], Tensor]:
+    """What goes into the nn.Linear that is called last; a ConfigError if none is."""
     inputs: list[Tensor] = []
-    modules = model.modules() if isinstance(model, nn.Module) else []
-    for each in modules:
+    for each in model.modules() if isinstance(model, nn.Module) else []:
         if isinstance(each, nn.Linear):
             each.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
 
-    def forward(images: Tensor) -> Tensor | None:
+    def forward(images: Tensor) -> Tensor:
         inputs.clear()
         model(images)
-        return inputs[-1] if inputs else None
+        if not inputs:
+            instead = "use output=logits with a function that returns embeddings"
+            raise ConfigError(f"output=embeddings keeps what goes into the last nn.Linear, and {name} has none; {instead}")
+        return inputs[-1]
 
     return forward

@@ -290,7 +290,7 @@ WRONG = {
     "returns int; it must return the model": {"function": "my_functions:nothing"},
     r"gives \(1, 3, 32, 32\)": {"function": "my_functions:maps"},
     "my_functions:pairs gives tuple": {"function": "my_functions:pairs"},
-    "my_functions:convolution gives NoneType": {"function": "my_functions:convolution", "output": "embeddings"},
+    "my_functions:convolution has none; use output=logits": {"function": "my_functions:convolution", "output": "embeddings"},
     f"k=8, but {NETWORK} has 7 outputs": {"output": "topk", "k": 8},
 }
 
