@@ -24,7 +24,7 @@ from dali_pipes.adapters.from_torch.collate import batch_transform_of
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.order import order_of
 from dali_pipes.adapters.from_torch.refusal import NotConvertibleError
-from dali_pipes.adapters.from_torch.steps import Reading
+from dali_pipes.adapters.from_torch.steps import read as read_steps
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.plan.augment.policies import ColorJitter
 from dali_pipes.plan.philox import Draws
@@ -47,7 +47,7 @@ def manifest(dataset):
 def read(make):
     """The live transform, and what was read of it."""
     live = make()
-    return live, Reading().read(live)
+    return live, read_steps(live)
 
 
 def images_of(manifest, transform, config, ids):
@@ -140,7 +140,7 @@ def test_refused_by_name(name):
 
 def test_all_that_is_wrong_is_in_the_table():
     with pytest.raises(NotConvertibleError, match=r"^ElasticTransform") as refused:
-        Reading().read(v1.Compose([v1.RandomResizedCrop(32), v1.ElasticTransform(), v1.ToTensor(), v1.ColorJitter(0.3)]))
+        read_steps(v1.Compose([v1.RandomResizedCrop(32), v1.ElasticTransform(), v1.ToTensor(), v1.ColorJitter(0.3)]))
     assert [step.by.startswith("REFUSED") for step in refused.value.steps] == [False, True, False, True]
 
 

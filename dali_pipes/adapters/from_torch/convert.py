@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader, IterableDataset
 from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
 from dali_pipes.adapters.from_torch.collate import batch_transform_of
 from dali_pipes.adapters.from_torch.order import Order, order_of
+from dali_pipes.adapters.from_torch.reading import Reading
 from dali_pipes.adapters.from_torch.refusal import Step, refuse_unless
 from dali_pipes.adapters.from_torch.samples import samples_of
-from dali_pipes.adapters.from_torch.steps import Reading
+from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
@@ -82,7 +83,7 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
     Raises:
         NotConvertibleError: a step that cannot be carried over; a ConfigError.
     """
-    return replace(Reading().read(transform).built(lambda: None), **options)
+    return replace(read(transform).built(lambda: None), **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +156,7 @@ def _read(part: Any, prefetch: Any) -> Reading:
     refuse_unless(
         transform is not None, "a data set without transform", "PIL images make no batch", "end a transform with ToTensor()"
     )
-    reading = Reading().read(transform)
-    return reading.prefetched(prefetch) if prefetch else reading
+    return read_prefetched(transform, prefetch) if prefetch else read(transform)
 
 
 def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:

@@ -1,128 +1,63 @@
-"""A transform of torchvision or timm as one of ours. Its objects are read, never its source code."""
+"""Reads the steps of a live transform of torchvision or timm, each by a function of its own. Source code is never read."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from dali_pipes.adapters.from_torch.reading import Reading, Size
 from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, Step, refuse_unless
-from dali_pipes.errors import OptionError
-from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
 
-Size = int | tuple[int, int]  # of a square, or height and width
 _OF_TIMM = ("RandomResizedCropAndInterpolation", "MaybeToTensor", "MaybePILToTensor", "RandomErasing")  # its others differ
 _EQUALIZE = "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's (docs/augmentation.md)"
 _AS_OURS = "put the steps in this order: resize and crop, flips, augmentation, ToTensor, Normalize, RandomErasing"
 
 
-@dataclass(slots=True)
-class Reading:
-    """What has been read of a transform so far.
-
-    Attributes:
-        resize: "shorter side" or height and width; None: the image as it is stored.
-        crop: the kind of the crop, and our transform's options for it.
-        tensor, floats: whether the image is a tensor by now, and one of floats.
-        geometry: the live steps that move pixels.
-        steps, refusals: all steps so far, and what is wrong with those that cannot be carried over.
+def read(transform: Any) -> Reading:
     """
-
-    resize: Size | None = None
-    crop: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    interpolation: str = "bilinear"
-    flips: dict[str, float] = field(default_factory=dict)
-    augment: list[dict[str, Any]] = field(default_factory=list)
-    affine: bool = False
-    tensor: bool = False
-    floats: bool = False
-    normalized: dict[str, Any] | None = None
-    erased: bool = False
-    geometry: list[Any] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    refusals: list[NotConvertibleError] = field(default_factory=list)
-
-    def read(self, transform: Any) -> "Reading":
-        """
-        Raises:
-            NotConvertibleError: a step that our plan has not, or not at this place.
-        """
-        for step in _flat(transform):
-            try:
-                by = self._reader(step)(self, step)
-            except NotConvertibleError as error:
-                self.refusals.append(error)
-                by = f"REFUSED: {error.problem}; {error.instead}"
-            self.steps.append(Step(_text(step), by))
-        if self.refusals:
-            self.refusals[0].steps = self.steps
-            raise self.refusals[0]
-        return self
-
-    def _reader(self, step: Any) -> Callable[["Reading", Any], str]:
-        name = type(step).__name__
-        ours = _is_of(step, "torchvision.transforms") or (_is_of(step, "timm.data") and name in _OF_TIMM)
-        if not ours or name not in _READERS:
-            instead = "leave it out; docs/from_torch.md lists those there are"
-            raise NotConvertibleError(_text(step), "our plan has no such step", instead)
-        return _READERS[name]
-
-    def prefetched(self, loader: Any) -> "Reading":
-        """With what timm's PrefetchLoader does: cast, normalize, erase (timm/data/loader.py)."""
-        refuse_unless(self.tensor and not self.floats, "PrefetchLoader", "its images are not uint8", "use timm's create_transform")
-        kinds = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-        refuse_unless(
-            loader.img_dtype in kinds, "PrefetchLoader", f"img_dtype={loader.img_dtype}", "use float32, float16 or bfloat16"
-        )
-        self.floats = True
-        means, stds = ((each.double().flatten() / 255).tolist() for each in (loader.mean, loader.std))
-        self.normalized = {"mean": tuple(means), "std": tuple(stds), "dtype": kinds[loader.img_dtype]}
-        self.steps.append(Step("PrefetchLoader", f"dtype={kinds[loader.img_dtype]}, mean and std"))
-        if loader.random_erasing:
-            self.steps.append(Step(_text(loader.random_erasing), _erasing(self, loader.random_erasing)))
-        return self
-
-    def built(self, uniform: Callable[[], Size | None]) -> Transform:
-        """Our transform.
-
-        Args:
-            uniform: the size of all images, if they have one size.
-        """
-        refuse_unless(self.tensor, "the transform", "it ends in PIL images", "end it with ToTensor(), or PILToTensor() for bytes")
+    Raises:
+        NotConvertibleError: a step that our plan has not, or not at this place.
+    """
+    reading = Reading()
+    for step in _flat(transform):
         try:
-            return self._made(uniform)
-        except OptionError as error:
-            raise NotConvertibleError("the transform", str(error), "change that in it") from None
+            by = _reader(step)(reading, step)
+        except NotConvertibleError as error:
+            reading.refusals.append(error)
+            by = f"REFUSED: {error.problem}; {error.instead}"
+        reading.steps.append(Step(_text(step), by))
+    if reading.refusals:
+        reading.refusals[0].steps = reading.steps
+        raise reading.refusals[0]
+    return reading
 
-    def _made(self, uniform: Callable[[], Size | None]) -> Transform:
-        size, options = self._size(uniform), {name: value for name, value in self.options.items() if name != "size"}
-        common: dict[str, Any] = {"size": size, "interpolation": self.interpolation, **self._values()}
-        random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
-        if self.crop == "resized":
-            return TrainTransform(**common, **random, **options)
-        if self.crop == "random":
-            return RandomCropTransform(**common, **random, **options, resize=self.resize)
-        if self.flips or self.augment:
-            return CenterCropTransform(**common, **random, resize=self.resize)
-        return EvalTransform(**common, resize=self.resize)
 
-    def _size(self, uniform: Callable[[], Size | None]) -> Size:
-        if self.crop:
-            return self.options["size"]
-        size = None if isinstance(self.resize, int) else self.resize or uniform()
-        if size is None:
-            what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
-            instead = "add CenterCrop(size), or resize to (height, width)"
-            raise NotConvertibleError(what, "images keep their own sizes, so they make no batch", instead)
-        return size
+def read_prefetched(transform: Any, loader: Any) -> Reading:
+    """With what timm's PrefetchLoader does after it: cast, normalize, erase (timm/data/loader.py)."""
+    reading = read(transform)
+    uint8 = reading.tensor and not reading.floats
+    refuse_unless(uint8, "PrefetchLoader", "its images are not uint8", "use timm's create_transform")
+    kinds = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+    wrong = f"img_dtype={loader.img_dtype}"
+    refuse_unless(loader.img_dtype in kinds, "PrefetchLoader", wrong, "use float32, float16 or bfloat16")
+    means, stds = ((each.double().flatten() / 255).tolist() for each in (loader.mean, loader.std))
+    reading.floats, dtype = True, kinds[loader.img_dtype]
+    reading.normalized = {"mean": tuple(means), "std": tuple(stds), "dtype": dtype}
+    reading.steps.append(Step("PrefetchLoader", f"dtype={dtype}, mean and std"))
+    if loader.random_erasing:
+        reading.steps.append(Step(_text(loader.random_erasing), _erasing(reading, loader.random_erasing)))
+    return reading
 
-    def _values(self) -> dict[str, Any]:
-        if not self.floats:
-            return {"dtype": "uint8"}
-        return self.normalized or {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+
+def _reader(step: Any) -> Callable[[Reading, Any], str]:
+    name = type(step).__name__
+    ours = _is_of(step, "torchvision.transforms") or (_is_of(step, "timm.data") and name in _OF_TIMM)
+    if not ours or name not in _READERS:
+        instead = "leave it out; docs/from_torch.md lists those there are"
+        raise NotConvertibleError(_text(step), "our plan has no such step", instead)
+    return _READERS[name]
 
 
 def _flat(transform: Any) -> Iterator[Any]:

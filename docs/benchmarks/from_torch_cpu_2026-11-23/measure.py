@@ -24,7 +24,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.from_torch import check
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.refusal import NotConvertibleError
-from dali_pipes.adapters.from_torch.steps import Reading
+from dali_pipes.adapters.from_torch.steps import read
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.plan.philox import Draws
 from dali_pipes.system.progress import track
@@ -40,7 +40,7 @@ def images_of(manifest: dp.Manifest, transform: Any, config: Any) -> torch.Tenso
 
 def evaluation(make: Any, manifest: dp.Manifest, pictures: list[Any]) -> dict[str, Any]:
     live = make()
-    reading = Reading().read(live)
+    reading = read(live)
     transform = reading.built(lambda: None)
     theirs = torch.stack([live(picture) for picture in pictures])
     steps = torch.stack([v1.functional.pil_to_tensor(v1.Compose(reading.geometry)(picture)) for picture in pictures])
@@ -57,7 +57,7 @@ def evaluation(make: Any, manifest: dp.Manifest, pictures: list[Any]) -> dict[st
 
 
 def training(make: Any, sizes: np.ndarray) -> dict[str, Any]:
-    reading = Reading().read(make())
+    reading = read(make())
     transform = reading.built(lambda: (64, 64))
     theirs = check.of_steps(reading.geometry, sizes)
     geometry = transform.geometry(sizes, Draws(0, 0, np.arange(len(sizes))))
@@ -77,7 +77,7 @@ def training(make: Any, sizes: np.ndarray) -> dict[str, Any]:
 
 def refused(make: Any) -> dict[str, Any]:
     try:
-        Reading().read(make()).built(lambda: None)
+        read(make()).built(lambda: None)
     except NotConvertibleError as error:
         return {"refused": str(error)}
     raise AssertionError("not refused")
