@@ -83,6 +83,8 @@ class DaliConfig(LoaderConfig):
             None: the 99th percentile of the images.
         device_memory_padding: bytes on the GPU that each thread's decoder starts with, GPU only; an image that needs more waits for
             more to be allocated.
+        resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's functions for uint8, in
+            `num_threads` threads; "dali" does that in DALI's graph, as on a GPU, and is slower (docs/pixels.md).
         read_threads: threads that read images out of shards and mostly wait; files of one image are read by DALI itself.
     """
 
@@ -97,6 +99,7 @@ class DaliConfig(LoaderConfig):
     preallocate_width_hint: int | None = option(None, check_min, 1)
     preallocate_height_hint: int | None = option(None, check_min, 1)
     device_memory_padding: int = option(16 * 2**20, check_min, 0)
+    resize: str = option("torch", check_choice, ("torch", "dali"))
     read_threads: int = option(8, check_min, 1)
 
     @property
@@ -119,7 +122,8 @@ class DaliConfig(LoaderConfig):
 
     @property
     def concurrency(self) -> Concurrency:
-        return Concurrency(self.num_threads or 1, 1, self.prefetch_queue_depth + 1)
+        finished = int(self.decodes_on == "cpu" and self.resize == "torch")
+        return Concurrency(self.num_threads or 1, 1, self.prefetch_queue_depth + 1 + finished)
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {
@@ -143,6 +147,7 @@ class DaliNativeConfig(DaliConfig):
 
     decode: str = option("probe", check_choice, DECODE)
     jpeg_fancy_upsampling: bool = False
+    resize: str = option("dali", check_choice, ("dali",))
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
         return {}

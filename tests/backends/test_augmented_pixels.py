@@ -17,6 +17,7 @@ BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
     "torch_device": dp.TorchConfig(num_workers=0, normalize_on="device"),
     "dali_cpu": dp.DaliConfig(device="cpu"),
+    "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
     "dali_gpu": dp.DaliConfig(device="gpu"),
     "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }

@@ -23,7 +23,7 @@ BACKENDS = {
     "torch_torchvision": dp.TorchConfig(decoder="torchvision", num_workers=2),
     "torch_no_workers": dp.TorchConfig(num_workers=0, normalize_on="device"),
     "dali_cpu": dp.DaliConfig(device="cpu"),
-    "dali_cpu_whole": dp.DaliConfig(device="cpu", decode="whole"),
+    "dali_cpu_graph": dp.DaliConfig(device="cpu", decode="whole", resize="dali"),
     "tfdata": dp.TfDataConfig(),
     "synthetic": dp.SyntheticConfig(),
     "cached": dp.CachedConfig(),
@@ -205,6 +205,8 @@ SETTINGS = [
         dp.DaliConfig(device="cpu", num_threads=1, prefetch_queue_depth=1),
         dp.DaliConfig(device="cpu", num_threads=3, prefetch_queue_depth=4),
     ),
+    (dp.DaliConfig(device="cpu", num_threads=2, decode="region"), dp.DaliConfig(device="cpu", num_threads=2, decode="whole")),
+    (dp.DaliConfig(device="cpu", resize="dali", num_threads=1), dp.DaliConfig(device="cpu", resize="dali", num_threads=3)),
     pytest.param(dp.TfDataConfig(num_threads=1), dp.TfDataConfig(num_threads=4), id="tfdata"),
     pytest.param(
         dp.DaliConfig(device="gpu", num_threads=1, prefetch_queue_depth=1),

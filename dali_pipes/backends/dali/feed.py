@@ -22,7 +22,7 @@ _T = types.DALIDataType
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
+class PlanInput:
     """One input of the graph: its type and dimensions for one sample, and the array of a batch."""
 
     dtype: types.DALIDataType
@@ -39,9 +39,8 @@ def plan_inputs(
     Args:
         read_ahead: reads images from shards; None: each is a separate file, which DALI reads.
     """
-    named = plan_source(manifest, transform, rows, read_ahead)
-    origin, ids = named.pop("origin"), named.pop("ids")
-    encoded = origin if read_ahead else fn.io.file.read(origin, dont_use_mmap=True)
+    named = plan_source(manifest, image_inputs(transform), rows, read_ahead)
+    encoded, ids = _encoded(named, read_ahead), named.pop("ids")
     slots = []
     for number, slot in enumerate(transform.augmenter.slots):
         prefix = f"slot {number} "
@@ -51,17 +50,21 @@ def plan_inputs(
     return PlanInputs(encoded, **named, slots=slots), ids
 
 
+@do_not_convert
+def window_plan_inputs(manifest: Manifest, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None) -> PlanInputs:
+    """The inputs of the window graph; as `plan_inputs`."""
+    named = plan_source(manifest, window_inputs(), rows, read_ahead)
+    return PlanInputs(_encoded(named, read_ahead), **named)
+
+
 def plan_source(
-    manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None = None
+    manifest: Manifest, inputs: dict[str, PlanInput], rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None = None
 ) -> dict[str, DataNode]:
-    """All inputs of a pipeline that come from the plan, by name; to be called in a pipeline definition.
+    """These inputs and "origin" by name, out of one source; to be called in a pipeline definition.
 
     "origin" is the path of each image's file as zero-padded bytes, or with `read_ahead` the image's own bytes: `fn.io.file.read`
     reads whole files only.
     """
-    inputs = _image_inputs(transform) | {"ids": _Input(_T.INT64, 0, lambda rows: rows.ids)}
-    for number, slot in enumerate(transform.augmenter.slots):
-        inputs |= {f"slot {number} {name}": each for name, each in _slot_inputs(number, slot, transform).items()}
     every = list(inputs.values())
     nodes = fn.external_source(
         source=_Feed(manifest, rows, read_ahead, every),
@@ -74,10 +77,15 @@ def plan_source(
     return dict(zip(["origin", *inputs], nodes, strict=True))
 
 
+def _encoded(named: dict[str, DataNode], read_ahead: ReadAhead | None) -> DataNode:
+    origin = named.pop("origin")
+    return origin if read_ahead else fn.io.file.read(origin, dont_use_mmap=True)
+
+
 class _Feed:
     """A planned batch as the ExternalSource takes it: one array for each input; for encoded images a list of arrays."""
 
-    def __init__(self, manifest: Manifest, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None, inputs: list[_Input]):
+    def __init__(self, manifest: Manifest, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None, inputs: list[PlanInput]):
         self._manifest, self._rows, self._read_ahead, self._inputs = manifest, rows, read_ahead, inputs
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -89,46 +97,55 @@ class _Feed:
         return (np.ascontiguousarray(each.array(rows)) for each in self._inputs)
 
 
-def _image_inputs(transform: Transform) -> dict[str, _Input]:
-    """By the names of `PlanInputs`, except the encoded image."""
+def window_inputs() -> dict[str, PlanInput]:
+    """Those of the window graph, by the names of `PlanInputs`, except the encoded image."""
 
     def relative(rows: PlannedBatch, place: slice) -> NDArray[np.float32]:
         geometry = rows.geometry
         return (geometry.window[:, place] / geometry.source).clip(0, 1).astype(np.float32)
 
-    inputs = {
-        "source": _Input(_T.INT64, 1, lambda rows: rows.geometry.source[:, :1] * WIDTHS + rows.geometry.source[:, 1:]),
-        "anchor": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(0, 2))),
-        "shape": _Input(_T.FLOAT, 1, lambda rows: relative(rows, slice(2, 4))),
-        "flip": _Input(_T.INT32, 0, lambda rows: rows.geometry.flip.astype(np.int32)),
+    return {
+        "source": PlanInput(_T.INT64, 1, lambda rows: rows.geometry.source[:, :1] * WIDTHS + rows.geometry.source[:, 1:]),
+        "anchor": PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, slice(0, 2))),
+        "shape": PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, slice(2, 4))),
+    }
+
+
+def image_inputs(transform: Transform) -> dict[str, PlanInput]:
+    """Those of the image graph, by the names of `PlanInputs`, the slots' with their number before them, and the ids."""
+    inputs = window_inputs() | {
+        "flip": PlanInput(_T.INT32, 0, lambda rows: rows.geometry.flip.astype(np.int32)),
+        "ids": PlanInput(_T.INT64, 0, lambda rows: rows.ids),
     }
     if getattr(transform, "vertical_flip", 0):
-        inputs["vertical_flip"] = _Input(_T.INT32, 0, lambda rows: rows.geometry.vertical_flip.astype(np.int32))
+        inputs["vertical_flip"] = PlanInput(_T.INT32, 0, lambda rows: rows.geometry.vertical_flip.astype(np.int32))
     if transform.crops and transform.resizes:
-        inputs["resize"] = _Input(_T.FLOAT, 1, lambda rows: rows.geometry.resize.astype(np.float32))
+        inputs["resize"] = PlanInput(_T.FLOAT, 1, lambda rows: rows.geometry.resize.astype(np.float32))
     if transform.crops:
-        inputs["crop"] = _Input(_T.INT32, 1, lambda rows: rows.geometry.crop.astype(np.int32))
+        inputs["crop"] = PlanInput(_T.INT32, 1, lambda rows: rows.geometry.crop.astype(np.int32))
     if transform.augmenter.erases:
-        inputs["erased"] = _Input(_T.FLOAT, 1, lambda rows: rows.augmentation.erased[:, :2].astype(np.float32))
-        inputs["erased_shape"] = _Input(_T.FLOAT, 1, lambda rows: rows.augmentation.erased[:, 2:].astype(np.float32))
+        inputs["erased"] = PlanInput(_T.FLOAT, 1, lambda rows: rows.augmentation.erased[:, :2].astype(np.float32))
+        inputs["erased_shape"] = PlanInput(_T.FLOAT, 1, lambda rows: rows.augmentation.erased[:, 2:].astype(np.float32))
+    for number, slot in enumerate(transform.augmenter.slots):
+        inputs |= {f"slot {number} {name}": each for name, each in _slot_inputs(number, slot, transform).items()}
     return inputs
 
 
-def _slot_inputs(number: int, slot: Slot, transform: Transform) -> dict[str, _Input]:
+def _slot_inputs(number: int, slot: Slot, transform: Transform) -> dict[str, PlanInput]:
     """By the names of `SlotInputs`, with one `chosen` for each function."""
 
     def drawn(rows: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         return rows.augmentation.ops[:, number], rows.augmentation.magnitudes[:, number]
 
-    def chosen(codes: list[int]) -> _Input:
-        return _Input(_T.BOOL, 0, lambda rows: np.isin(drawn(rows)[0], codes))
+    def chosen(codes: list[int]) -> PlanInput:
+        return PlanInput(_T.BOOL, 0, lambda rows: np.isin(drawn(rows)[0], codes))
 
     inputs = {f"chosen {place}": chosen(codes) for place, codes in enumerate(functions(slot).values())}
     if set(slot.ops) & set(NUMBERED):
-        inputs["parameter"] = _Input(_T.FLOAT, 0, lambda rows: parameters(*drawn(rows)))
+        inputs["parameter"] = PlanInput(_T.FLOAT, 0, lambda rows: parameters(*drawn(rows)))
     if set(slot.ops) & set(AFFINE):
         shape = transform.shape
-        inputs["matrix"] = _Input(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), shape))
+        inputs["matrix"] = PlanInput(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), shape))
     if "Posterize" in slot.ops:
-        inputs["mask"] = _Input(_T.UINT8, 0, lambda rows: posterize_masks(*drawn(rows)))
+        inputs["mask"] = PlanInput(_T.UINT8, 0, lambda rows: posterize_masks(*drawn(rows)))
     return inputs

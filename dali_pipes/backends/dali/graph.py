@@ -1,4 +1,4 @@
-"""The image graph: encoded bytes to finished pixels, as a plain function of the plan's inputs and the device."""
+"""The image graph: encoded bytes to windows and to finished pixels, as plain functions of the plan's inputs and the device."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +43,7 @@ class PlanInputs:
     source: DataNode
     anchor: DataNode
     shape: DataNode
-    flip: DataNode
+    flip: DataNode | None = None
     vertical_flip: DataNode | None = None
     resize: DataNode | None = None
     crop: DataNode | None = None
@@ -59,19 +59,26 @@ def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any
         decoder: the decoder's options, as from `decoder_options`.
         region: decode the planned window only, not the whole image.
     """
-    encoded = _check_header(inputs.encoded, inputs.source, transform)
-    image = _decode(encoded, inputs, decoder, region)
+    image = window_graph(inputs, transform, decoder, region)
     if transform.resizes:
         image = fn.resize(
             image, size=transform.shape if inputs.resize is None else inputs.resize, **RESIZE[transform.interpolation]
         )
     if inputs.crop is not None:
         image = fn.slice(image, start=inputs.crop, shape=transform.shape, axes=[0, 1], out_of_bounds_policy="pad")
-    flip: DataNode | int = inputs.flip
+    flip: DataNode | int = 0 if inputs.flip is None else inputs.flip
     if inputs.slots or inputs.vertical_flip is not None:  # the normalization flips left to right only
         vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
         image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots, transform.shape, device), 0
     return erase(normalize(image, flip, transform, device), inputs, output_type(transform, device))
+
+
+def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
+    """The planned windows of the stored images, (height, width, 3) uint8; arguments as for `image_graph`."""
+    encoded = _check_header(inputs.encoded, inputs.source, transform)
+    if region:
+        return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
+    return fn.slice(fn.decoders.image(encoded, **decoder), inputs.anchor, inputs.shape, **_WINDOW)
 
 
 def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
@@ -138,9 +145,3 @@ def _check_header(encoded: DataNode, source: DataNode, transform: Transform) -> 
     changed = header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source
     length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(changed, dtype=types.DALIDataType.INT32)
     return fn.reshape(encoded, shape=length)
-
-
-def _decode(encoded: DataNode, inputs: PlanInputs, options: dict[str, Any], region: bool) -> DataNode:
-    if region:
-        return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **options)
-    return fn.slice(fn.decoders.image(encoded, **options), inputs.anchor, inputs.shape, **_WINDOW)

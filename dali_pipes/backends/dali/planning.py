@@ -8,7 +8,7 @@ from nvidia.dali import pipeline_def
 from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.dali.backend import shut_down
-from dali_pipes.backends.dali.feed import plan_source
+from dali_pipes.backends.dali.feed import image_inputs, plan_source
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
@@ -39,4 +39,4 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 @pipeline_def
 def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
-    return tuple(plan_source(manifest, transform, rows).values())
+    return tuple(plan_source(manifest, image_inputs(transform), rows).values())

@@ -1,0 +1,48 @@
+"""Host memory for batches that is used again, so that no page of it is touched for the first time while batches are made."""
+
+import weakref
+from collections import deque
+from math import prod
+
+import torch
+
+from dali_pipes.backends.common.pixels import TORCH_DTYPES
+from dali_pipes.plan.transforms import Transform
+
+KEPT = 4  # buffers that nobody holds; further ones are freed
+
+
+class Buffers:
+    """Images of (N, 3, H, W) in host memory.
+
+    A buffer is taken again once its tensor, every view of it and every NumPy array or DLPack capsule made of them are gone: they
+    all own the tensor's storage, which owns the NumPy array that it is made of, and that array's end is what is waited for.
+
+    Page-locked memory is PyTorch's to keep: its allocator gives a block out again only when the copies out of it have ended, which
+    the host cannot see (CachingHostAllocator).
+
+    Args:
+        batch_size: images of a full batch.
+        pinned: page-locked, for copies to a GPU.
+    """
+
+    def __init__(self, transform: Transform, batch_size: int, pinned: bool):
+        self._dtype, self._pinned = TORCH_DTYPES[transform.dtype], pinned
+        self._channels_last = transform.memory_format == "channels_last"
+        height, width = transform.shape
+        self._shape = (batch_size, height, width, 3) if self._channels_last else (batch_size, 3, height, width)
+        self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
+
+    def take(self, count: int) -> torch.Tensor:
+        """(count, 3, H, W), not initialized."""
+        images = torch.empty(self._shape, dtype=self._dtype, pin_memory=True) if self._pinned else self._again()
+        return (images.permute(0, 3, 1, 2) if self._channels_last else images)[:count]
+
+    def _again(self) -> torch.Tensor:
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = torch.empty(prod(self._shape) * self._dtype.itemsize, dtype=torch.uint8)
+        owner = memory.numpy()  # a new array each time
+        weakref.finalize(owner, self._free.append, memory).atexit = False
+        return torch.from_numpy(owner).view(self._dtype).view(self._shape)

@@ -1,0 +1,83 @@
+"""The threads that finish windows on the CPU."""
+
+import threading
+
+import pytest
+import torch
+
+import dali_pipes as dp
+from dali_pipes.backends.common import finish
+from dali_pipes.backends.common.finish import Finisher
+
+TRANSFORM = dp.RandomCropTransform(size=(20, 14), resize=18, padding=(0, 8), vertical_flip=0.5)
+
+
+def rows_and_windows(manifest, count):
+    plan = dp.Plan(manifest, TRANSFORM, 6, last_batch="pad")
+    for _, rows in zip(range(count), plan.iter_from(), strict=False):
+        generator = torch.Generator().manual_seed(rows.step)
+        shapes = rows.geometry.window[:, 2:].tolist()
+        yield rows, [torch.randint(0, 256, (*shape, 3), generator=generator, dtype=torch.uint8) for shape in shapes]
+
+
+def finished(manifest, threads=2, count=5):
+    finisher = Finisher(TRANSFORM, 6, threads, pinned=False)
+    try:
+        return [(batch.images.clone(), batch.ids.tolist()) for batch in finisher(rows_and_windows(manifest, count))]
+    finally:
+        finisher.close()
+
+
+@pytest.mark.parametrize("threads", [1, 3, 20])
+def test_the_number_of_threads_changes_nothing(manifest, threads):
+    for (images, ids), (others, same) in zip(finished(manifest), finished(manifest, threads), strict=True):
+        assert torch.equal(images, others) and ids == same
+
+
+def test_without_torchscript_the_images_are_the_same(manifest, monkeypatch):
+    scripted = finished(manifest)
+    monkeypatch.delattr(torch.jit, "script")
+    finish._unlocked.cache_clear()
+    try:
+        plain = finished(manifest)
+    finally:
+        finish._unlocked.cache_clear()
+    assert all(torch.equal(one[0], two[0]) for one, two in zip(scripted, plain, strict=True))
+
+
+def test_other_threads_keep_their_cores(manifest):
+    """A training program's own operations, and the threads that autograd starts."""
+    torch.set_num_threads(2)
+    finished(manifest, threads=3)
+    counts = [torch.get_num_threads()]
+    thread = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert counts == [2, 2]
+
+
+def test_its_threads_take_one_core_each(manifest):
+    finisher = Finisher(TRANSFORM, 6, 3, pinned=False)
+    try:
+        assert {finisher._threads.submit(torch.get_num_threads).result() for _ in range(20)} == {1}
+    finally:
+        finisher.close()
+
+
+def test_what_was_decoded_before_an_error_is_delivered_before_it(manifest):
+    def broken():
+        yield from rows_and_windows(manifest, 3)
+        raise RuntimeError("decoding failed")
+
+    finisher, delivered = Finisher(TRANSFORM, 6, 2, pinned=False), []
+    with pytest.raises(RuntimeError, match="decoding failed"):
+        delivered.extend(finisher(broken()))  # extend keeps what came before
+    finisher.close()
+    assert len(delivered) == 3
+
+
+def test_an_error_in_a_thread_ends_the_batch(manifest):
+    finisher = Finisher(TRANSFORM, 6, 2, pinned=False)
+    with pytest.raises(RuntimeError):
+        list(finisher((rows, [*windows[:-1], windows[-1].float()[..., 0]]) for rows, windows in rows_and_windows(manifest, 1)))
+    finisher.close()
