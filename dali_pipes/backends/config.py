@@ -121,9 +121,13 @@ class DaliConfig(LoaderConfig):
         return self.jpeg_fancy_upsampling or self.decodes_on == "cpu"
 
     @property
+    def graph_finishes(self) -> bool:
+        """Whether images leave DALI's graph finished, and not as decoded windows."""
+        return self.resize == "dali" or self.decodes_on == "gpu"
+
+    @property
     def concurrency(self) -> Concurrency:
-        finished = int(self.decodes_on == "cpu" and self.resize == "torch")
-        return Concurrency(self.num_threads or 1, 1, self.prefetch_queue_depth + 1 + finished)
+        return Concurrency(self.num_threads or 1, 1, self.prefetch_queue_depth + (1 if self.graph_finishes else 2))
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {

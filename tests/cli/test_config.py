@@ -112,6 +112,7 @@ def test_the_toggle():
         "cached": dp.CachedConfig(),
         "dali": dp.DaliConfig(),
         "dali_cpu": dp.DaliConfig(device="cpu"),
+        "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
         "dali_fastest": dp.DaliConfig(decode="probe", jpeg_fancy_upsampling=False),
         "dali_native": DaliNativeConfig(),
         "dali_native_fancy": DaliNativeConfig(decode="auto", jpeg_fancy_upsampling=True),

@@ -42,8 +42,10 @@ def test_batches_ahead_and_weights_are_counted():
     assert [(need.where, need.bytes) for need in torch_needs] == [("shm", 12 * BATCH), ("host", BATCH)]
     (alone,) = loader_needs(dp.TorchConfig(num_workers=0), TRANSFORM, 8, SIZES)
     assert alone.bytes == BATCH
-    (dali,) = loader_needs(dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES)
+    (dali,) = loader_needs(dp.DaliConfig(device="cpu", resize="dali", prefetch_queue_depth=5), TRANSFORM, 8, SIZES)
     assert (dali.where, dali.bytes) == ("host", 5 * BATCH)
+    (finished,) = loader_needs(dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES)
+    assert (finished.where, finished.bytes) == ("host", 3 * BATCH)
     weights, gradients = model_needs(build_model("resnet18", 1000), 2, True, 4, 0)
     assert (weights.bytes, gradients.bytes) == (4 * 11_689_512 * 4, 11_689_512 * 4)
     _, activations = model_needs(build_model("resnet18", 1000), 2, True, 4, GIB)
@@ -89,7 +91,7 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
 def test_dalis_queue_holds_what_dali_puts_out(monkeypatch, device, dtype, of_a_pixel):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: device == "gpu")
     transform = dp.TrainTransform(size=10, dtype=dtype)
-    queue, *_ = loader_needs(dp.DaliConfig(device=device, prefetch_queue_depth=3), transform, 8, SIZES)
+    queue, *_ = loader_needs(dp.DaliConfig(device=device, resize="dali", prefetch_queue_depth=3), transform, 8, SIZES)
     assert queue.bytes == 3 * 8 * 10 * 10 * 3 * of_a_pixel
 
 

@@ -11,6 +11,7 @@ from dali_pipes.backends.dali.decoding import choose, output_dtype
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import Need
 
+FINISHED = 3  # batches: one that is delivered, one ahead of it and one in work
 HOST_MEMORY_PADDING = 8 * 2**20  # DALI's default, which these graphs leave as it is
 
 
@@ -18,6 +19,9 @@ def memory_needs(config: DaliConfig, transform: Transform, batch_size: int, size
     """See `Backend.memory_needs`."""
     on_gpu, depth = config.decodes_on == "gpu", config.prefetch_queue_depth
     text, pixels = pixels_of(transform, batch_size)
+    if not config.graph_finishes:  # how large the windows in DALI's queue are depends on the draws
+        yield Need(f"{FINISHED} batches {text}", "host", FINISHED * pixels * DTYPE_BYTES[transform.dtype], "batch_size")
+        return
     queue = depth * pixels * DTYPE_BYTES[output_dtype(transform, config.decodes_on)]
     yield Need(f"{depth} batches {text} of DALI", "gpu" if on_gpu else "host", queue, "batch_size or prefetch_queue_depth")
     if on_gpu:

@@ -31,14 +31,14 @@ def baseline(config: BenchmarkConfig, arms: Arms) -> str:
 
 
 def planning(arms: Arms) -> list[tuple[str, str]]:
-    """A backend without the plan and the one that does the same by it, decoding alike: their ratio is what planning costs."""
+    """A backend without the plan and the one that does the same by it, in graphs that are alike: their ratio is what planning costs."""
     return [
         (native, planned)
         for native, one in arms.items()
         for planned, other in arms.items()
-        if entry_of(one).planned_by == entry_of(other).name and _decoding(one) == _decoding(other)
+        if entry_of(one).planned_by == entry_of(other).name and _graph(one) == _graph(other)
     ]
 
 
-def _decoding(config: LoaderConfig) -> tuple[str, bool]:
-    return config.decodes_on, getattr(config, "fancy_upsampling", True)
+def _graph(config: LoaderConfig) -> tuple[str, bool, bool]:
+    return config.decodes_on, getattr(config, "fancy_upsampling", True), getattr(config, "graph_finishes", True)

@@ -21,7 +21,7 @@ AGREES = {"max": 9.0, "mean": 0.1, "p99": 1.0, "same_ids": True}
 RATES = {"torch": 500.0, "dali_cpu": 1000.0, "dali_native": 1010.0, "synthetic": 9000.0}
 LOADERS = {
     "torch": dp.TorchConfig(num_workers=2),
-    "dali_cpu": dp.DaliConfig(device="cpu"),
+    "dali_cpu": dp.DaliConfig(device="cpu", resize="dali"),
     "dali_native": DaliNativeConfig(device="cpu"),
     "synthetic": dp.SyntheticConfig(),
     "torchvision_gpu": dp.TorchvisionGpuConfig(),
