@@ -19,11 +19,12 @@ import torch.nn.functional as F
 from dali_pipes.backends.base import DecodedBatch
 from dali_pipes.backends.common.buffers import Buffers
 from dali_pipes.backends.common.pixels import erase, normalization, normalize_into
+from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
 _COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
-_FLIPS: tuple[list[int], ...] = ([], [3], [2], [2, 3])  # dimensions of (1, 3, H, W), by flip + 2 * vertical_flip
+LEAST = 4  # images that are worth a task of their own
 Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
 
 
@@ -36,7 +37,7 @@ class Finisher:
     """
 
     def __init__(self, transform: Transform, batch_size: int, threads: int, pinned: bool):
-        self._transform, self._slots = transform, transform.augmenter.slots
+        self._transform, self._slots, self._erases = transform, transform.augmenter.slots, transform.augmenter.erases
         self._count, self._threads = threads, ThreadPoolExecutor(threads, "finish")
         self._buffers = Buffers(transform, batch_size, pinned)
         self._normalization = normalization(transform)
@@ -62,27 +63,32 @@ class Finisher:
 
     def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[DecodedBatch, list[Future[None]]]:
         batch = DecodedBatch(self._buffers.take(len(rows)), torch.from_numpy(rows.ids))
-        edges = np.linspace(0, len(rows), self._count + 1).astype(int).tolist()
-        parts = [slice(*edge) for edge in pairwise(edges) if edge[0] < edge[1]]
-        return batch, [self._threads.submit(self._finish, windows[part], rows.take(part), batch.images[part]) for part in parts]
+        geometry, drawn = rows.geometry, rows.augmentation
+        flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
+        places = torch.from_numpy(np.concatenate([geometry.resize, geometry.crop, flips], axis=1, dtype=np.int64))
+        of_each: tuple[Any, ...] = windows, places, batch.images, drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
+        count = min(self._count, -(-len(rows) // LEAST))
+        edges = [len(rows) * part // count for part in range(count + 1)]
+        return batch, [
+            self._threads.submit(self._finish, *(values[first:last] for values in of_each)) for first, last in pairwise(edges)
+        ]
 
-    def _finish(self, windows: Windows, rows: PlannedBatch, out: torch.Tensor) -> None:
-        geometry = rows.geometry
-        flips = [_FLIPS[each] for each in (geometry.flip + 2 * geometry.vertical_flip).tolist()]
-        placed = geometry.resize.tolist(), geometry.crop.tolist(), flips, list(self._transform.shape), self._transform.interpolation
+    def _finish(
+        self, windows: Windows, places: torch.Tensor, out: torch.Tensor, ops: Codes, magnitudes: Numbers, erased: torch.Tensor
+    ) -> None:
+        placed = windows, places, list(self._transform.shape), self._transform.interpolation
         if self._slots:
-            self._augment(self._run(windows, *placed), rows, out)
+            self._augment(self._run(*placed), ops, magnitudes, out)
         else:
-            self._run(windows, *placed, out, *self._normalization)
-        if self._transform.augmenter.erases:
-            erase(out, torch.from_numpy(rows.augmentation.erased))
+            self._run(*placed, out, *self._normalization)
+        if self._erases:
+            erase(out, erased)
 
-    def _augment(self, images: list[torch.Tensor], rows: PlannedBatch, out: torch.Tensor) -> None:
+    def _augment(self, images: list[torch.Tensor], ops: Codes, magnitudes: Numbers, out: torch.Tensor) -> None:
         from dali_pipes.backends.common.torchvision_augment import augment
 
-        drawn = rows.augmentation
-        for image, ops, magnitudes, finished in zip(images, drawn.ops, drawn.magnitudes, out, strict=True):
-            normalize_into(finished, augment(image, self._slots, ops, magnitudes), *self._normalization)
+        for image, finished, *drawn in zip(images, out, ops, magnitudes, strict=True):
+            normalize_into(finished, augment(image, self._slots, *drawn), *self._normalization)
 
     def close(self) -> None:
         """Ends the threads, after the images in work."""
@@ -108,36 +114,40 @@ def _unlocked(function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.jit.script(function)
 
 
-def _place(window: torch.Tensor, size: list[int], crop: list[int], flips: list[int], shape: list[int], mode: str) -> torch.Tensor:
-    """(3, *shape): the window resized, cropped or padded with black, and flipped; `flips` are the dimensions."""
-    image = window.permute(2, 0, 1).unsqueeze(0)
-    if size != [image.size(2), image.size(3)]:
-        image = F.interpolate(image, size, mode=mode, antialias=mode != "nearest-exact")
-    if size != shape or crop != [0, 0]:
-        below, right = crop[0] + shape[0] - size[0], crop[1] + shape[1] - size[1]
-        image = F.pad(image, [-crop[1], right, -crop[0], below])
-    return (image.flip(flips) if len(flips) > 0 else image)[0]
+def _place(window: torch.Tensor, place: list[int], shape: list[int], mode: str) -> torch.Tensor:
+    """(3, *shape): the window resized, cropped or padded with black, and flipped.
+
+    Args:
+        place: the height and width to resize to, top and left of the crop, and 1 to flip left to right and top to bottom.
+    """
+    height, width, top, left = place[:4]
+    image = window.unsqueeze(0).permute(0, 3, 1, 2)  # in this order: only so it is channels_last, which is resized faster
+    if image.size(2) != height or image.size(3) != width:
+        image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")
+    if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
+        image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
+    if place[4] == 1:
+        image = image.flip([3])
+    return (image.flip([2]) if place[5] == 1 else image)[0]
 
 
-def _place_all(
-    windows: list[torch.Tensor], sizes: list[list[int]], crops: list[list[int]], flips: list[list[int]], shape: list[int], mode: str
-) -> list[torch.Tensor]:
-    return [_place(window, sizes[i], crops[i], flips[i], shape, mode) for i, window in enumerate(windows)]
+def _place_all(windows: list[torch.Tensor], places: torch.Tensor, shape: list[int], mode: str) -> list[torch.Tensor]:
+    listed: list[list[int]] = places.tolist()
+    return [_place(window, listed[i], shape, mode) for i, window in enumerate(windows)]
 
 
 def _place_and_normalize_all(
     windows: list[torch.Tensor],
-    sizes: list[list[int]],
-    crops: list[list[int]],
-    flips: list[list[int]],
+    places: torch.Tensor,
     shape: list[int],
     mode: str,
     out: torch.Tensor,
     mean: torch.Tensor,
     scale: torch.Tensor,
 ) -> None:
+    listed: list[list[int]] = places.tolist()
     for i, window in enumerate(windows):
-        normalize_into(out[i], _place(window, sizes[i], crops[i], flips[i], shape, mode), mean, scale)
+        normalize_into(out[i], _place(window, listed[i], shape, mode), mean, scale)
 
 
 def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:

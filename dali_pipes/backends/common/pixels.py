@@ -45,9 +45,12 @@ class Normalizer:
 
 
 def normalization(transform: Transform) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by, each of (3, 1, 1)."""
-    mean, std = (torch.tensor(each).mul(255).reshape(3, 1, 1) for each in (transform.mean, transform.std))
-    return mean, std.reciprocal()
+    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, H, W)."""
+    mean, std = (torch.tensor(each).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
+    scale = std.reciprocal()
+    if transform.memory_format == "channels_last":  # whole images in their layout: rows of three values take five times as long
+        mean, scale = (each.expand(1, 3, *transform.shape).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
+    return mean[0], scale[0]
 
 
 def normalize_into(out: torch.Tensor, pixels: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ def baseline(config: BenchmarkConfig, arms: Arms) -> str:
 
 
 def planning(arms: Arms) -> list[tuple[str, str]]:
-    """A backend without the plan and the one that does the same by it, in graphs that are alike: their ratio is what planning costs."""
+    """A backend without the plan and the one that does the same by it, in like graphs: their ratio is what planning costs."""
     return [
         (native, planned)
         for native, one in arms.items()
