@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from dali_pipes.backends.base import Backend, DecodedBatch
-from dali_pipes.backends.common.pixels import DTYPE_BYTES, Normalizer, pixels_of
+from dali_pipes.backends.common.pixels import (
+    DTYPE_BYTES,
+    TORCH_DTYPES,
+    Normalizer,
+    empty_images,
+    erase,
+    normalization,
+    normalize_into,
+    pixels_of,
+)
 from dali_pipes.backends.common.transfer import finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
@@ -106,25 +115,33 @@ class _Images(Dataset[Arrays]):
         self._manifest, self._transform = manifest, transform
         self._slots = transform.augmenter.slots
         self._decode, self.reader = _decoder(decoder), Reader()
-        self._finish = Normalizer(transform) if normalize else None
+        self._normalization, self._erases = normalization(transform), normalize and transform.augmenter.erases
+        self._dtype = TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
+        self._memory_format = transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
 
     def __getitem__(self, rows: PlannedBatch) -> Arrays:
-        images = np.empty((len(rows), *self._transform.shape, 3), np.uint8)
+        images = empty_images(len(rows), self._transform.shape, self._dtype, self._memory_format, _memory)
+        drawn, pixels = rows.augmentation, np.empty((*self._transform.shape, 3), np.uint8)
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
-            images[at] = self._decode(self.reader.read(extent), str(extent), self._transform, rows.geometry.take(at))
-        finished, erased = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(rows.augmentation.erased)
-        if self._slots:
-            self._augment(finished, rows)
-        if self._finish:
-            finished = self._finish(finished, erased)
-        return finished, torch.from_numpy(rows.ids), erased
+            pixels[:] = self._decode(self.reader.read(extent), str(extent), self._transform, rows.geometry.take(at))
+            image = torch.from_numpy(pixels).permute(2, 0, 1)
+            if self._slots:
+                from dali_pipes.backends.common.torchvision_augment import augment
 
-    def _augment(self, images: torch.Tensor, rows: PlannedBatch) -> None:
-        from dali_pipes.backends.common.torchvision_augment import augment
+                image = augment(image, self._slots, drawn.ops[at], drawn.magnitudes[at])
+            normalize_into(images[at], image, *self._normalization)
+        erased = torch.from_numpy(drawn.erased)
+        if self._erases:
+            erase(images, erased)
+        return images, torch.from_numpy(rows.ids), erased
 
-        for image, ops, magnitudes in zip(images, rows.augmentation.ops, rows.augmentation.magnitudes, strict=True):
-            image.copy_(augment(image, self._slots, ops, magnitudes))
+
+def _memory(count: int) -> torch.Tensor:
+    """Bytes; in a worker such as the main process sees too, which spares a copy, as torch's `default_collate` does."""
+    if get_worker_info() is None:
+        return torch.empty(count, dtype=torch.uint8)
+    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(count))  # type: ignore[no-untyped-call]
 
 
 def _decoder(decoder: str) -> Callable[..., np.ndarray]:

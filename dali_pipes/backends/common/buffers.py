@@ -2,11 +2,10 @@
 
 import weakref
 from collections import deque
-from math import prod
 
 import torch
 
-from dali_pipes.backends.common.pixels import TORCH_DTYPES
+from dali_pipes.backends.common.pixels import TORCH_DTYPES, empty_images
 from dali_pipes.plan.transforms import Transform
 
 KEPT = 4  # buffers that nobody holds; further ones are freed
@@ -27,22 +26,23 @@ class Buffers:
     """
 
     def __init__(self, transform: Transform, batch_size: int, pinned: bool):
-        self._dtype, self._pinned = TORCH_DTYPES[transform.dtype], pinned
-        self._channels_last = transform.memory_format == "channels_last"
-        height, width = transform.shape
-        self._shape = (batch_size, height, width, 3) if self._channels_last else (batch_size, 3, height, width)
+        self._form = batch_size, transform.shape, TORCH_DTYPES[transform.dtype], transform.memory_format
+        self._memory = _pinned if pinned else self._again
         self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
 
     def take(self, count: int) -> torch.Tensor:
         """(count, 3, H, W), not initialized."""
-        images = torch.empty(self._shape, dtype=self._dtype, pin_memory=True) if self._pinned else self._again()
-        return (images.permute(0, 3, 1, 2) if self._channels_last else images)[:count]
+        return empty_images(*self._form, self._memory)[:count]
 
-    def _again(self) -> torch.Tensor:
+    def _again(self, count: int) -> torch.Tensor:
         try:
             memory = self._free.pop()
         except IndexError:
-            memory = torch.empty(prod(self._shape) * self._dtype.itemsize, dtype=torch.uint8)
+            memory = torch.empty(count, dtype=torch.uint8)
         owner = memory.numpy()  # a new array each time
         weakref.finalize(owner, self._free.append, memory).atexit = False
-        return torch.from_numpy(owner).view(self._dtype).view(self._shape)
+        return torch.from_numpy(owner)
+
+
+def _pinned(count: int) -> torch.Tensor:
+    return torch.empty(count, dtype=torch.uint8, pin_memory=True)

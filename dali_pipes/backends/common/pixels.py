@@ -1,5 +1,8 @@
 """Normalization, erasing, cast and memory format for backends whose images arrive as uint8; the arithmetic of the DALI graph."""
 
+from collections.abc import Callable
+from math import prod
+
 import numpy as np
 import torch
 
@@ -15,6 +18,16 @@ def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
     """A batch of the largest images, in words and as the count of its values."""
     height, width = transform.largest_shape
     return f"of {batch_size} × {height} × {width} pixels", batch_size * 3 * height * width
+
+
+def empty_images(
+    count: int, shape: tuple[int, int], dtype: torch.dtype, memory_format: str, memory: Callable[[int], torch.Tensor]
+) -> torch.Tensor:
+    """(count, 3, *shape), not initialized, in `memory(bytes)`: (bytes,) uint8."""
+    last = memory_format == "channels_last"
+    form = (count, *shape, 3) if last else (count, 3, *shape)
+    images = memory(prod(form) * dtype.itemsize).view(dtype).view(form)
+    return images.permute(0, 3, 1, 2) if last else images
 
 
 class Normalizer:
