@@ -158,6 +158,22 @@ class DaliNativeConfig(DaliConfig):
 
 
 @dataclass(kw_only=True, slots=True)
+class DecodingConfig(DaliConfig):
+    """Decoding alone, on the CPU, with DALI; the images are dropped: what a CPU loader of the same images costs at least.
+
+    Attributes:
+        decode: "region" decodes the planned windows, "whole" the whole images, of which the windows are copied.
+    """
+
+    device: str = option("cpu", check_choice, ("cpu",))
+    decode: str = option("region", check_choice, ("region", "whole"))
+    resize: str = option("torch", check_choice, ("torch",))
+
+    def search_space(self, cores: int) -> dict[str, list[Any]]:
+        return {}
+
+
+@dataclass(kw_only=True, slots=True)
 class TorchConfig(LoaderConfig):
     """PyTorch's DataLoader on the CPU. Options keep PyTorch's names.
 

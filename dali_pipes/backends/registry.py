@@ -15,6 +15,7 @@ from dali_pipes.backends.config import (
     DaliConfig,
     DaliNativeConfig,
     DataLoaderConfig,
+    DecodingConfig,
     LoaderConfig,
     SyntheticConfig,
     TfDataConfig,
@@ -83,6 +84,13 @@ _OURS = (
         follows_plan=False,
         trains=False,
         planned_by="dali",
+    ),
+    BackendEntry(
+        name="decoding",
+        config=DecodingConfig,
+        backend="dali_pipes.backends.reference.decoding:DecodingBackend",
+        follows_plan=False,
+        trains=False,
     ),
     BackendEntry(
         name="dataloader",

@@ -20,6 +20,7 @@ from dali_pipes.system.telemetry import Sample
 
 COMPARED: tuple[ComparedFigure, ...] = get_args(ComparedFigure)
 CEILING = "synthetic"
+DECODING = {"decode_regions": "decode_regions_share", "decode_whole": "decode_whole_share"}  # arm: its share of another's CPU time
 _FROM_GPU = {  # telemetry of a GPU: the figure it becomes
     "utilization": "gpu_utilization",
     "sm_utilization": "sm_utilization",
@@ -155,6 +156,10 @@ def result_figures(
         found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control) if baseline in measured else None
         ceiling = CEILING in measured and arm != CEILING
         found["arms"][arm]["share_of_ceiling"] = by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
+        for alone, share in DECODING.items():
+            there = alone in measured and arm not in (CEILING, *DECODING)
+            spent = by_rounds(of[arm], of[alone], "cpu_s_per_1000_images").estimate if there else None
+            cast(dict[str, Any], found["arms"][arm])[share] = spent
     found["planning"] = [
         {"native": native, "planned": planned, **compared(of[native], of[planned], control)}
         for native, planned in planning

@@ -122,6 +122,8 @@ class ArmFigures(TrialFigures, total=False):
     trials: int
     ratio: Compared | None
     share_of_ceiling: float | None
+    decode_regions_share: float | None
+    decode_whole_share: float | None
 
 
 class Figures(TypedDict):

@@ -1,5 +1,7 @@
 """A result in words; the same for the terminal and the page."""
 
+from typing import Any, cast
+
 from dali_pipes.measure.results import Compared, Control, Interval, Result
 
 CAVEATS = {
@@ -96,6 +98,9 @@ def notes(result: Result) -> list[str]:
     for cost in result["planning"]:
         ratios = f"CPU time {interval(cost['cpu_s_per_1000_images'])} ×, images/s {interval(cost['images_per_s'])} ×"
         lines.append(f"What the plan costs, {cost['planned']} against {cost['native']}, which decode alike: {ratios}.")
+    for what, share in (("regions", "decode_regions_share"), ("whole images", "decode_whole_share")):
+        if shares := [f"{name} {arm[share]:.0%}" for name, arm in cast(dict[str, Any], result["arms"]).items() if arm.get(share)]:
+            lines.append(f"Decoding {what}, alone and with as many threads, as a share of CPU time: {', '.join(shares)}.")
     for name, arm in result["arms"].items():
         if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
             lines.append(

@@ -10,7 +10,7 @@ from hydra import initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.config import DaliNativeConfig, DecodingConfig
 from dali_pipes.cli.schemas import register
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
@@ -115,6 +115,8 @@ def test_the_toggle():
         "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
         "dali_fastest": dp.DaliConfig(decode="probe", jpeg_fancy_upsampling=False),
         "dali_native": DaliNativeConfig(),
+        "decode_regions": DecodingConfig(),
+        "decode_whole": DecodingConfig(decode="whole"),
         "dali_native_fancy": DaliNativeConfig(decode="auto", jpeg_fancy_upsampling=True),
         "synthetic": dp.SyntheticConfig(),
         "tfdata": dp.TfDataConfig(),

@@ -107,6 +107,17 @@ def test_the_ceiling_and_the_cost_of_planning():
     assert cost["native"] == "native" and cost["planned"] == "dali" and found["control"] is None
 
 
+def test_the_share_of_decoding_alone():
+    trials = [
+        *rounds("decode_regions", [1500] * 3, cpu=0.9),
+        *rounds("dali", [1000] * 3, cpu=1.2),
+        *rounds("torch", [500] * 3, cpu=3),
+    ]
+    found = result_figures(trials, ["torch", "dali", "decode_regions"], "torch")["arms"]
+    assert [found[arm]["decode_regions_share"] for arm in found] == [pytest.approx(0.3), pytest.approx(0.75), None]
+    assert [found[arm]["decode_whole_share"] for arm in found] == [None] * 3
+
+
 def test_without_its_baseline_an_arm_has_no_ratio():
     found = result_figures(rounds("dali", [100] * 3), ["torch", "dali"], "torch")
     assert set(found["arms"]) == {"dali"} and found["arms"]["dali"]["ratio"] is None

@@ -91,7 +91,7 @@ class DaliBackend(Backend):
         """On the device where they arrive; DALI makes windows, whose rows are `rows`."""
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
         self._finisher = Finisher(self._transform, self._batch_size, threads, to_pinned)
-        batches = self._finisher((rows.popleft(), windows) for windows in _windows(pipeline))
+        batches = self._finisher((rows.popleft(), windows) for windows in windows_of(pipeline))
         return to_gpu(batches, self._device) if to_pinned else batches
 
     def _batches(self, pipeline: Pipeline) -> Iterator[DecodedBatch]:
@@ -175,7 +175,7 @@ def _noted(rows: Iterator[PlannedBatch], noted: deque[PlannedBatch]) -> Iterator
         yield each
 
 
-def _windows(pipeline: Pipeline) -> Iterator[list[torch.Tensor]]:
+def windows_of(pipeline: Pipeline) -> Iterator[list[torch.Tensor]]:
     """The windows of each batch, (height, width, 3) uint8, which own their memory."""
     pipeline.build()
     while True:

@@ -28,6 +28,8 @@ MORE = {  # figures of the second table, with the unit or the form
     "warm_up_s": ("warm-up, s", "{:.1f}"),
     "wait_share": ("time in next()", "{:.0%}"),
     "share_of_ceiling": ("of the ceiling", "{:.1%}"),
+    "decode_regions_share": ("decoding regions, of CPU", "{:.0%}"),
+    "decode_whole_share": ("decoding whole, of CPU", "{:.0%}"),
     "peak_rss_mib": ("RSS MiB", "{:,.0f}"),
     "threads": ("threads", "{:.0f}"),
     "processes": ("processes", "{:.0f}"),

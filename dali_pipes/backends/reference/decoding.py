@@ -1,0 +1,26 @@
+"""Decoding alone, on the CPU: what no loader of these images that decodes there can do without."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from dali_pipes.backends.base import DecodedBatch
+from dali_pipes.backends.common.transfer import ids_on
+from dali_pipes.backends.dali.backend import DaliBackend, windows_of
+from dali_pipes.backends.reference.synthetic import noise
+from dali_pipes.plan.plan import PlannedBatch
+
+
+class DecodingBackend(DaliBackend):
+    """Reads and decodes the planned images as `DaliBackend` does on the CPU, drops them, and delivers noise."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._images = noise(self._transform, self._batch_size, self._device)
+
+    def explain(self) -> str:
+        return f"{super().explain()}, and drops them; the batches are constant"
+
+    def _finished(self, pipeline: Any, rows: deque[PlannedBatch]) -> Iterator[DecodedBatch]:
+        for windows in windows_of(pipeline):
+            yield DecodedBatch(self._images[: len(windows)], ids_on(self._device, rows.popleft()))
