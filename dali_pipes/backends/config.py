@@ -5,10 +5,17 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from dali_pipes.errors import check_choice, check_min, check_options, check_range, option
-from dali_pipes.system.cpus import available_cpus
+from dali_pipes.errors import ConfigError, check_choice, check_min, check_options, check_range, option
+from dali_pipes.system.cpus import available_cpus, parse_cpus
 
 DECODE = ("auto", "region", "whole", "probe", "force_region")
+
+
+def _check_cpus(option: str, value: str | None) -> None:
+    try:
+        parse_cpus("0" if value in (None, "gpu") else str(value))
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error}; or gpu") from None
 
 
 class Concurrency(NamedTuple):
@@ -85,6 +92,8 @@ class DaliConfig(LoaderConfig):
             more to be allocated.
         resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's functions for uint8, in
             `num_threads` threads; "dali" does that in DALI's graph, as on a GPU, and is slower (docs/pixels.md).
+        cpus: on which CPUs its threads run, and so on which NUMA node its memory lies: a list such as 0-15,32-47, or "gpu": those
+            nearest to the GPU where the batches arrive. None: all that this process may use.
         read_threads: threads that read images out of shards and mostly wait; files of one image are read by DALI itself.
     """
 
@@ -100,7 +109,12 @@ class DaliConfig(LoaderConfig):
     preallocate_height_hint: int | None = option(None, check_min, 1)
     device_memory_padding: int = option(16 * 2**20, check_min, 0)
     resize: str = option("torch", check_choice, ("torch", "dali"))
+    cpus: str | None = option(None, _check_cpus)
     read_threads: int = option(8, check_min, 1)
+
+    def on_cores(self, cores: int | None = None) -> Self:
+        listed = parse_cpus(self.cpus) if self.cpus not in (None, "gpu") else frozenset()
+        return LoaderConfig.on_cores(self, cores or len(listed) or None)
 
     @property
     def engine_load(self) -> float:

@@ -1,13 +1,13 @@
 """Processes that measure: on a budget of cores, and ended with the program."""
 
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator, Set
 from typing import Any
 
 from dali_pipes.system.child import Child, ChildError
+from dali_pipes.system.cpus import started_on
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
@@ -30,7 +30,7 @@ class FreshProcess(Child):
         environment = {**dict.fromkeys(THREADS, str(len(cpus))), "OMP_WAIT_POLICY": "PASSIVE"}
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
-        with _on(cpus):
+        with started_on(cpus):
             super().__init__(function, job, limit_s, environment)
 
     def answer(self) -> Any:
@@ -52,14 +52,3 @@ def ended_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _on(cpus: Set[int]) -> Iterator[None]:
-    """Processes started within the block inherit these cores."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -2,16 +2,67 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
+from dali_pipes.errors import ConfigError
+
 PROC = Path("/proc/self")
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 def available_cpus() -> int:
     """Whole cores that affinity and the cgroup's quota allow this process, at least 1."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, int(cpu_quota() or cores)))
+
+
+@contextlib.contextmanager
+def started_on(cpus: Set[int]) -> Iterator[None]:
+    """Threads and processes started within the block inherit these CPUs, and with them the NUMA node of memory they touch first.
+
+    Raises:
+        ConfigError: this process may use none of them.
+    """
+    before = os.sched_getaffinity(0)
+    if not before & cpus:
+        raise ConfigError(f"cpus {as_list(cpus)}: this process may use none of them, only {as_list(before)}")
+    os.sched_setaffinity(0, before & cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it.
+
+    Raises:
+        ConfigError: no such list.
+    """
+    found = set[int]()
+    for part in text.strip().split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
+            raise ConfigError(f"{text!r} is no list of CPUs; write it as taskset does: 0-3,8")
+        found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def as_list(cpus: Set[int]) -> str:
+    """The reverse of `parse_cpus`."""
+    starts = [cpu for cpu in sorted(cpus) if cpu - 1 not in cpus]
+    ends = [cpu for cpu in sorted(cpus) if cpu + 1 not in cpus]
+    return ",".join(f"{start}-{end}" if end > start else str(start) for start, end in zip(starts, ends, strict=True))
+
+
+def cpus_near(domain: int, bus: int, device: int) -> frozenset[int]:
+    """The CPUs of the NUMA node that a PCI device is attached to; empty where the kernel does not say."""
+    try:
+        text = (PCI_DEVICES / f"{domain:04x}:{bus:02x}:{device:02x}.0" / "local_cpulist").read_text()
+    except OSError:
+        return frozenset()
+    return parse_cpus(text) if text.strip() else frozenset()
 
 
 def cpu_quota() -> float | None:

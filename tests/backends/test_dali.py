@@ -1,7 +1,11 @@
 import gc
 import multiprocessing
+import os
+import time
+from pathlib import Path
 
 import psutil
+import pytest
 import torch
 
 import dali_pipes as dp
@@ -37,6 +41,9 @@ def test_close_ends_all_threads(manifest):
         next(iter(loader))
         during = psutil.Process().num_threads()
     assert during > before
+    deadline = time.monotonic() + 5  # a thread that was joined is there for the system a moment longer
+    while psutil.Process().num_threads() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert psutil.Process().num_threads() <= before
 
 
@@ -47,3 +54,31 @@ def test_tensors_outlive_the_pipeline(manifest):
     with build(manifest) as other:
         list(other)
     assert all(torch.equal(batch.images, copy) for batch, copy in zip(batches, copies, strict=True))
+
+
+@pytest.mark.parametrize("resize", ["torch", "dali"])
+def test_all_its_threads_stay_on_the_cpus_that_are_given(manifest, resize):
+    mine = os.sched_getaffinity(0)
+
+    def threads():
+        return {int(each.name): os.sched_getaffinity(int(each.name)) for each in Path("/proc/self/task").iterdir()}
+
+    before = threads()
+    config = dp.DaliConfig(device="cpu", cpus=str(min(mine)), resize=resize)
+    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+        next(iter(loader))
+        new = {thread: cpus for thread, cpus in threads().items() if thread not in before}
+    assert os.sched_getaffinity(0) == mine
+    assert len(new) > 1 and set(map(frozenset, new.values())) == {frozenset({min(mine)})}
+
+
+def test_cpus_that_do_not_exist_are_refused(manifest):
+    with pytest.raises(dp.ConfigError, match=r"DaliConfig\.cpus: '0-' is no list of CPUs"):
+        dp.DaliConfig(cpus="0-")
+    with (
+        pytest.raises(dp.ConfigError, match="this process may use none of them"),
+        dp.build_loader(
+            manifest, dp.DaliConfig(device="cpu", cpus="4096"), transform=dp.TrainTransform(size=32), batch_size=8
+        ) as loader,
+    ):
+        next(iter(loader))

@@ -1,13 +1,15 @@
 import os
 import subprocess
 import sys
+import threading
 import uuid
 from pathlib import Path
 
 import pytest
 
 import dali_pipes.system.cpus
-from dali_pipes.system.cpus import available_cpus, cgroup_folders, cpu_quota
+from dali_pipes.errors import ConfigError
+from dali_pipes.system.cpus import as_list, available_cpus, cgroup_folders, cpu_quota, cpus_near, parse_cpus, started_on
 
 
 def test_affinity_counts():
@@ -122,3 +124,37 @@ def test_a_real_quota_is_seen_and_so_is_what_it_denied(group_of_a_tenth_of_a_cor
     quota, cpus, before, after = done.stdout.split()
     assert float(quota) == 0.1 and cpus == "1"
     assert float(after) > (0 if before == "None" else float(before))
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), (" 7 , 5-6\n", {5, 6, 7}), ("3-3", {3}), ("0-1,1-2", {0, 1, 2})],
+)
+def test_lists_of_cpus_are_read_and_written(text, cpus):
+    assert parse_cpus(text) == cpus == parse_cpus(as_list(cpus))
+    assert as_list({0, 1, 2, 3, 8}) == "0-3,8"
+
+
+@pytest.mark.parametrize("text", ["", ",", "a", "3-1", "-1", "1-", "0x3", "1,,2", "1.5"])
+def test_what_is_no_list_of_cpus_is_refused(text):
+    with pytest.raises(ConfigError, match="no list of CPUs"):
+        parse_cpus(text)
+
+
+def test_threads_started_within_stay_on_the_cpus():
+    mine, found = os.sched_getaffinity(0), []
+    with started_on({min(mine), 4096}):
+        thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+        thread.start()
+    thread.join()
+    assert found == [{min(mine)}] and os.sched_getaffinity(0) == mine
+    with pytest.raises(ConfigError, match="none of them"), started_on({4096}):
+        pass
+
+
+def test_the_kernel_says_which_cpus_are_near_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(dali_pipes.system.cpus, "PCI_DEVICES", tmp_path)
+    (tmp_path / "0000:3b:00.0").mkdir()
+    (tmp_path / "0000:3b:00.0" / "local_cpulist").write_text("0-15,64-79\n")
+    assert cpus_near(0, 0x3B, 0) == parse_cpus("0-15,64-79")
+    assert cpus_near(0, 0x3C, 0) == frozenset()

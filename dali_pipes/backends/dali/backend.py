@@ -4,7 +4,8 @@ import gc
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from dali_pipes.backends.dali.memory import memory_needs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
 from dali_pipes.system.memory import Need
 
 READ_AHEAD = 2  # batches from shards, before DALI requests them
@@ -74,14 +76,27 @@ class DaliBackend(Backend):
 
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         self.close()
+        with started_on(self._cpus()) if self._config.cpus else nullcontext():
+            batches = self._start(rows)
+        return self._read_ahead.explained(batches) if self._read_ahead else batches
+
+    def _start(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if self._resizes_with_torch:
             to_finish: deque[PlannedBatch] = deque()
             self._pipeline = self.pipeline(_noted(rows, to_finish))
-            batches = self._finished(self._pipeline, to_finish)
-        else:
-            self._pipeline = self.pipeline(rows)
-            batches = self._batches(self._pipeline)
-        return self._read_ahead.explained(batches) if self._read_ahead else batches
+            self._pipeline.build()
+            return self._finished(self._pipeline, to_finish)
+        self._pipeline = self.pipeline(rows)
+        return self._batches(self._pipeline)
+
+    def _cpus(self) -> Set[int]:
+        """Those of `config.cpus`; all, where the kernel does not say which are near the GPU."""
+        if self._config.cpus != "gpu":
+            return parse_cpus(str(self._config.cpus))
+        if self._device.type != "cuda":
+            return os.sched_getaffinity(0)
+        gpu: Any = torch.cuda.get_device_properties(self._device)
+        return cpus_near(gpu.pci_domain_id, gpu.pci_bus_id, gpu.pci_device_id) or os.sched_getaffinity(0)
 
     @property
     def _resizes_with_torch(self) -> bool:
@@ -177,7 +192,6 @@ def _noted(rows: Iterator[PlannedBatch], noted: deque[PlannedBatch]) -> Iterator
 
 def windows_of(pipeline: Pipeline) -> Iterator[list[torch.Tensor]]:
     """The windows of each batch, (height, width, 3) uint8, which own their memory."""
-    pipeline.build()
     while True:
         try:
             (windows,) = pipeline.run()
