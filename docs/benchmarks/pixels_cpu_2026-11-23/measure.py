@@ -1,4 +1,4 @@
-"""Made result.json in this folder: python docs/benchmarks/pixels_tfdata_cpu_2026-11-21/measure.py IMAGES"""
+"""Made result.json in this folder: python docs/benchmarks/pixels_cpu_2026-11-23/measure.py IMAGES"""
 
 import json
 import sys
@@ -16,11 +16,24 @@ LOADERS = {
     "torch": dp.TorchConfig(),
     "torch_torchvision": dp.TorchConfig(decoder="torchvision"),
     "dali_cpu": dp.DaliConfig(device="cpu"),
+    "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
     "tfdata": dp.TfDataConfig(),
 }
-SIZES = (32, 64, 96, 160, 224, 288)
-TRANSFORMS = {f"train {size}": dp.TrainTransform(size=size) for size in SIZES} | {
-    f"eval {size}": dp.EvalTransform(size=size, resize=size * 256 // 224) for size in SIZES
+SIZES = (32, 96, 224, 288)
+TRANSFORMS = {f"train {size}": dp.TrainTransform(size=size) for size in SIZES}
+TRANSFORMS |= {f"eval {size}": dp.EvalTransform(size=size, resize=size * 256 // 224) for size in SIZES}
+TRANSFORMS |= {
+    f"{interpolation} {name}": make(interpolation)
+    for interpolation in ("bilinear", "bicubic", "nearest-exact")
+    for name, make in {
+        "train 224": lambda each: dp.TrainTransform(interpolation=each),
+        "eval 224": lambda each: dp.EvalTransform(interpolation=each),
+        "train 96 x 160": lambda each: dp.TrainTransform(size=(96, 160), interpolation=each),
+        "Resize((224, 224))": lambda each: dp.EvalTransform(resize=(224, 224), interpolation=each),
+    }.items()
+} | {
+    "RandomCrop(128) as stored": dp.RandomCropTransform(size=128, pad_if_needed=True),
+    "CenterCrop(224) as stored": dp.EvalTransform(resize=None),
 }
 
 
