@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
@@ -22,7 +21,7 @@ from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import join
 from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
+from dali_pipes.plan.plan import Plan, PlannedBatch, Shard, noted
 from dali_pipes.plan.transforms import Transform
 
 log = logging.getLogger(__name__)
@@ -131,7 +130,7 @@ class Loader:
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
         self._stream: Iterator[DecodedBatch] | None = None
-        self._in_work: deque[NDArray[np.int64]] = deque()  # ids of the batches that the backend was given and has not yielded
+        self._in_work: deque[PlannedBatch] = deque()  # the rows that the backend was given and has not yielded
         self._iteration = 0
         self._closed = False
 
@@ -183,7 +182,7 @@ class Loader:
             self._move_to(epoch + 1, 0)
 
     def _complete(self, decoded: DecodedBatch, epoch: int, step: int) -> Batch:
-        ids = self._in_work.popleft() if self._in_work else decoded.ids.numpy()  # DALI's own reader takes nothing of the plan
+        ids = self._in_work.popleft().ids if self._in_work else decoded.ids.numpy()  # DALI's own reader takes nothing of the plan
         batch = join(decoded, ids, self.plan.manifest)
         if self._batch_transform is None:
             return batch
@@ -201,7 +200,7 @@ class Loader:
             try:
                 if self._stream is None:
                     self._in_work = deque()
-                    self._stream = self._backend.stream(_noted(self._rows(), self._in_work))
+                    self._stream = self._backend.stream(noted(self._rows(), self._in_work))
                 return next(self._stream)
             except Exception as error:
                 self._stream = None
@@ -314,12 +313,6 @@ def _not_to_blame(manifest: Manifest, rows: PlannedBatch) -> str:
     if len(names) > 1:
         return f", and none of its {len(names)} files is to blame"
     return f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
-
-
-def _noted(rows: Iterator[PlannedBatch], ids: deque[NDArray[np.int64]]) -> Iterator[PlannedBatch]:
-    for each in rows:
-        ids.append(each.ids)
-        yield each
 
 
 def _without(rows: PlannedBatch, bad: np.ndarray) -> PlannedBatch:

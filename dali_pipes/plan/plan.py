@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -209,6 +210,13 @@ class Plan:
         size = min(self.global_batch_size, self.epoch_samples - start)
         index, count = self.shard.index, self.shard.count
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
+
+
+def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:
+    """The same rows; those that have been taken are also in `taken`, for whoever completes what is made of them."""
+    for each in rows:
+        taken.append(each)
+        yield each
 
 
 @lru_cache(maxsize=4)

@@ -27,7 +27,7 @@ from dali_pipes.backends.dali.feed import plan_inputs, window_plan_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, window_graph
 from dali_pipes.backends.dali.memory import memory_needs
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.plan import PlannedBatch, noted
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
 from dali_pipes.system.memory import Need
@@ -83,7 +83,7 @@ class DaliBackend(Backend):
     def _start(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
         if self._resizes_with_torch:
             to_finish: deque[PlannedBatch] = deque()
-            self._pipeline = self.pipeline(_noted(rows, to_finish))
+            self._pipeline = self.pipeline(noted(rows, to_finish))
             self._pipeline.build()
             return self._finished(self._pipeline, to_finish)
         self._pipeline = self.pipeline(rows)
@@ -182,12 +182,6 @@ def to_batch(images: torch.Tensor, ids: torch.Tensor, transform: Transform) -> D
     if transform.memory_format == "channels_last":
         images = images.permute(0, 3, 1, 2)
     return DecodedBatch(images, ids.flatten().long())
-
-
-def _noted(rows: Iterator[PlannedBatch], noted: deque[PlannedBatch]) -> Iterator[PlannedBatch]:
-    for each in rows:
-        noted.append(each)
-        yield each
 
 
 def windows_of(pipeline: Pipeline) -> Iterator[list[torch.Tensor]]:
