@@ -244,6 +244,16 @@ def test_batches_that_are_kept_are_not_overwritten(thumbnails, name):
 
 
 @everywhere
+def test_batches_are_made_in_inference_mode_too(thumbnails, name):
+    """Validation loops iterate in it; its tensors may be written by no thread outside of it."""
+    with loader(thumbnails, name) as each:
+        plain = [batch.images.clone() for batch in each]
+    with torch.inference_mode(), loader(thumbnails, name) as each:
+        inside = [batch.images.clone() for batch in each]
+    assert all(torch.equal(one, two) for one, two in zip(plain, inside, strict=True))
+
+
+@everywhere
 def test_two_loaders_live_side_by_side(thumbnails, name):
     with loader(thumbnails, name, seed=1) as one, loader(thumbnails, name, seed=2) as two:
         pairs = [(a.ids.tolist(), b.ids.tolist()) for a, b in zip(one, two, strict=True)]

@@ -32,7 +32,8 @@ class Buffers:
 
     def take(self, count: int) -> torch.Tensor:
         """(count, 3, H, W), not initialized."""
-        return empty_images(*self._form, self._memory)[:count]
+        with torch.inference_mode(False):  # other threads write into it, which a tensor made in inference mode does not allow
+            return empty_images(*self._form, self._memory)[:count]
 
     def _again(self, count: int) -> torch.Tensor:
         try:
