@@ -19,7 +19,7 @@ def config(image_folder, loader, **options):
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_way_delivers_the_batches_of_the_loader(image_folder, manifest, device):
     """Of two epochs, so that memory is used anew; bit for bit, on a GPU with one decode engine."""
-    loader = dp.DaliConfig(device=device, hw_decoder_load=0.0)
+    loader = dp.DaliConfig(device=device, hw_decoder_load=0.0, resize="dali")
     work, steps = ways._work(config(image_folder, loader)), 2 * -(-len(manifest) // 8)
     options = {"transform": TRANSFORM, "batch_size": 8, "shuffle": True, "last_batch": "pad"}
     with dp.build_loader(manifest, loader, **options, device=work.device.type) as ours:
@@ -36,7 +36,7 @@ def test_every_way_delivers_the_batches_of_the_loader(image_folder, manifest, de
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_is_measured(image_folder, device):
-    found = ways.copies(config(image_folder, dp.DaliConfig(device=device, hw_decoder_load=0.0), batches=2))
+    found = ways.copies(config(image_folder, dp.DaliConfig(device=device, hw_decoder_load=0.0, resize="dali"), batches=2))
     assert found["rounds"] == 1 and list(found["agreement"]) == list(ways.WAYS)
     assert all(each == {"same_ids": True, "max_difference": 0.0} for each in found["agreement"].values())
     assert list(found["consumers"]) == (["reads"] if device == "cpu" else list(ways.CONSUMERS))
@@ -51,7 +51,7 @@ def test_another_order_or_other_pixels_would_be_seen(image_folder, monkeypatch):
         return work.backend.stream(rows)
 
     monkeypatch.setitem(ways.WAYS, "another plan", other_plan)
-    agreement = ways._agreement(ways._work(config(image_folder, dp.DaliConfig(device="cpu"))))
+    agreement = ways._agreement(ways._work(config(image_folder, dp.DaliConfig(device="cpu", resize="dali"))))
     assert agreement["another plan"]["same_ids"] is False and agreement["another plan"]["max_difference"] > 0
 
 
