@@ -174,7 +174,7 @@ def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[C
     yield from _changed(_best(found, "DaliConfig", True), plain_upsampling)
     yield from _one_at_a_time(found, "DaliConfig", False, [BY_LOAD] if on_gpu else [])
     for fancy in (True, False):
-        yield from _changed(_best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig"}])
+        yield from _changed(_best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig", "resize": "dali"}])
         yield from _one_at_a_time(found, "DaliNativeConfig", fancy, [BY_LOAD[1::2]] if on_gpu else [])
     if best := _best(found, "DaliConfig", True):
         for dtype in ("bf16", "fp32"):

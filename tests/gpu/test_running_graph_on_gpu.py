@@ -21,7 +21,7 @@ DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)]
 
 def has_run(manifest, transform, device, decode, folder):
     """The operators of a pipeline that has made two batches, by the color of their device, what held the outputs, the decoding."""
-    config = dp.DaliConfig(device=device, num_threads=2, decode=decode)
+    config = dp.DaliConfig(device=device, num_threads=2, decode=decode, resize="dali")
     target = torch.device("cuda", 0) if device == "gpu" else torch.device("cpu")
     backend = DaliBackend(manifest, transform, config, 8, target)
     pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).iter_from())

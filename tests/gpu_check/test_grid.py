@@ -133,6 +133,7 @@ def test_a_setting_that_fails_costs_no_other(work, tmp_path, monkeypatch):
     assert around[0]["loader"]["prefetch_queue_depth"] == 4
     assert [cell["batch_size"] for cell in around[-4:]] == [2, 4, 16, 32]
     assert [cell.get("dtype") for cell in around[-6:]] == ["bf16", "fp32"] + [None] * 4
+    assert [cell["error"] for cell in around if "error" in cell] == []
     assert all(cell["images_per_s"] > 0 for cell in around)
 
 
