@@ -19,7 +19,7 @@ class DecodingBackend(DaliBackend):
         self._images = noise(self._transform, self._batch_size, self._device)
 
     def explain(self) -> str:
-        return f"{super().explain()}, and drops them; the batches are constant"
+        return f"DALI on the CPU decodes {self.decoding}; the images are dropped, and the batches are constant"
 
     def _finished(self, pipeline: Any, rows: deque[PlannedBatch]) -> Iterator[DecodedBatch]:
         for windows in windows_of(pipeline):
