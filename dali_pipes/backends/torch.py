@@ -121,14 +121,14 @@ class _Images(Dataset[Arrays]):
 
     def __getitem__(self, rows: PlannedBatch) -> Arrays:
         images = empty_images(len(rows), self._transform.shape, self._dtype, self._memory_format, _memory)
+        if self._slots:
+            from dali_pipes.backends.common.torchvision_augment import augment  # torchvision takes longer to import than PyTorch
         drawn, pixels = rows.augmentation, np.empty((*self._transform.shape, 3), np.uint8)
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
             pixels[:] = self._decode(self.reader.read(extent), str(extent), self._transform, rows.geometry.take(at))
             image = torch.from_numpy(pixels).permute(2, 0, 1)
             if self._slots:
-                from dali_pipes.backends.common.torchvision_augment import augment
-
                 image = augment(image, self._slots, drawn.ops[at], drawn.magnitudes[at])
             normalize_into(images[at], image, *self._normalization)
         erased = torch.from_numpy(drawn.erased)
