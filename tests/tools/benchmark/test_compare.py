@@ -100,7 +100,7 @@ def test_a_result_of_the_schema_before_stands_beside_a_new_one(save, console):
 
 def test_the_picture_of_the_readme_is_drawn_from_its_result(tmp_path):
     docs = Path(__file__).parents[3] / "docs"
-    results.draw(docs / "benchmarks/loaders_cpu_2cores_2026-11-23", tmp_path / "chart.svg")
+    results.draw(docs / "benchmarks/loaders_cpu_8_pairs_2026-11-23/fp32_64", tmp_path / "chart.svg")
     drawn = ElementTree.parse(tmp_path / "chart.svg")
     assert {"torch", "dali_cpu", "tfdata"} <= set(" ".join(drawn.getroot().itertext()).split())
 
