@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-HERE, ROUNDS, BATCH = Path(__file__).parent, 5, 64
+HERE, ROUNDS, BATCH = Path(__file__).parent, 3, 64
 ARMS = ("dali_cpu", "dali_cpu_graph", "dali_native", "torch")
 
 
