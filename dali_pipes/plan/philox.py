@@ -3,6 +3,8 @@
 Philox4x32-10 from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), on NumPy arrays.
 """
 
+from enum import IntEnum
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -34,11 +36,38 @@ def philox4x32(counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: 
     return np.stack([multiplied[0], added[0], multiplied[1], added[1]]).reshape(words.shape)
 
 
-class Draws:
-    """The random numbers of some samples in one epoch, keyed by (seed, epoch, sample id, draw)."""
+class Kind(IntEnum):
+    """What random numbers are for, and what their number is."""
 
-    def __init__(self, seed: int, epoch: int, ids: NDArray[np.int64]):
-        self._key, self._epoch, self._ids = seed, epoch, ids.astype(np.uint32)
+    SAMPLE = 0  # a sample's crop, flip and augmentation; its id
+    BATCH = 1  # what is done to a batch; the place of its first sample in the epoch
+    PLACE = 2  # as SAMPLE, where an epoch may hold a sample twice; its place in the epoch
+    ORDER = 3  # which sample stands where; what `sampling.py` says
+
+
+# The counter of every random number; the key is the seed.
+#
+#   word   bits 31 … 16                 bits 15 … 0
+#   0      bits 31 … 0 of the number (see Kind)
+#   1      epoch
+#   2      view                         draw
+#   3      bits 55 … 32 of the number   kind (bits 7 … 0)
+VIEW, HIGH = 16, 8  # by how many bits these are shifted
+
+
+class Draws:
+    """The random numbers of some samples in one epoch, keyed by (seed, epoch, number, draw, view).
+
+    Args:
+        numbers: (N,) ids of samples, or their places in the epoch, below 2**56.
+        kind: which of the two.
+        view: of several views of one image.
+    """
+
+    def __init__(self, seed: int, epoch: int, numbers: NDArray[np.int64], kind: Kind = Kind.SAMPLE, view: int = 0):
+        self._key, self._epoch, self._view = seed, epoch, view << VIEW
+        self._low, high = numbers.astype(np.uint32), numbers >> 32
+        self._last = (high << HIGH | kind).astype(np.uint32) if high.any() else np.full(1, kind, np.uint32)
 
     def uniform(self, draw: ArrayLike, subset: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.float64]:
         """Four numbers in [0, 1) for each sample of `subset`, and for each draw where `draw` is an array.
@@ -46,15 +75,14 @@ class Draws:
         Returns:
             float64 of shape (4, N), or (4, N, D) for D draws.
         """
-        ids = self._ids[subset].reshape(-1, *[1] * np.ndim(draw))
-        return philox4x32((ids, self._epoch, draw, 0), self._key) * np.float64(2.0**-32)
+        several = [1] * np.ndim(draw)
+        low = self._low[subset].reshape(-1, *several)
+        last = (self._last if len(self._last) == 1 else self._last[subset]).reshape(-1, *several)
+        return philox4x32((low, self._epoch, draw | np.int64(self._view), last), self._key) * np.float64(2.0**-32)
 
 
 class BatchDraws:
-    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the epoch's order, draw).
-
-    The counter's fourth word separates them from those of the samples.
-    """
+    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the epoch's order, draw)."""
 
     def __init__(self, seed: int, epoch: int, place: int):
         self._key, self._epoch, self._place = seed, epoch, place
@@ -65,4 +93,5 @@ class BatchDraws:
         Returns:
             float64 of shape (4,), or (4, D) for D draws.
         """
-        return philox4x32((self._place, self._epoch, draw, 1), self._key) * np.float64(2.0**-32)
+        last = self._place >> 32 << HIGH | Kind.BATCH
+        return philox4x32((self._place & 0xFFFFFFFF, self._epoch, draw, last), self._key) * np.float64(2.0**-32)

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
@@ -16,7 +16,8 @@ from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.geometry import Geometry
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.philox import Draws, Kind
+from dali_pipes.plan.sampling import Order, OrderContext, Sampling, Sequential, Uniform
 
 
 class PlannedTransform(Protocol):
@@ -109,6 +110,8 @@ class Plan:
 
     Attributes:
         batch_size: samples a shard takes per step.
+        shuffle: without a `sampling`: whether each epoch has a new random order.
+        sampling: which samples an epoch has, in which order; None: every image once.
         last_batch: for samples that do not fill a global batch. "partial" delivers them, spread evenly over the
             shards; "drop" leaves them out; "pad" fills up from the start of the epoch's order; "even" does so only until each shard
             has as many, as DistributedSampler does.
@@ -121,15 +124,16 @@ class Plan:
     shuffle: bool = True
     shard: Shard = Shard()
     last_batch: str = "drop"
+    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
-        n, batch = len(self.manifest), self.global_batch_size
-        if not n:
+        if not len(self.manifest):
             raise ConfigError(f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong")
         check_min("batch_size", self.batch_size, 1)
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
+        n, batch = self._order.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
                 f"{self.manifest.root}: {n} images do not fill one global batch of {batch} ({self.batch_size} × {self.shard.count} "
@@ -143,7 +147,7 @@ class Plan:
     @property
     def epoch_samples(self) -> int:
         """Samples of one epoch over all shards, including those repeated by "pad" and "even"."""
-        n, batch, shards = len(self.manifest), self.global_batch_size, self.shard.count
+        n, batch, shards = self._order.epoch_size, self.global_batch_size, self.shard.count
         kinds = {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch, "even": -(-n // shards) * shards}
         return kinds[self.last_batch]
 
@@ -165,7 +169,7 @@ class Plan:
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         """All ids of one epoch, over all shards, in the order in which they are delivered."""
-        return _order(len(self.manifest), self.seed, epoch) if self.shuffle else np.arange(len(self.manifest))
+        return self._order.ids(epoch, np.arange(self._order.epoch_size))
 
     def rows(self, epoch: int, step: int) -> PlannedBatch:
         """One step of this shard."""
@@ -179,19 +183,18 @@ class Plan:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
-            if self.shuffle:  # the next epoch's order is made while this one runs, so that its first batch does not wait
-                threading.Thread(target=self.order, args=(epoch + 1,), daemon=True).start()
+            # what the next epoch begins with is made while this one runs, so that its first batch does not wait
+            threading.Thread(target=self._order.prepare, args=(epoch + 1,), daemon=True).start()
             for first in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(first, min(first + ahead, len(self))))
             epoch, step = epoch + 1, 0
 
     def _plan(self, epoch: int, steps: range) -> Iterator[PlannedBatch]:
         places = [self._places(step) for step in steps]
-        ids = np.concatenate(places) % len(self.manifest)
-        if self.shuffle:
-            ids = self.order(epoch)[ids]
+        within = np.concatenate(places)
+        ids = self._order.ids(epoch, within % self._order.epoch_size)
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
-        transform, draws = self.transform.at(epoch), Draws(self.seed, epoch, ids)
+        transform, draws = self.transform.at(epoch), self._draws(epoch, ids, within)
         geometry = transform.geometry(sizes, draws)
         augmentation = self._augmenter.draw(draws, len(ids), transform.shape)
         planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
@@ -199,6 +202,14 @@ class Plan:
         for step, each in zip(steps, places, strict=True):
             yield replace(planned.take(slice(start, start + len(each))), step=step)
             start += len(each)
+
+    def _draws(self, epoch: int, ids: NDArray[np.int64], places: NDArray[np.int64]) -> Draws:
+        return Draws(self.seed, epoch, places, Kind.PLACE) if self._order.repeats else Draws(self.seed, epoch, ids)
+
+    @cached_property
+    def _order(self) -> Order:
+        sampling = self.sampling or (Uniform() if self.shuffle else Sequential())
+        return sampling.order(OrderContext(self.manifest, self.seed, self.global_batch_size))
 
     @cached_property
     def _augmenter(self) -> Augmenter:
@@ -217,12 +228,3 @@ def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[
     for each in rows:
         taken.append(each)
         yield each
-
-
-@lru_cache(maxsize=4)
-def _order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """A uniformly random permutation: the order of n keys from NumPy's Philox, whose raw stream is fixed for all versions."""
-    keys = np.random.Philox(key=seed | epoch << 64).random_raw(n)
-    order = np.argsort(keys, kind="stable")
-    order.flags.writeable = False
-    return order
