@@ -10,7 +10,6 @@ from dali_pipes.plan.philox import HIGH, Kind, philox4x32
 
 Int = NDArray[np.int64]
 LARGE = 2**24
-_ROUNDS = 6
 
 
 def permuted(n: int, seed: int, number: int, places: Int) -> Int:
@@ -44,7 +43,7 @@ def bijection(n: int, seed: int, number: int, places: Int) -> Int:
 
 def _feistel(values: Int, bits: int, seed: int, number: int) -> Int:
     left, right, mask = values >> bits, values & ((1 << bits) - 1), (1 << bits) - 1
-    for turn in range(_ROUNDS):
+    for turn in range(max(6, 36 // bits)):  # fewer bits are mixed by more rounds
         word = philox4x32((right, number, turn, 1 << HIGH | Kind.ORDER), seed)[0]
         left, right = right, left ^ (word.astype(np.int64) & mask)
     return left << bits | right
