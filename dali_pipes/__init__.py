@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Shard
+    from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted
     from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
     from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
 __all__ = [
     "BadSampleError",
+    "Balanced",
     "Batch",
     "BatchDraws",
     "BatchTransform",
@@ -39,15 +41,22 @@ __all__ = [
     "Manifest",
     "ManifestError",
     "MixUp",
+    "Mixture",
+    "PerClass",
     "Plan",
     "RandomChoice",
     "RandomCropTransform",
+    "Repeated",
+    "Schedule",
+    "Sequential",
     "Shard",
     "SyntheticConfig",
     "TfDataConfig",
     "TorchConfig",
     "TorchvisionGpuConfig",
     "TrainTransform",
+    "Uniform",
+    "Weighted",
     "build_loader",
     "cupy_stream",
     "diagnose",
@@ -56,8 +65,8 @@ __all__ = [
 ]
 
 _HOMES = (  # of the names above; the tools last
-    *("errors", "plan.philox", "plan.plan", "plan.transforms", "data.manifest", "backends.base", "backends.config"),
-    *("loader.loader", "loader.mixing", "adapters.from_torch.convert", "tools.diagnosis.dataloader_program"),
+    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "data.manifest", "backends.base"),
+    *("backends.config", "loader.loader", "loader.mixing", "adapters.from_torch.convert", "tools.diagnosis.dataloader_program"),
 )
 
 

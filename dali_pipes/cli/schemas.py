@@ -6,6 +6,7 @@ from typing import Any
 from dali_pipes.backends.registry import backends
 from dali_pipes.cli.conf import demo_images, tuned_loaders
 from dali_pipes.data.config import DataConfig
+from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
@@ -39,18 +40,21 @@ def register(users: Path | None = None) -> None:
     store.store(group="data", name="schema", node=DataConfig)
     store.store(group="model", name="schema", node=ModelConfig)
     store.store(group="optimizer", name="schema", node=OptimizerConfig)
-    store.store(group="transform", name="train_schema", node=_with_sizes(TrainTransform))
+    store.store(group="transform", name="train_schema", node=_with_epochs(TrainTransform, "sizes"))
     store.store(group="transform", name="eval_schema", node=EvalTransform)
-    store.store(group="transform", name="center_crop_schema", node=_with_sizes(CenterCropTransform))
-    store.store(group="transform", name="random_crop_schema", node=_with_sizes(RandomCropTransform))
+    store.store(group="transform", name="center_crop_schema", node=_with_epochs(CenterCropTransform, "sizes"))
+    store.store(group="transform", name="random_crop_schema", node=_with_epochs(RandomCropTransform, "sizes"))
+    for name, sampling in SAMPLINGS.items():
+        store.store(group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule"))
     for name, entry in backends().items():
         store.store(group="loader", name=f"{name}_schema", node=entry.config)
 
 
-def _with_sizes(transform: type) -> Any:
-    """The schema; `sizes` takes epochs that are not in it yet, which Hydra refuses otherwise."""
+def _with_epochs(schema: type, name: str) -> Any:
+    """The schema; its option of this name, if it has it, takes epochs that are not in it yet, which Hydra refuses otherwise."""
     from omegaconf import OmegaConf
 
-    node = OmegaConf.structured(transform)
-    OmegaConf.set_struct(node.sizes, False)
+    node = OmegaConf.structured(schema)
+    if name in node:
+        OmegaConf.set_struct(node[name], False)
     return node

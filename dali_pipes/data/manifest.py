@@ -18,7 +18,17 @@ from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.listed_files import scan_table
-from dali_pipes.data.sets import common_root, group_numbers, joined_classes, moved, parts, renumbered, unified
+from dali_pipes.data.sets import (
+    Mix,
+    common_root,
+    group_numbers,
+    joined_classes,
+    moved,
+    parts,
+    renumbered,
+    unified,
+    with_source,
+)
 from dali_pipes.data.shards.remote import copy_of
 from dali_pipes.data.table import digest, saved
 from dali_pipes.data.table.samples import OwnColumns, Samples, validate
@@ -59,6 +69,11 @@ class Manifest:
         made = cls.__new__(cls)
         made._set(root, classes, samples, others, known or {})
         return made
+
+    def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
+        """Other samples of the same root, and the same mixture if it is one."""
+        mixture = {"mixture": self._known["mixture"]} if "mixture" in self._known else {}
+        return self._of(self.root, self.classes if classes is None else classes, samples, others, mixture)
 
     def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
         """
@@ -150,7 +165,9 @@ class Manifest:
         """
         stored = saved.read(file)
         if not stored.file:
-            return cls(stored.root, stored.classes, stored.table, stored.known["folders"])
+            read = cls(stored.root, stored.classes, stored.table)
+            read._known = {name: stored.known[name] for name in ("folders", "mixture") if name in stored.known}
+            return read
         usable, others = divided(stored.table)
         validate(others)
         return cls._of(absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
@@ -383,7 +400,7 @@ class Manifest:
         ids = ids.astype(np.int64)
         if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
             raise ConfigError(f"subset: ids run from 0 to {len(self) - 1}, and one is {ids.min() if ids.min() < 0 else ids.max()}")
-        return self._of(self.root, self.classes, self._samples.select(ids), self._others[:0])
+        return self._with(self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
         """The samples that match, such as "width >= 224 and class in ('cat', 'dog')"; docs/targets.md has the form.
@@ -433,6 +450,39 @@ class Manifest:
         samples = Samples(joined([each.samples for each in manifests]), files)
         return cls._of(root, names, samples, joined([each._others for each in manifests]))
 
+    @classmethod
+    def mix(cls, sources: Mapping[str, tuple[Self, float]], *, mode: str = "stratified", classes: str = "join") -> Self:
+        """The samples of all sources, as `concat` joins them, to be drawn by shares: each source has its own epochs and order.
+
+        A column `source`, the number of each sample's source, is added.
+
+        Args:
+            sources: by name the images and their share, such as {"imagenet": (imagenet, 0.7), "mine": (mine, 0.3)}.
+            mode: "stratified": every global batch has the shares, rounded up or down, in a random order; "proportional": they vary
+                from batch to batch, and are so in 4,096 samples.
+            classes: as for `concat`.
+
+        Raises:
+            ConfigError: shares that are none.
+            ManifestError: as for `concat`; or a column `source` is there already.
+        """
+        check_choice("mode", mode, ("stratified", "proportional"))
+        given = {name: float(share) for name, (_, share) in sources.items()}
+        if not given or not all(0 < share < float("inf") for share in given.values()):
+            raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
+        named = []
+        for number, (each, _) in enumerate(sources.values()):
+            samples, others = (with_source(table, number) for table in (each.samples, each._others))
+            named.append(each._with(Samples(samples, each._samples.files), others))
+        made = cls.concat(named, classes=classes)
+        made._known = {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
+        return made
+
+    @property
+    def mixture(self) -> Mix | None:
+        """What `mix` was given; parts of a mixture keep it."""
+        return Mix(*self._known["mixture"]) if "mixture" in self._known else None
+
     def map_classes(self, names: Mapping[str, str]) -> Self:
         """With classes renamed; those that get the same name become one. Classes that are not named keep theirs.
 
@@ -443,7 +493,7 @@ class Manifest:
             self._rows.class_numbers(name)
         merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
         samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
-        return self._of(self.root, merged, Samples(samples, self._samples.files), others)
+        return self._with(Samples(samples, self._samples.files), others, merged)
 
     def _check(self) -> None:
         """Checks what a loader relies on, whatever program wrote the table."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,20 @@ from numpy.typing import NDArray
 from dali_pipes.data.labels import COLUMN
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ConfigError, ManifestError
+
+SOURCE = "source"  # the column that says of each image of a mixture which source it is from, from 0
+
+
+class Mix(NamedTuple):
+    """What `Manifest.mix` was given: how much of a mixture comes from which source.
+
+    Attributes:
+        mode: "stratified" or "proportional".
+        shares: by the name of the source, in the order of the column `source`; their sum is 1.
+    """
+
+    mode: str
+    shares: dict[str, float]
 
 
 def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
@@ -121,6 +136,16 @@ def unified(tables: Sequence[pa.Table]) -> pa.Table:
         tables = _with_column(tables, name)
     order = tables[0].column_names
     return pa.concat_tables([table.select(order) for table in tables])
+
+
+def with_source(table: pa.Table, number: int) -> pa.Table:
+    """
+    Raises:
+        ManifestError: it has such a column already.
+    """
+    if COLUMN + SOURCE in table.column_names:
+        raise ManifestError(f"a manifest to mix has a column {SOURCE!r} already; mix its parts, or rename it")
+    return table.append_column(COLUMN + SOURCE, pa.repeat(pa.scalar(number, pa.int64()), len(table)))
 
 
 def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:

@@ -11,10 +11,13 @@ from dali_pipes.plan.transforms import Transform
 
 def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransform | None) -> dict[str, Any]:
     """Everything that determines the order of the samples and their pixels."""
+    sampling = plan.sampling_state
+    plain = {"Uniform": True, "Sequential": False}  # as `shuffle`, which is all that states of earlier versions have
+    shuffle = plain.get(sampling["kind"]) if len(sampling) == 1 else None
     return {
         "manifest": plan.manifest.fingerprint,
         "seed": plan.seed,
-        "shuffle": plan.shuffle,
+        **({"shuffle": shuffle} if shuffle is not None else {"sampling": sampling}),
         "last_batch": plan.last_batch,
         "global_batch_size": plan.global_batch_size,
         "transform": described(transform),

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +22,7 @@ from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import join
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, PlannedBatch, Shard, noted
+from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ def build_loader(
     seed: int = 0,
     shard: Shard | None = None,
     shuffle: bool | None = None,
+    sampling: Sampling | Mapping[str, Any] | str | None = None,
     last_batch: str | None = None,
     on_bad_sample: str = "raise",
     max_bad_fraction: float = 0.01,
@@ -48,9 +50,11 @@ def build_loader(
         batch_size: images per batch and shard.
         shard: this process's part; by default all. `Shard.from_env()` reads it from torchrun or SLURM.
         shuffle: a new order each epoch; by default for training transforms only.
+        sampling: which samples make an epoch and in which order, instead of `shuffle`: a Sampling, its name, or {"name": …} with
+            its options (docs/sampling.md).
         last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training transforms, else "partial".
-        on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute" delivers another image of the
-            same batch in its place and lists it in `bad_samples`.
+        on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute" delivers another image in its
+            place and lists it in `bad_samples`: one of its class or source where the sampling has such, else of the same batch.
         max_bad_fraction: with "substitute", the share of the manifest's images that may be bad before the loader stops.
         device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if there is one.
         batch_transform: makes another batch of each, on the device: MixUp, CutMix, RandomChoice, or a function of your own of a
@@ -65,7 +69,7 @@ def build_loader(
         transform,
         batch_size,
         seed=seed,
-        shuffle=transform.training if shuffle is None else shuffle,
+        sampling=chosen(sampling, shuffle, manifest, transform.training),
         shard=shard or Shard(),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
@@ -186,7 +190,7 @@ class Loader:
         batch = join(decoded, ids, self.plan.manifest)
         if self._batch_transform is None:
             return batch
-        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step)))
+        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False
@@ -215,11 +219,11 @@ class Loader:
 
     def _rows(self) -> Iterator[PlannedBatch]:
         """The plan from the next batch on, while the size stays, with good samples in the place of the bad ones known so far."""
-        bad = np.array([sample_id for sample_id, _, _ in self.bad_samples], np.int64)
-        for rows in self.plan.iter_from(self._epoch, self._step):
+        bad = np.array([sample_id for sample_id, _, _ in self.bad_samples if self._substitute], np.int64)
+        for rows in self.plan.iter_from(self._epoch, self._step, bad):
             if self._transform.size_at(rows.epoch) != self._size:
                 return
-            yield _without(rows, bad) if self._substitute and len(bad) else rows
+            yield _without(rows, bad) if len(bad) else rows
 
     def _record_bad_samples(self, error: Exception) -> None:
         """Records the bad samples behind a failed batch, or raises if that is the policy or there are none."""

@@ -32,6 +32,8 @@ _THREADS, _IMAGES = 256, 8  # of a block, and of a thread: IMAGES in the source
 class _Mix(ABC):
     """What MixUp and CutMix share: λ is drawn once for each batch, and image i is mixed with image i - 1, the first with the last.
 
+    Where a batch holds an image more than once, each is mixed with another image, as `apart` arranges them, or stays as it is if
+    none is left.
     The result is a new batch; the tensors of the old one are not written to. Class numbers become (N, num_classes) float32, whether
     the batch is mixed or not; labels that are float32 already keep their shape. `columns` stay those of image i.
 
@@ -61,8 +63,20 @@ class _Mix(ABC):
         labels = soft_labels(batch.labels, self.num_classes)
         if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
             return replace(batch, labels=labels)
+        arranged = None if draws.ids is None else apart(draws.ids)
+        if arranged is not None:
+            return self._mix_arranged(batch, labels, draws, torch.from_numpy(arranged).to(labels.device))
         images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
-        return replace(batch, images=images, labels=labels.roll(1, 0).mul_(1.0 - own).add_(labels.mul(own)))
+        return replace(batch, images=images, labels=_mixed_labels(labels, own))
+
+    def _mix_arranged(self, batch: Batch, labels: Tensor, draws: BatchDraws, places: Tensor) -> Batch:
+        """As if the batch were in this order."""
+        mixed, own = self.mix(batch.images[places], draws.uniform(MIX_DRAW))
+        unlike = batch.ids[places] != batch.ids[places].roll(1, 0)
+        images, soft = torch.empty_like(batch.images), torch.empty_like(labels)
+        images[places] = torch.where(unlike[:, None, None, None], mixed, batch.images[places])
+        soft[places] = torch.where(unlike.view(-1, *[1] * (labels.ndim - 1)), _mixed_labels(labels[places], own), labels[places])
+        return replace(batch, images=images, labels=soft)
 
     @abstractmethod
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
@@ -145,6 +159,24 @@ def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[
     column, row, half_width, half_height = int(x * width), int(y * height), int(half * width), int(half * height)
     left, top = max(column - half_width, 0), max(row - half_height, 0)
     return left, top, min(column + half_width, width), min(row + half_height, height)
+
+
+def apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """(N,) the places in an order round which no image stands beside itself, unless it is more than half of them; None: all differ.
+
+    The most frequent first, on every other place, and then on those between.
+    """
+    _, which, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    if len(counts) == len(ids):
+        return None
+    by_count = np.lexsort((which, -counts[which]))
+    places = np.empty(len(ids), np.int64)
+    places[np.argsort(np.arange(len(ids)) % 2, kind="stable")] = by_count
+    return places
+
+
+def _mixed_labels(labels: Tensor, own: float) -> Tensor:
+    return labels.roll(1, 0).mul_(1.0 - own).add_(labels.mul(own))
 
 
 def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:

@@ -1,20 +1,14 @@
-"""Permutations of the numbers below n: stored ones, and from 2**24 numbers on a keyed bijection that costs no memory."""
+"""Permutations: stored ones, and keyed bijections that cost no memory, whatever their size."""
 
-import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dali_pipes.plan.philox import HIGH, Kind, philox4x32
 
 Int = NDArray[np.int64]
-LARGE = 2**24
-
-
-def permuted(n: int, seed: int, number: int, places: Int) -> Int:
-    """What stands at these places of the `number`-th permutation of the numbers below n."""
-    return stored(n, seed, number)[places] if n < LARGE else bijection(n, seed, number, places)
+_TURN_BITS, _LEAST_TURNS = 8, 6
 
 
 @lru_cache(maxsize=4)
@@ -26,24 +20,38 @@ def stored(n: int, seed: int, number: int) -> Int:
     return order
 
 
-def bijection(n: int, seed: int, number: int, places: Int) -> Int:
-    """A keyed bijection of the numbers below n: O(len(places)) time and memory, whatever n.
+def bijection(n: ArrayLike, places: Int, seed: int, kind: Kind, number: ArrayLike = 0, stream: ArrayLike = 0) -> Int:
+    """What stands at these places of random permutations of the numbers below n: O(len(places)) time and memory.
 
-    A Feistel network on the least even number of bits that holds n (Luby and Rackoff, "How to construct pseudorandom permutations
-    from pseudorandom functions", 1988), with Philox as its function; what falls outside of n goes through it again until it falls
-    inside ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002), four times at most on average.
+    A Feistel network on as many bits as n needs (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
+    functions", 1988), its halves alternating and of unequal length where the bits are odd (Schneier and Kelsey, "Unbalanced Feistel
+    networks and block cipher design", FSE 1996), with Philox as its function. What falls outside of n goes through it again until
+    it falls inside: "cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA 2002); twice at most on
+    average.
+
+    Args:
+        n: from 1 to 2**53; with `number` and `stream` it says which permutation it is, one for all places or one for each.
+        number: below 2**56.
+        stream: below 2**24.
     """
-    bits = max(1, math.ceil((n - 1).bit_length() / 2))
-    found, outside = places.copy(), np.arange(len(places))
+    ns, numbers, streams = (np.broadcast_to(np.asarray(each, np.int64), places.shape) for each in (n, number, stream))
+    bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)  # frexp's exponent is the length in bits
+    found, outside = places.astype(np.int64), np.arange(len(places))
     while len(outside):
-        found[outside] = walked = _feistel(found[outside], bits, seed, number)
-        outside = outside[walked >= n]
+        walked = _feistel(found[outside], bits[outside], seed, kind, numbers[outside], streams[outside])
+        found[outside] = walked
+        outside = outside[walked >= ns[outside]]
     return found
 
 
-def _feistel(values: Int, bits: int, seed: int, number: int) -> Int:
-    left, right, mask = values >> bits, values & ((1 << bits) - 1), (1 << bits) - 1
-    for turn in range(max(6, 36 // bits)):  # fewer bits are mixed by more rounds
-        word = philox4x32((right, number, turn, 1 << HIGH | Kind.ORDER), seed)[0]
-        left, right = right, left ^ (word.astype(np.int64) & mask)
-    return left << bits | right
+def _feistel(values: Int, bits: Int, seed: int, kind: Kind, numbers: Int, streams: Int) -> Int:
+    right_bits = (bits + 1) >> 1
+    halves = [values >> right_bits, values & ((1 << right_bits) - 1)]
+    masks = [(1 << (bits - right_bits)) - 1, (1 << right_bits) - 1]
+    low, high = numbers & 0xFFFFFFFF, (numbers >> 32 << HIGH) | kind
+    turns = np.maximum(_LEAST_TURNS, 72 // bits)  # fewer bits are mixed by more turns
+    for turn in range(turns.max(initial=0)):
+        changed, other = turn % 2, 1 - turn % 2
+        word = philox4x32((halves[other], low, streams << _TURN_BITS | turn, high), seed)[0]
+        halves[changed] = halves[changed] ^ np.where(turn < turns, word & masks[changed], 0)
+    return halves[0] << right_bits | halves[1]

@@ -37,21 +37,25 @@ def philox4x32(counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: 
 
 
 class Kind(IntEnum):
-    """What random numbers are for, and what their number is."""
+    """What random numbers are for."""
 
-    SAMPLE = 0  # a sample's crop, flip and augmentation; its id
-    BATCH = 1  # what is done to a batch; the place of its first sample in the epoch
-    PLACE = 2  # as SAMPLE, where an epoch may hold a sample twice; its place in the epoch
-    ORDER = 3  # which sample stands where; what `sampling.py` says
+    SAMPLE = 0  # a sample's crop, flip and augmentation, by its id
+    BATCH = 1  # what is done to a batch, by the place of its first sample in the epoch
+    PLACE = 2  # as SAMPLE, where an epoch may hold a sample twice, by its place in the epoch
+    IMAGES = 3  # a permutation of all images
+    GROUPS = 4  # of all classes
+    MEMBERS = 5  # of the images of one class or source
+    WINDOW = 6  # of the places of a batch, or of another number of samples
+    WEIGHTED = 7  # a draw by weights, by its place in all epochs
 
 
-# The counter of every random number; the key is the seed.
+# The counter of every random number. The key is the seed; stored permutations alone come from NumPy (`permutation.stored`).
 #
-#   word   bits 31 … 16                 bits 15 … 0
-#   0      bits 31 … 0 of the number (see Kind)
-#   1      epoch
-#   2      view                         draw
-#   3      bits 55 … 32 of the number   kind (bits 7 … 0)
+#         SAMPLE, BATCH, PLACE             IMAGES, GROUPS, MEMBERS                 WINDOW                         WEIGHTED
+# word 0  bits 31 … 0 of the id or place   the half of the value that is hashed    four of its places             place, 31 … 0
+# word 1  epoch                            bits 31 … 0 of the permutation's number bits 31 … 0 of its number      0
+# word 2  view (31 … 16), draw (15 … 0)    stream (31 … 8), turn (7 … 0)           0                              0
+# word 3  bits 55 … 32 of the id, place or number (31 … 8), kind (7 … 0)
 VIEW, HIGH = 16, 8  # by how many bits these are shifted
 
 
@@ -82,10 +86,14 @@ class Draws:
 
 
 class BatchDraws:
-    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the epoch's order, draw)."""
+    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the epoch's order, draw).
 
-    def __init__(self, seed: int, epoch: int, place: int):
-        self._key, self._epoch, self._place = seed, epoch, place
+    Attributes:
+        ids: (N,) those of its samples, on the CPU; None: not known, and taken to be all different.
+    """
+
+    def __init__(self, seed: int, epoch: int, place: int, ids: NDArray[np.int64] | None = None):
+        self._key, self._epoch, self._place, self.ids = seed, epoch, place, ids
 
     def uniform(self, draw: ArrayLike) -> NDArray[np.float64]:
         """Four numbers in [0, 1), for each draw where `draw` is an array. This package never uses draws from 16 on.

@@ -4,9 +4,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.geometry import Geometry
+from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import Draws, Kind
-from dali_pipes.plan.sampling import Order, OrderContext, Sampling, Sequential, Uniform
+from dali_pipes.plan.sampling import Sampling, Uniform
 
 
 class PlannedTransform(Protocol):
@@ -110,8 +111,7 @@ class Plan:
 
     Attributes:
         batch_size: samples a shard takes per step.
-        shuffle: without a `sampling`: whether each epoch has a new random order.
-        sampling: which samples an epoch has, in which order; None: every image once.
+        sampling: which samples an epoch has, and in which order.
         last_batch: for samples that do not fill a global batch. "partial" delivers them, spread evenly over the
             shards; "drop" leaves them out; "pad" fills up from the start of the epoch's order; "even" does so only until each shard
             has as many, as DistributedSampler does.
@@ -121,10 +121,9 @@ class Plan:
     transform: PlannedTransform
     batch_size: int
     seed: int = 0
-    shuffle: bool = True
+    sampling: Sampling = field(default_factory=Uniform)
     shard: Shard = Shard()
     last_batch: str = "drop"
-    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         if not len(self.manifest):
@@ -133,7 +132,7 @@ class Plan:
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
-        n, batch = self._order.epoch_size, self.global_batch_size
+        n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
                 f"{self.manifest.root}: {n} images do not fill one global batch of {batch} ({self.batch_size} × {self.shard.count} "
@@ -144,10 +143,15 @@ class Plan:
     def global_batch_size(self) -> int:
         return self.batch_size * self.shard.count
 
+    @cached_property
+    def epoch_size(self) -> int:
+        """Samples of one epoch over all shards, as the sampling has it."""
+        return self._order(0).epoch_size
+
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all shards, including those repeated by "pad" and "even"."""
-        n, batch, shards = self._order.epoch_size, self.global_batch_size, self.shard.count
+        """Samples of one epoch over all shards, as `last_batch` leaves them: without those dropped, with those repeated."""
+        n, batch, shards = self.epoch_size, self.global_batch_size, self.shard.count
         kinds = {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch, "even": -(-n // shards) * shards}
         return kinds[self.last_batch]
 
@@ -169,7 +173,7 @@ class Plan:
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         """All ids of one epoch, over all shards, in the order in which they are delivered."""
-        return self._order.ids(epoch, np.arange(self._order.epoch_size))
+        return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
     def rows(self, epoch: int, step: int) -> PlannedBatch:
         """One step of this shard."""
@@ -179,37 +183,46 @@ class Plan:
         """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""
         return int(self._places(step)[0])
 
-    def iter_from(self, epoch: int = 0, step: int = 0) -> Iterator[PlannedBatch]:
-        """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less."""
+    def iter_from(self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
+        """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less.
+
+        Args:
+            bad: ids that the sampling replaces by others, if it has a way to.
+        """
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
             # what the next epoch begins with is made while this one runs, so that its first batch does not wait
-            threading.Thread(target=self._order.prepare, args=(epoch + 1,), daemon=True).start()
-            for first in range(step, len(self), ahead):
-                yield from self._plan(epoch, range(first, min(first + ahead, len(self))))
+            threading.Thread(target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1)), daemon=True).start()
+            for start in range(step, len(self), ahead):
+                yield from self._plan(epoch, range(start, min(start + ahead, len(self))), bad)
             epoch, step = epoch + 1, 0
 
-    def _plan(self, epoch: int, steps: range) -> Iterator[PlannedBatch]:
-        places = [self._places(step) for step in steps]
-        within = np.concatenate(places)
-        ids = self._order.ids(epoch, within % self._order.epoch_size)
+    def _plan(self, epoch: int, steps: range, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
+        each_step = [self._places(step) for step in steps]
+        order, places = self._order(epoch), np.concatenate(each_step)
+        ids = order.ids(epoch, places % self.epoch_size, bad)
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
-        transform, draws = self.transform.at(epoch), self._draws(epoch, ids, within)
+        draws = Draws(self.seed, epoch, places, Kind.PLACE) if order.repeats else Draws(self.seed, epoch, ids)
+        transform = self.transform.at(epoch)
         geometry = transform.geometry(sizes, draws)
         augmentation = self._augmenter.draw(draws, len(ids), transform.shape)
         planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
         start = 0
-        for step, each in zip(steps, places, strict=True):
+        for step, each in zip(steps, each_step, strict=True):
             yield replace(planned.take(slice(start, start + len(each))), step=step)
             start += len(each)
 
-    def _draws(self, epoch: int, ids: NDArray[np.int64], places: NDArray[np.int64]) -> Draws:
-        return Draws(self.seed, epoch, places, Kind.PLACE) if self._order.repeats else Draws(self.seed, epoch, ids)
+    def _order(self, epoch: int) -> Order:
+        return self._orders[max(since for since in self._orders if since <= epoch)]
 
     @cached_property
-    def _order(self) -> Order:
-        sampling = self.sampling or (Uniform() if self.shuffle else Sequential())
-        return sampling.order(OrderContext(self.manifest, self.seed, self.global_batch_size))
+    def sampling_state(self) -> dict[str, Any]:
+        """What decides the order, for a loader's state."""
+        return self.sampling.state(self.manifest)
+
+    @cached_property
+    def _orders(self) -> dict[int, Order]:
+        return self.sampling.orders(self.manifest, self.seed, self.global_batch_size)
 
     @cached_property
     def _augmenter(self) -> Augmenter:

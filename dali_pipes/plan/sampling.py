@@ -1,66 +1,28 @@
-"""Which sample stands at which place of an epoch: pure functions of (seed, epoch, place), the same for any number of shards."""
+"""Samplings: which samples make an epoch, and in which order."""
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_min, check_options, option
-from dali_pipes.plan.permutation import LARGE, permuted
-from dali_pipes.plan.philox import Kind, philox4x32
+from dali_pipes.errors import ConfigError, check_choice, check_min, check_options, option
+from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
+from dali_pipes.plan.permutation import bijection, stored
+from dali_pipes.plan.philox import Kind
 
 Int = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class OrderContext:
-    """What an order is made for.
-
-    Attributes:
-        global_batch_size: samples of a step over all shards.
-    """
-
-    manifest: Manifest
-    seed: int
-    global_batch_size: int
-
-
-class Order(ABC):
-    """The samples of all epochs, one after the other.
-
-    Attributes:
-        epoch_size: samples of one epoch.
-        repeats: whether an epoch may hold a sample more than once, so that its random numbers are keyed by its place.
-        algorithm: part of a loader's state where it is not today's stored permutation.
-    """
-
-    repeats = True
-    algorithm = ""
-
-    def __init__(self, context: OrderContext, epoch_size: int):
-        self._context, self.epoch_size = context, epoch_size
-
-    def ids(self, epoch: int, places: Int) -> Int:
-        """The samples at these places of an epoch, below `epoch_size`. Each epoch goes on where the last one stopped."""
-        return self._at(epoch * self.epoch_size + places)
-
-    @abstractmethod
-    def _at(self, places: Int) -> Int:
-        """Likewise, of all epochs in a row."""
-
-    def prepare(self, epoch: int) -> None:
-        """Makes what the first batch of an epoch would wait for."""
-        self.ids(epoch, np.arange(1))
+LARGE = 2**24  # images, from which on no permutation is stored
+_PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not in every batch
 
 
 @dataclass(kw_only=True, slots=True)
 class Sampling(ABC):
-    """Which samples make an epoch, and in which order.
+    """Which samples make an epoch, and in which order; the base of all samplings.
 
     Attributes:
         epoch_size: samples of one epoch over all shards; None: as many as there are images. The next epoch goes on where this one
@@ -73,56 +35,69 @@ class Sampling(ABC):
         check_options(self)
 
     @abstractmethod
-    def order(self, context: OrderContext) -> Order: ...
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        """
+        Raises:
+            ConfigError: these images or batches cannot be sampled so.
+        """
 
-    def fingerprint(self, manifest: Manifest) -> dict[str, Any]:
+    def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
+        """By the epoch from which on it holds."""
+        return {0: self.order(manifest, seed, global_batch_size)}
+
+    def state(self, manifest: Manifest) -> dict[str, Any]:
         """What decides the order, for a loader's state."""
-        return {"kind": type(self).__name__} | ({} if self.epoch_size is None else {"epoch_size": self.epoch_size})
+        given = {"kind": type(self).__name__} | {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in given.items() if value is not None}
 
-    def _size(self, context: OrderContext) -> int:
-        return self.epoch_size or len(context.manifest)
+    def _size(self, manifest: Manifest) -> int:
+        return self.epoch_size or len(manifest)
+
+    def _whole_batches(self, manifest: Manifest, global_batch_size: int) -> int:
+        """Every epoch begins with a batch."""
+        return max(self._size(manifest) // global_batch_size, 1) * global_batch_size
 
 
 @dataclass(kw_only=True, slots=True)
 class Uniform(Sampling):
-    """Every image once, in a new random order each time: what `shuffle=True` means."""
+    """Every image once, in a new random order each time: what `shuffle=True` means.
 
-    def order(self, context: OrderContext) -> Order:
-        return _UniformOrder(context, self._size(context))
+    From 2**24 images on the order is a keyed bijection, of which a step costs what its batch costs; below it is stored.
+    """
 
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        n, size = len(manifest), self._size(manifest)
 
-class _UniformOrder(Order):
-    def __init__(self, context: OrderContext, epoch_size: int):
-        super().__init__(context, epoch_size)
-        self._n = len(context.manifest)
-        self.repeats, self.algorithm = epoch_size != self._n, "feistel" if self._n >= LARGE else ""
+        def at(places: Int) -> Int:
+            numbers, within = np.divmod(places, n)
+            if n >= LARGE:
+                return bijection(n, within, seed, Kind.IMAGES, numbers)
+            found = np.empty(len(places), np.int64)
+            for number in np.unique(numbers).tolist():
+                here = numbers == number
+                found[here] = stored(n, seed, number)[within[here]]
+            return found
 
-    def _at(self, places: Int) -> Int:
-        return _passes(places, self._n, lambda number, within: permuted(self._n, self._context.seed, number, within))
+        return Order(size, at, repeats=size != n)
+
+    def state(self, manifest: Manifest) -> dict[str, Any]:
+        return Sampling.state(self, manifest) | ({"permutation": "Feistel"} if len(manifest) >= LARGE else {})
 
 
 @dataclass(kw_only=True, slots=True)
 class Sequential(Sampling):
     """Every image once, in the manifest's order: what `shuffle=False` means."""
 
-    def order(self, context: OrderContext) -> Order:
-        return _SequentialOrder(context, self._size(context))
-
-
-class _SequentialOrder(Order):
-    def __init__(self, context: OrderContext, epoch_size: int):
-        super().__init__(context, epoch_size)
-        self.repeats = epoch_size != len(context.manifest)
-
-    def _at(self, places: Int) -> Int:
-        return places % len(self._context.manifest)
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        n, size = len(manifest), self._size(manifest)
+        return Order(size, lambda places: places % n, repeats=size != n)
 
 
 @dataclass(kw_only=True, slots=True)
 class Weighted(Sampling):
     """Each draw independent of all others, with replacement: torch's WeightedRandomSampler.
 
-    Setting up takes 8 bytes of memory for each image, a draw a binary search in them.
+    It keeps 8 bytes of memory for each image; a draw is a binary search in them.
 
     Attributes:
         weights: a column of the manifest, a weight for each class by its name, or one for each image in the order of their ids.
@@ -130,12 +105,12 @@ class Weighted(Sampling):
 
     weights: Any
 
-    def order(self, context: OrderContext) -> Order:
-        return _WeightedOrder(context, self._size(context), self._of_each(context.manifest))
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        return Order(self._size(manifest), weighted(self._of_each(manifest), seed))
 
-    def fingerprint(self, manifest: Manifest) -> dict[str, Any]:
-        digest = hashlib.sha256(np.ascontiguousarray(self._of_each(manifest)).tobytes()).hexdigest()[:16]
-        return Sampling.fingerprint(self, manifest) | {"weights": digest}
+    def state(self, manifest: Manifest) -> dict[str, Any]:
+        digest = hashlib.sha256(self._of_each(manifest).tobytes()).hexdigest()[:16]
+        return Sampling.state(self, manifest) | {"weights": digest}
 
     def _of_each(self, manifest: Manifest) -> NDArray[np.float64]:
         weights = _weights(manifest, self.weights)
@@ -144,6 +119,196 @@ class Weighted(Sampling):
         if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
             raise ConfigError("sampling.weights: a weight is a number from 0 on, and one at least is above 0")
         return weights
+
+
+@dataclass(kw_only=True, slots=True)
+class Balanced(Sampling):
+    """Each class as often: rounds of all classes in a random order, and of each class all its images before one comes again."""
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        groups = Groups(_classes(manifest, "sampling=balanced"), seed)
+
+        def seats(places: Int) -> Seat:
+            rounds, within = np.divmod(places, len(groups))
+            return groups.in_turn(bijection(len(groups), within, seed, Kind.GROUPS, rounds), rounds)
+
+        return groups.order(self._size(manifest), seats, apart=global_batch_size // len(groups) + 2)
+
+
+@dataclass(kw_only=True, slots=True)
+class PerClass(Sampling):
+    """`classes` × `samples` in every global batch, class by class: for losses that compare images of a batch.
+
+    An image comes twice in a batch only if its class has fewer than `samples`. An epoch is whole batches.
+
+    Attributes:
+        classes, samples: classes of a global batch, and images of each; their product is the global batch size.
+    """
+
+    classes: int = option(8, check_min, 1)
+    samples: int = option(4, check_min, 1)
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        if self.classes * self.samples != global_batch_size:
+            raise ConfigError(
+                f"sampling=per_class: {self.classes} classes × {self.samples} samples are not the global batch of "
+                f"{global_batch_size}; set sampling.classes, sampling.samples or the batch size"
+            )
+        groups = Groups(_classes(manifest, "sampling=per_class"), seed)
+        if self.classes > len(groups):
+            raise ConfigError(f"sampling.classes is {self.classes}, and there are {len(groups)} classes with images")
+        visits = np.maximum(groups.sizes // self.samples, 1)  # of a class until its images have come
+
+        def seats(places: Int) -> Seat:
+            step, within = np.divmod(places, global_batch_size)
+            rounds, batch = np.divmod(step, len(groups) // self.classes)
+            group = bijection(len(groups), batch * self.classes + within // self.samples, seed, Kind.GROUPS, rounds)
+            number, visit = np.divmod(rounds, visits[group])
+            return Seat(group, number, (visit * self.samples + within % self.samples) % groups.sizes[group])
+
+        return groups.order(self._whole_batches(manifest, global_batch_size), seats, apart=self.samples)
+
+
+@dataclass(kw_only=True, slots=True)
+class Repeated(Sampling):
+    """Each image several times in a batch, each time with other random numbers: repeated augmentation (Hoffer et al., "Augment your
+    batch", CVPR 2020). An epoch has as many samples as there are images, so that it sees 1/times of them; the next goes on.
+
+    Attributes:
+        times: how often.
+        spread: the repeats lie in different parts of the global batch, and so on different shards, as DeiT's and timm's
+            RepeatAugSampler has them; otherwise they lie side by side.
+    """
+
+    times: int = option(3, check_min, 1)
+    spread: bool = False
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        n, times, batch = len(manifest), self.times, global_batch_size
+        dealt = np.argsort(np.arange(batch) % times, kind="stable") if self.spread else np.arange(batch)
+
+        def at(places: Int) -> Int:
+            step, within = np.divmod(places, batch)
+            number, place = np.divmod((step * batch + dealt[within]) // times, n)
+            return bijection(n, place, seed, Kind.IMAGES, number)
+
+        return Order(self._whole_batches(manifest, batch) if self.spread else self._size(manifest), at)
+
+
+@dataclass(kw_only=True, slots=True)
+class Mixture(Sampling):
+    """What `Manifest.mix` says: shares of several sources, of which each has its own epochs."""
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        mixture = manifest.mixture
+        if mixture is None:
+            raise ConfigError("sampling=mixture is for the images of Manifest.mix, and these are not")
+        groups = Groups(manifest.columns["source"], seed)
+        if len(groups) < len(mixture.shares):
+            missing = sorted(set(range(len(mixture.shares))) - set(manifest.columns["source"].tolist()))[0]
+            raise ConfigError(f"the source {list(mixture.shares)[missing]!r} of the mixture has no image; leave it out")
+        stratified = mixture.mode == "stratified"
+        size = self._whole_batches(manifest, global_batch_size) if stratified else self._size(manifest)
+        shares = Shares(np.array(list(mixture.shares.values())), global_batch_size if stratified else _PROPORTIONAL, seed)
+        if not shares.in_period.all():
+            name = list(mixture.shares)[int(shares.in_period.argmin())]
+            raise ConfigError(f"the share of {name!r} is less than a sample in 512 batches; give it more, or leave it out")
+        return groups.order(size, lambda places: groups.in_turn(*shares.turns(places)), apart=int(shares.most.max()))
+
+    def state(self, manifest: Manifest) -> dict[str, Any]:
+        mixture = manifest.mixture
+        return Sampling.state(self, manifest) | ({"mode": mixture.mode, "shares": mixture.shares} if mixture else {})
+
+
+@dataclass(kw_only=True, slots=True)
+class Schedule(Sampling):
+    """One sampling after the other.
+
+    Attributes:
+        schedule: maps an epoch to the sampling from then on, the first to that of epoch 0: {0: "balanced", 10: "uniform"}; with
+            options it is {"name": "weighted", "weights": "loss"}, or a Sampling. All have epochs of the same size.
+    """
+
+    schedule: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        given = {int(epoch): sampling for epoch, sampling in self.schedule.items() if str(epoch).isdecimal()}
+        if 0 not in given or len(given) < len(self.schedule):
+            raise ConfigError(
+                f"sampling.schedule is {self.schedule}; it takes epochs and samplings, and begins with that of epoch 0, such as "
+                "{0: balanced, 10: uniform}"
+            )
+        self.schedule = {epoch: self._phase(given[epoch]) for epoch in sorted(given)}
+
+    def _phase(self, given: Any) -> Sampling:
+        sampling = named(given)
+        if isinstance(sampling, Schedule):
+            raise ConfigError("sampling.schedule: a schedule within a schedule; put all epochs into one")
+        return sampling if sampling.epoch_size or not self.epoch_size else replace(sampling, epoch_size=self.epoch_size)
+
+    def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
+        orders = {since: each.order(manifest, seed, global_batch_size) for since, each in self.schedule.items()}
+        sizes = {since: each.epoch_size for since, each in orders.items()}
+        if len(set(sizes.values())) > 1:
+            raise ConfigError(f"sampling.schedule has epochs of different sizes, {sizes}; set sampling.epoch_size")
+        return orders
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        return self.orders(manifest, seed, global_batch_size)[0]
+
+    def state(self, manifest: Manifest) -> dict[str, Any]:
+        return {"kind": "Schedule"} | {str(since): each.state(manifest) for since, each in self.schedule.items()}
+
+
+SAMPLINGS: dict[str, type[Sampling]] = {
+    "uniform": Uniform,
+    "sequential": Sequential,
+    "weighted": Weighted,
+    "balanced": Balanced,
+    "per_class": PerClass,
+    "repeated": Repeated,
+    "mixture": Mixture,
+    "schedule": Schedule,
+}
+
+
+def named(given: Any) -> Sampling:
+    """A sampling by its name, by {"name": …} with its options, or as it is.
+
+    Raises:
+        ConfigError: no such sampling or option.
+    """
+    if isinstance(given, Sampling):
+        return given
+    options = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = options.pop("name", None)
+    check_choice("sampling", name, tuple(SAMPLINGS))
+    try:
+        return SAMPLINGS[name](**options)
+    except TypeError as error:
+        known = ", ".join(SAMPLINGS[name].__dataclass_fields__)
+        raise ConfigError(f"sampling {name}: {str(error).split('__init__() ')[-1]}; its options are {known}") from None
+
+
+def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool) -> Sampling:
+    """The sampling of a loader: that which is given, or what `shuffle` or the kind of transform says.
+
+    Raises:
+        ConfigError: they say different things, or not what the images are for.
+    """
+    implied = Sequential() if not (training if shuffle is None else shuffle) else Mixture() if manifest.mixture else Uniform()
+    if given is None:
+        return implied
+    sampling = named(given)
+    if shuffle is not None and type(sampling) is not type(implied):
+        raise ConfigError(f"shuffle={shuffle} and sampling={type(sampling).__name__} are both given and say different things")
+    if manifest.mixture and not isinstance(sampling, (Mixture, Sequential)):
+        raise ConfigError(
+            f"sampling={type(sampling).__name__} on images of Manifest.mix, whose shares say what is drawn; join them with "
+            "Manifest.concat instead, or leave sampling out"
+        )
+    return sampling
 
 
 def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:
@@ -163,185 +328,8 @@ def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:
     return np.asarray(given, np.float64)
 
 
-class _WeightedOrder(Order):
-    def __init__(self, context: OrderContext, epoch_size: int, weights: NDArray[np.float64]):
-        super().__init__(context, epoch_size)
-        self._sums = weights.cumsum()
-        self._last = int(np.flatnonzero(weights)[-1])
-
-    def _at(self, places: Int) -> Int:
-        high, low, *_ = _words(self._context.seed, places, draw=0)
-        share = (high * np.float64(2.0**32) + low) * np.float64(2.0**-64)
-        return np.minimum(np.searchsorted(self._sums, share * self._sums[-1], side="right"), self._last)
-
-
-@dataclass(kw_only=True, slots=True)
-class Balanced(Sampling):
-    """Each class as often: rounds of all classes in a random order, and of each class its images in turn, in a new order each time."""
-
-    def order(self, context: OrderContext) -> Order:
-        return _BalancedOrder(context, self._size(context))
-
-
-class _BalancedOrder(Order):
-    def __init__(self, context: OrderContext, epoch_size: int):
-        super().__init__(context, epoch_size)
-        self._classes = _ByClass(context, "sampling=balanced")
-
-    def _at(self, places: Int) -> Int:
-        rounds, within = np.divmod(places, self._classes.count)
-        return self._classes.take(self._classes.shuffled(rounds, within), rounds)
-
-
-@dataclass(kw_only=True, slots=True)
-class PerClass(Sampling):
-    """`classes` × `samples` in every global batch, class by class: for losses that compare images of a batch.
-
-    An image comes twice in a batch only if its class has fewer than `samples`.
-
-    Attributes:
-        classes, samples: classes of a global batch, and images of each; their product is the global batch size.
-    """
-
-    classes: int = option(8, check_min, 1)
-    samples: int = option(4, check_min, 1)
-
-    def order(self, context: OrderContext) -> Order:
-        if self.classes * self.samples != context.global_batch_size:
-            raise ConfigError(
-                f"sampling=per_class: {self.classes} classes × {self.samples} samples are not the global batch of "
-                f"{context.global_batch_size}; set sampling.classes, sampling.samples or the batch size"
-            )
-        size = self._size(context)
-        return _PerClassOrder(context, size - size % context.global_batch_size or context.global_batch_size, self)
-
-    def fingerprint(self, manifest: Manifest) -> dict[str, Any]:
-        return Sampling.fingerprint(self, manifest) | {"classes": self.classes, "samples": self.samples}
-
-
-class _PerClassOrder(Order):
-    def __init__(self, context: OrderContext, epoch_size: int, sampling: PerClass):
-        super().__init__(context, epoch_size)
-        self._classes, self._sampling = _ByClass(context, "sampling=per_class"), sampling
-        if sampling.classes > self._classes.count:
-            raise ConfigError(f"sampling.classes is {sampling.classes}, and there are {self._classes.count} classes with images")
-
-    def _at(self, places: Int) -> Int:
-        samples, batches_of_round = self._sampling.samples, self._classes.count // self._sampling.classes
-        step, within = np.divmod(places, self._context.global_batch_size)
-        rounds, batch = np.divmod(step, batches_of_round)
-        chosen = self._classes.shuffled(rounds, batch * self._sampling.classes + within // samples)
-        visits = np.maximum(self._classes.sizes[chosen] // samples, 1)  # of a class in one pass over its images
-        passes, visit = np.divmod(rounds, visits)
-        return self._classes.image(chosen, passes, (visit * samples + within % samples) % self._classes.sizes[chosen])
-
-
-@dataclass(kw_only=True, slots=True)
-class Repeated(Sampling):
-    """Every image several times in a batch, each time with other random numbers: repeated augmentation (Hoffer et al., 2020).
-
-    Attributes:
-        times: how often.
-        spread: put the repeats into different parts of the global batch, and so on different shards, as timm and DeiT do; otherwise
-            they lie side by side.
-    """
-
-    times: int = option(3, check_min, 1)
-    spread: bool = False
-
-    def order(self, context: OrderContext) -> Order:
-        if self.spread and context.global_batch_size % self.times:
-            raise ConfigError(
-                f"sampling.times is {self.times}, which does not divide the global batch of {context.global_batch_size}; with "
-                "sampling.spread=true it must"
-            )
-        return _RepeatedOrder(context, self._size(context), self)
-
-    def fingerprint(self, manifest: Manifest) -> dict[str, Any]:
-        return Sampling.fingerprint(self, manifest) | {"times": self.times, "spread": self.spread}
-
-
-class _RepeatedOrder(Order):
-    def __init__(self, context: OrderContext, epoch_size: int, sampling: Repeated):
-        super().__init__(context, epoch_size)
-        self._sampling = sampling
-        self.algorithm = "feistel" if len(context.manifest) >= LARGE else ""
-
-    def _at(self, places: Int) -> Int:
-        n, times = len(self._context.manifest), self._sampling.times
-        image = places // times
-        if self._sampling.spread:
-            step, within = np.divmod(places, self._context.global_batch_size)
-            images = self._context.global_batch_size // times
-            image = step * images + within % images
-        return _passes(image, n, lambda number, within: permuted(n, self._context.seed, number, within))
-
-
-class _ByClass:
-    """The images of each class that has any, in orders that are new each time they have all been taken."""
-
-    def __init__(self, context: OrderContext, what: str):
-        labels = _classes(context.manifest, what)
-        self._seed = context.seed
-        self._members = np.argsort(labels, kind="stable")
-        counts = np.bincount(labels)
-        self.sizes = counts[counts > 0]
-        self.count = len(self.sizes)
-        self._starts = self.sizes.cumsum() - self.sizes
-        self._order, self._pass = self._members.copy(), np.full(self.count, -1)
-
-    def shuffled(self, rounds: Int, places: Int) -> Int:
-        """The classes at these places of rounds in which each comes once."""
-        every, which = np.unique(rounds, return_inverse=True)
-        numbers = every[:, None] * self.count + np.arange(self.count)
-        high, low, *_ = _words(self._seed, numbers, draw=1)
-        keys = high.astype(np.uint64) << np.uint64(32) | low
-        return np.argsort(keys, axis=1, kind="stable")[which, places]
-
-    def take(self, classes: Int, turns: Int) -> Int:
-        """The image that each class gives at its turn: all of them before one comes again."""
-        passes, within = np.divmod(turns, self.sizes[classes])
-        return self.image(classes, passes, within)
-
-    def image(self, classes: Int, passes: Int, within: Int) -> Int:
-        """The image at a place of the `passes`-th order of its class."""
-        found, left = np.empty(len(classes), np.int64), np.arange(len(classes))
-        while len(left):  # the first pass that is asked of each class, then the next
-            named, first = np.unique(classes[left], return_index=True)
-            wanted = passes[left][first]
-            self._shuffle(named[self._pass[named] != wanted], wanted[self._pass[named] != wanted])
-            ready = self._pass[classes[left]] == passes[left]
-            now = left[ready]
-            found[now] = self._order[self._starts[classes[now]] + within[now]]
-            left = left[~ready]
-        return found
-
-    def _shuffle(self, classes: Int, passes: Int) -> None:
-        """Brings these classes into the order of a pass."""
-        sizes = self.sizes[classes]
-        places = np.arange(sizes.sum()) + np.repeat(self._starts[classes] - (sizes.cumsum() - sizes), sizes)
-        keys, *_ = philox4x32((places & 0xFFFFFFFF, np.repeat(passes, sizes), 2, Kind.ORDER), self._seed)
-        self._order[places] = self._members[places][np.lexsort((keys, np.repeat(np.arange(len(classes)), sizes)))]
-        self._pass[classes] = passes
-
-
 def _classes(manifest: Manifest, what: str) -> Int:
-    """(N,) class numbers."""
+    """(n,) class numbers."""
     if manifest.task != "classification":
         raise ConfigError(f"{what} needs one class for each image, and the labels are for {manifest.task}")
     return manifest.take_labels(np.arange(len(manifest)))
-
-
-def _passes(places: Int, n: int, take: Any) -> Int:
-    """`take(number, places)` for each pass over n images that the places lie in."""
-    numbers, within = np.divmod(places, n)
-    found = np.empty(len(places), np.int64)
-    for number in np.unique(numbers):
-        here = numbers == number
-        found[here] = take(int(number), within[here])
-    return found
-
-
-def _words(seed: int, numbers: Int, draw: int) -> NDArray[np.uint32]:
-    """(4, …) random words for numbers of orders below 2**56."""
-    return philox4x32((numbers & 0xFFFFFFFF, 0, draw, numbers >> 32 << 8 | Kind.ORDER), seed)

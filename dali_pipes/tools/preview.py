@@ -37,6 +37,7 @@ class PreviewConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     transform: Any = None
+    sampling: Any = None
     loader: Any = None
     split: str = option("train", check_choice, SPLITS)
     batch_size: int = option(64, check_min, 1)
@@ -57,7 +58,13 @@ def preview(config: PreviewConfig) -> None:
     Path(config.out).mkdir(parents=True, exist_ok=True)
     manifest = open_images(config.data, config.split)
     with build_loader(
-        manifest, config.loader, transform=config.transform, batch_size=config.batch_size, seed=config.seed, last_batch="partial"
+        manifest,
+        config.loader,
+        transform=config.transform,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        sampling=config.sampling,
+        last_batch="partial",
     ) as loader:
         total = min(config.batches or len(loader), len(loader))
         digest, images, start = hashlib.sha256(), 0, time.perf_counter()

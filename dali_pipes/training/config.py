@@ -97,6 +97,7 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
     transform: Any = None
     eval_transform: Any = None
+    sampling: Any = None
     loader: Any = None
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

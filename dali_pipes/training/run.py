@@ -60,6 +60,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             transform=config.transform,
             batch_size=config.batch_size * config.accumulate,
             seed=config.seed,
+            sampling=config.sampling,
             shard=Shard(fabric.global_rank, fabric.world_size),
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,

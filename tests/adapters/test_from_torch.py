@@ -11,6 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from planned import labelled
+from timm.data.distributed_sampler import RepeatAugSampler
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, IterableDataset, Subset, WeightedRandomSampler
 from torch.utils.data import default_collate as collate
 from torch.utils.data.distributed import DistributedSampler
@@ -228,6 +230,32 @@ def test_nothing_random_moves_and_nothing_is_changed(dataset):
     assert states() == before
 
 
+def test_a_weighted_sampler_becomes_weights(dataset):
+    weights = [0.0] * 30 + [1.0, 2, 3, 4, 5, 6, 7]
+    old = DataLoader(dataset, 8, sampler=WeightedRandomSampler(weights, 100))
+    with dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU) as loader:
+        assert loader.loader.plan.sampling == dp.Weighted(weights=weights, epoch_size=100)
+        assert [len(labels) for _, labels in loader] == [len(labels) for _, labels in old] and len(loader) == 13
+    assert "100 draws by weights" in loader.explain()
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_timms_repeated_augmentation(dataset, ranks):
+    """Each image as often, on as many ranks, and as many samples an epoch."""
+    samplers = [RepeatAugSampler(dataset, ranks, rank) for rank in range(ranks)]
+    orders = [order_of(DataLoader(dataset, 4, sampler=each, drop_last=True), 37) for each in samplers]
+    assert all(each.sampling == orders[0].sampling for each in orders)
+    plans = [dp.Plan(labelled([0] * 37), dp.TrainTransform(), 4, shard=each.shard, sampling=each.sampling) for each in orders]
+    assert [len(plan) for plan in plans] == [len(each) // 4 for each in samplers]
+    together = np.stack([np.concatenate([plan.rows(0, step).ids for step in range(len(plan))]) for plan in plans])
+    per_step = together.reshape(ranks, -1, 4).swapaxes(0, 1).reshape(-1, ranks * 4)
+    for ids in per_step:
+        counts = np.bincount(ids)
+        assert set(counts[counts > 0].tolist()) <= {1, 2, 3} and (counts == 3).sum() >= len(ids) // 3 - 1
+    if ranks > 1:
+        assert all(len(set(ids.tolist())) == 4 for ids in together.reshape(ranks, -1, 4).reshape(-1, 4))  # spread over the ranks
+
+
 def test_epochs_follow_set_epoch_as_the_samplers_do(dataset):
     sampler = DistributedSampler(dataset, 1, 0, seed=7)
     loader = dp.from_torch(DataLoader(dataset, 8, sampler=sampler), dp.TorchConfig(num_workers=0), **CPU)
@@ -401,8 +429,17 @@ REFUSED_LOADERS = {
     "the loader Stepping": lambda folder: Stepping(datasets.ImageFolder(folder, EVAL)),
     "the loader list": lambda folder: [],
     "batch_size=None": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL), batch_size=None),
-    "the sampler WeightedRandomSampler": lambda folder: DataLoader(
-        datasets.ImageFolder(folder, EVAL), sampler=WeightedRandomSampler([1.0] * 37, 37)
+    "WeightedRandomSampler .* without replacement": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), sampler=WeightedRandomSampler([1.0] * 37, 37, replacement=False)
+    ),
+    "timm's RepeatAugSampler .* does not shuffle": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), sampler=RepeatAugSampler(range(37), 1, 0, shuffle=False)
+    ),
+    "timm's RepeatAugSampler .* num_repeats is 1.5": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), sampler=RepeatAugSampler(range(37), 1, 0, num_repeats=1.5)
+    ),
+    "3 repeats of each image.* whole batches": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), 8, sampler=RepeatAugSampler(range(37), 1, 0)
     ),
     "the batch_sampler Odd": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL), batch_sampler=Odd([0, 1], 1, False)),
     "RandomSampler .* replacement": lambda folder: DataLoader(

@@ -8,6 +8,7 @@ import pytest
 from gpu_check.config import GpuCheckConfig
 from hydra import initialize_config_dir
 from hydra.errors import ConfigCompositionException
+from omegaconf.errors import OmegaConfBaseException
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig, DecodingConfig
@@ -41,6 +42,7 @@ NEEDED = {
     "prepare": ["out=made", "resize=64"],
     "predict": ["out=made", "checkpoint=best.pt"],
 }
+OPTION_NEEDS = {"weighted": ["sampling.weights=loss"], "schedule": ["sampling.schedule={0: balanced}"]}
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
@@ -68,7 +70,7 @@ def jobs_of(group):
 
 def test_every_file_in_conf_is_known():
     assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted(JOBS)
-    assert GROUPS == ["cluster", "data", "experiment", "loader", "model", "optimizer", "transform"]
+    assert GROUPS == ["cluster", "data", "experiment", "loader", "model", "optimizer", "sampling", "transform"]
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -80,7 +82,23 @@ def test_jobs_compose_into_their_schema(job):
 def test_every_option_of_every_group_composes(group, option):
     for job in ["train"] if "resnet" in option else jobs_of(group):
         override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
-        assert isinstance(composed(job, override), JOBS[job])
+        assert isinstance(composed(job, override, *OPTION_NEEDS.get(option, [])), JOBS[job])
+
+
+def test_samplings_of_the_command_line():
+    def sampling(*words):
+        return composed("train", *words).sampling
+
+    assert sampling() is None and sampling("sampling=uniform", "sampling.epoch_size=50") == dp.Uniform(epoch_size=50)
+    assert sampling("sampling=weighted", "sampling.weights={cat: 1, dog: 2.5}").weights == {"cat": 1, "dog": 2.5}
+    assert sampling("sampling=weighted", "sampling.weights=loss") == dp.Weighted(weights="loss")
+    assert sampling("sampling=per_class", "sampling.samples=2") == dp.PerClass(samples=2)
+    schedule = sampling("sampling=schedule", "sampling.schedule={0: balanced, 10: {name: weighted, weights: loss}}")
+    assert schedule == dp.Schedule(schedule={0: dp.Balanced(), 10: dp.Weighted(weights="loss")})
+    with pytest.raises(dp.ConfigError, match="begins with that of epoch 0"):
+        sampling("sampling=schedule")
+    with pytest.raises(OmegaConfBaseException, match=r"sampling\.weights"):
+        sampling("sampling=weighted")
 
 
 def test_sizes_are_numbers_or_pairs():

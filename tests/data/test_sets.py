@@ -255,3 +255,20 @@ def test_classes_are_renamed_and_merged():
     assert manifest.map_classes({"bird": "cat"}).labels.tolist() == [0, 0, 1, 0]
     with pytest.raises(ConfigError, match="there is no class 'cow'"):
         manifest.map_classes({"cow": "pet"})
+
+
+@pytest.mark.parametrize("name", ["mix.arrow", "mix.parquet"])
+def test_a_mixture_names_its_sources_wherever_it_goes(manifest, tmp_path, name):
+    half = manifest.subset(range(10))
+    mixed = Manifest.mix({"all": (manifest, 3), "half": (half, 1)})
+    assert mixed.mixture == ("stratified", {"all": 0.75, "half": 0.25}) and manifest.mixture is None
+    assert mixed.columns["source"].tolist() == [0] * len(manifest) + [1] * 10 and mixed.classes == manifest.classes
+    assert "source" not in manifest.columns and mixed.take_columns(np.array([0, 40]))["source"].tolist() == [0, 1]
+    mixed.save(tmp_path / name)
+    again = Manifest.load(tmp_path / name)
+    assert again.mixture == mixed.mixture and again.fingerprint == mixed.fingerprint
+    for part in (again.filter("source == 1"), again.subset([3, 40]), again.map_classes({again.classes[0]: "other"})):
+        assert part.mixture == mixed.mixture
+    apart = Manifest.mix({"all": (manifest, 3), "half": (half, 1)}, classes="apart", mode="proportional")
+    assert len(apart.classes) == 2 * len(manifest.classes) and apart.mixture.mode == "proportional"
+    assert Manifest.concat([manifest, half]).mixture is None

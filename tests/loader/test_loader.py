@@ -112,8 +112,8 @@ def test_defaults_follow_the_transform(manifest):
         build(manifest, dp.SyntheticConfig()) as train,
         build(manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=32)) as evaluation,
     ):
-        assert (train.plan.shuffle, train.plan.last_batch, len(train)) == (True, "drop", 4)
-        assert (evaluation.plan.shuffle, evaluation.plan.last_batch, len(evaluation)) == (False, "partial", 5)
+        assert (train.plan.sampling, train.plan.last_batch, len(train)) == (dp.Uniform(), "drop", 4)
+        assert (evaluation.plan.sampling, evaluation.plan.last_batch, len(evaluation)) == (dp.Sequential(), "partial", 5)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

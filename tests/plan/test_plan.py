@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Shard, TrainTransform
+from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Sequential, Shard, TrainTransform
 from dali_pipes.data.table.schema import SCHEMA
 
 TRANSFORM = TrainTransform(size=32)
@@ -115,7 +115,7 @@ def test_the_order_is_uniform():
 
 
 def test_without_shuffle_the_order_is_the_manifests():
-    plan = Plan(images(10), EvalTransform(size=8, resize=8), 4, shuffle=False, last_batch="partial")
+    plan = Plan(images(10), EvalTransform(size=8, resize=8), 4, sampling=Sequential(), last_batch="partial")
     assert [plan.rows(3, step).ids.tolist() for step in range(len(plan))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 

@@ -65,7 +65,7 @@ def from_torch(
         batch_size=order.batch_size,
         seed=order.seed if seed is None else seed,
         shard=order.shard,
-        shuffle=order.shuffle,
+        sampling=order.sampling,
         last_batch=order.last_batch,
         on_bad_sample=on_bad_sample,
         device=target,

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
 from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.sampling import Repeated, Sampling, Sequential, Uniform, Weighted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Order:
 
     text: str
     batch_size: int
-    shuffle: bool
+    sampling: Sampling
     seed: int
     shard: Shard
     last_batch: str
@@ -33,7 +34,7 @@ class Order:
         DistributedSampler that does not shuffle, which are every so-manieth, in its order; None: as it is.
         """
         shards = self.shard.count
-        if self.shuffle or shards == 1:
+        if not isinstance(self.sampling, Sequential) or shards == 1:
             return None
         places = np.arange(-(-count // shards) * shards) if self.last_batch != "drop" else np.arange(count)
         whole = len(places) // (shards * self.batch_size) * shards * self.batch_size
@@ -59,12 +60,15 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     drawn_from = getattr(batches.sampler, "data_source", getattr(batches.sampler, "dataset", range(count)))
     what = f"the sampler {type(batches.sampler).__name__}"
     refuse_unless(len(drawn_from) == count, what, f"it is one of {len(drawn_from)} samples, and there are {count}", "make it anew")
-    shuffle, seed, own, text, even = _sampler(batches.sampler, loader)
+    sampling, seed, own, text, even = _sampler(batches.sampler, loader)
+    count = sampling.epoch_size or count
     if own is None:
         own = shard or _only_shard()
         seed, even = (0, "pad") if own.count > 1 else (seed, "")  # torch's seed differs from rank to rank
     drop, shards = bool(batches.drop_last), own.count
     some = -(-count // shards) >= batches.batch_size or not drop
+    whole = drop or not isinstance(sampling, Repeated) or count % (shards * batches.batch_size) == 0
+    refuse_unless(whole, f"{text}, {count} samples an epoch", "our epochs of repeats are whole batches", "use drop_last=True")
     refuse_unless(count and some, f"{count} samples", f"they make no batch of {batches.batch_size}", "use a smaller batch_size")
     if drop and even == "pad" and -(-count // shards) % batches.batch_size == 0:
         last = "pad"  # the DistributedSampler's own padding fills the last global batch
@@ -73,7 +77,7 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
         raise NotConvertibleError("DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead)
     else:
         last = "drop" if drop else "even" if count % shards else "partial"
-    return Order(text, batches.batch_size, shuffle, seed % 2**64, own, last)
+    return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
 
 
 def _only_shard() -> Shard:
@@ -84,21 +88,39 @@ def _only_shard() -> Shard:
     return Shard()
 
 
-def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[bool, int, Shard | None, str, str]:
-    """Whether it shuffles, its seed and shard if it has one, what it is, and what a DistributedSampler does to make ranks even."""
+def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Shard | None, str, str]:
+    """Ours, its seed and shard if it has one, what it is, and what a DistributedSampler does to make ranks even."""
     kind, generator = type(sampler), getattr(sampler, "generator", None) or getattr(loader, "generator", None)
     seed = generator.initial_seed() if generator else torch.initial_seed()
     if kind is SequentialSampler:
-        return False, seed, None, "in order", ""
+        return Sequential(), seed, None, "in order", ""
     if kind is RandomSampler:
         plain = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
         refuse_unless(plain, "RandomSampler", "it draws with replacement or another number of samples", "draw each once")
-        return True, seed, None, "a permutation each epoch", ""
+        return Uniform(), seed, None, "a permutation each epoch", ""
+    if kind is WeightedRandomSampler:
+        refuse_unless(sampler.replacement, "WeightedRandomSampler", "it draws without replacement", "use replacement=True")
+        sampling = Weighted(weights=sampler.weights.tolist(), epoch_size=sampler.num_samples)
+        return sampling, seed, None, f"{sampler.num_samples:,} draws by weights, with replacement", ""
+    if kind.__name__ == "RepeatAugSampler" and kind.__module__.startswith("timm.data."):
+        return _repeated(sampler)
     distributed = kind is DistributedSampler
     if distributed or (kind.__name__ == "OrderedDistributedSampler" and kind.__module__.startswith("timm.data.")):
         shuffle = bool(distributed and sampler.shuffle)
         text = f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of {sampler.num_replicas}"
         even = "drop" if getattr(sampler, "drop_last", False) else "pad"
-        return shuffle, getattr(sampler, "seed", 0), Shard(sampler.rank, sampler.num_replicas), text, even
-    known = "RandomSampler, SequentialSampler or DistributedSampler"
+        shard = Shard(sampler.rank, sampler.num_replicas)
+        return Uniform() if shuffle else Sequential(), getattr(sampler, "seed", 0), shard, text, even
+    known = "RandomSampler, SequentialSampler, WeightedRandomSampler or DistributedSampler"
     raise NotConvertibleError(f"the sampler {kind.__name__}", "our plan has no such order", f"use {known}")
+
+
+def _repeated(sampler: Any) -> tuple[Sampling, int, Shard, str, str]:
+    """timm begins a new permutation each epoch, of which an epoch sees only some images; ours goes on with the others first."""
+    name, times = "timm's RepeatAugSampler", sampler.num_repeats
+    refuse_unless(sampler.shuffle, name, "it does not shuffle", "use shuffle=True")
+    refuse_unless(times == int(times), name, f"num_repeats is {times}", "use a whole number")
+    ranks = sampler.num_replicas
+    sampling = Repeated(times=int(times), spread=True, epoch_size=sampler.num_selected_samples * ranks)
+    text = f"{int(times)} repeats of each image, rank {sampler.rank} of {ranks}"
+    return sampling, 0, Shard(sampler.rank, ranks), text, "pad"

@@ -25,7 +25,8 @@ class Stored(NamedTuple):
 
     Attributes:
         table: usable images, then the others; in a mapped file each as one chunk.
-        known: "fingerprint" and "description" of the samples, and the "folders" that were scanned, as far as the file has them.
+        known: "fingerprint" and "description" of the samples, the "folders" that were scanned, and the "mixture" that they are, as
+            far as the file has them.
         file: None if it is not mapped.
     """
 

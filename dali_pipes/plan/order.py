@@ -1,0 +1,160 @@
+"""Which sample stands at which place: pure functions of (seed, place), the same for any number of shards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.plan.permutation import bijection
+from dali_pipes.plan.philox import HIGH, Kind, philox4x32
+
+Int = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The samples of all epochs, one after the other: each epoch goes on where the last one stopped.
+
+    Attributes:
+        epoch_size: samples of one epoch.
+        at: the ids at these places, counted through all epochs.
+        repeats: whether an epoch may hold a sample more than once, so that its random numbers are keyed by its place.
+        good: likewise the ids, with bad samples replaced by others of their group; None: a batch takes others of its own.
+    """
+
+    epoch_size: int
+    at: Callable[[Int], Int]
+    repeats: bool = True
+    good: Callable[[Int, Int], Int] | None = None
+
+    def ids(self, epoch: int, places: Int, bad: Int | None = None) -> Int:
+        """The samples at these places of an epoch."""
+        through = epoch * self.epoch_size + places
+        return self.good(through, bad) if self.good and bad is not None and len(bad) else self.at(through)
+
+
+class Seat(NamedTuple):
+    """Where samples stand in their groups, each (N,).
+
+    Attributes:
+        group: a class or a source.
+        number: of the permutation of the group's images.
+        position: in that permutation.
+    """
+
+    group: Int
+    number: Int
+    position: Int
+
+
+class Groups:
+    """The images of each class or source that has any, in permutations of their own.
+
+    Args:
+        labels: (n,) the group of each image.
+    """
+
+    def __init__(self, labels: Int, seed: int):
+        sizes = np.bincount(labels)
+        self._members, self._seed = np.argsort(labels, kind="stable"), seed
+        self.sizes = sizes[sizes > 0]
+        self._starts = self.sizes.cumsum() - self.sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def images(self, seat: Seat) -> Int:
+        group, number, position = seat
+        within = bijection(self.sizes[group], position, self._seed, Kind.MEMBERS, number, group)
+        return self._members[self._starts[group] + within]
+
+    def in_turn(self, group: Int, turn: Int) -> Seat:
+        """Every image of the group before one comes again."""
+        return Seat(group, *np.divmod(turn, self.sizes[group]))
+
+    def order(self, epoch_size: int, seats: Callable[[Int], Seat], apart: int) -> Order:
+        """
+        Args:
+            seats: at these places, counted through all epochs.
+            apart: as many of a group stand side by side in a batch, so that what comes `apart` later is not in it.
+        """
+
+        def good(places: Int, bad: Int) -> Int:
+            seat = seats(places)
+            ids = self.images(seat)
+            for place in np.flatnonzero(np.isin(ids, bad)):
+                candidates = self.images(self._others(*(int(each[place]) for each in seat), apart))
+                usable = candidates[~np.isin(candidates, bad)]
+                ids[place] = usable[0] if len(usable) else ids[place]
+            return ids
+
+        return Order(epoch_size, lambda places: self.images(seats(places)), True, good)
+
+    def _others(self, group: int, number: int, position: int, apart: int) -> Seat:
+        """First the images that no batch with this one holds and no other of it falls back on, then all of the group."""
+        size = int(self.sizes[group])
+        first = position - position % apart
+        later = np.arange(position + apart, max(size, position + 1), apart)
+        earlier = np.arange(position % apart, first, apart)
+        positions = np.concatenate([later, earlier, np.arange(size)])
+        return Seat(np.full(len(positions), group), np.full(len(positions), number), positions)
+
+
+def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
+    """Independent draws by weights, at these places."""
+    sums, last = weights.cumsum(), int(np.flatnonzero(weights)[-1])
+
+    def at(places: Int) -> Int:
+        high, low, *_ = philox4x32((places & 0xFFFFFFFF, 0, 0, places >> 32 << HIGH | Kind.WEIGHTED), seed)
+        share = (high * np.float64(2.0**32) + low) * np.float64(2.0**-64)
+        return np.minimum(np.searchsorted(sums, share * sums[-1], side="right"), last)
+
+    return at
+
+
+_PERIOD = 256  # windows after which the shares come out exactly
+
+
+class Shares:
+    """How many of each window of samples come from which source: the share of each, rounded up or down, so that it is right in
+    the long run (systematic sampling: Madow and Madow, Annals of Mathematical Statistics 15, 1944).
+
+    Attributes:
+        window: samples.
+    """
+
+    def __init__(self, shares: NDArray[np.float64], window: int, seed: int):
+        wanted = shares / shares.sum() * window
+        ends = np.round((wanted - np.floor(wanted)).cumsum() * _PERIOD).astype(np.int64)
+        ends[-1] = round(ends[-1] / _PERIOD) * _PERIOD
+        points = np.arange(ends[-1])  # one for each sample that rounding up adds in a period
+        turn = points % _PERIOD * 159 % _PERIOD  # an odd factor near the golden section spreads them over the period
+        added = np.zeros((_PERIOD, len(shares)), np.int64)
+        np.add.at(added, (turn, np.searchsorted(ends, points, side="right")), 1)
+        self._counts = np.floor(wanted).astype(np.int64) + added
+        self._before = self._counts.cumsum(axis=0) - self._counts
+        self.in_period, self.most = self._counts.sum(axis=0), self._counts.max(axis=0)
+        self.window = window
+        self._order = lru_cache(maxsize=8)(partial(self._window, seed))
+
+    def turns(self, places: Int) -> tuple[Int, Int]:
+        """The source at each place, in a random order within the window, and which sample of the source it is, in its order."""
+        numbers, within = np.divmod(places, self.window)
+        source, turn = np.empty((2, len(places)), np.int64)
+        for number in np.unique(numbers).tolist():
+            here = numbers == number
+            source[here], turn[here] = (each[within[here]] for each in self._order(number))
+        return source, turn
+
+    def _window(self, seed: int, number: int) -> tuple[Int, Int]:
+        period, row = divmod(number, _PERIOD)
+        counts, first = self._counts[row], period * self.in_period + self._before[row]
+        fours = np.arange(-(-self.window // 4))
+        keys = philox4x32((fours, number & 0xFFFFFFFF, 0, number >> 32 << HIGH | Kind.WINDOW), seed).ravel()[: self.window]
+        source = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys, kind="stable")]
+        by_source, turn = np.argsort(source, kind="stable"), np.empty(self.window, np.int64)
+        turn[by_source] = np.arange(self.window) - np.repeat(counts.cumsum() - counts - first, counts)
+        return source, turn

@@ -1,0 +1,144 @@
+"""Samplings in a loader: resume, what a changed one says, bad images, mixing."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from faults import FAULTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dali_pipes as dp
+from dali_pipes.loader.mixing import apart
+
+CONFIG = dp.TorchConfig(num_workers=0)
+SAMPLINGS = {
+    "uniform": {"name": "uniform", "epoch_size": 50},
+    "sequential": {"name": "sequential", "epoch_size": 50},
+    "weighted": dp.Weighted(weights=np.arange(37) % 4),
+    "balanced": "balanced",
+    "per_class": {"name": "per_class", "classes": 2, "samples": 6},
+    "repeated": {"name": "repeated", "times": 3, "spread": True},
+    "mixture": "mixture",
+    "schedule": {"name": "schedule", "schedule": {0: "uniform", 1: "balanced"}},
+}
+every_sampling = pytest.mark.parametrize("name", SAMPLINGS)
+
+
+def build(scanned, name, batch_size=12, shard=None, **options):
+    if name == "mixture":
+        scanned = dp.Manifest.mix({"some": (scanned.subset(range(20)), 0.7), "others": (scanned.subset(range(20, 37)), 0.3)})
+    options = {"transform": dp.TrainTransform(size=16), "sampling": SAMPLINGS.get(name), "last_batch": "pad", **options}
+    return dp.build_loader(scanned, CONFIG, batch_size=batch_size, shard=shard, device="cpu", **options)
+
+
+def of_all(loaders, steps):
+    """What all shards together deliver, step by step, whatever the epoch."""
+    delivered = []
+    streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
+    for _ in range(steps):
+        batches = [next(stream) for stream in streams]
+        delivered.append((torch.cat([each.ids for each in batches]), torch.cat([each.images for each in batches])))
+    return delivered
+
+
+@every_sampling
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_resumed_epoch_is_the_uninterrupted_one_on_any_number_of_ranks(scanned, name, shards):
+    with build(scanned, name) as whole, build(scanned, name) as first:
+        expected = of_all([whole], 8)[5:]
+        of_all([first], 5)
+        state = json.loads(json.dumps(first.state_dict()))
+    ranks = [build(scanned, name, 12 // shards, dp.Shard(index, shards)) for index in range(shards)]
+    for rank in ranks:
+        rank.load_state_dict(state)
+    for (ids, images), (now, pixels) in zip(expected, of_all(ranks, 3), strict=True):
+        assert torch.equal(ids, now) and torch.equal(images, pixels)
+    for rank in ranks:
+        rank.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (dp.Weighted(weights=[1.0] * 37), dp.Weighted(weights=[2.0] + [1.0] * 36), r"sampling\.weights \("),
+        (None, "balanced", r"sampling \(None → .*Balanced"),
+        ({"name": "uniform", "epoch_size": 24}, {"name": "uniform", "epoch_size": 36}, r"sampling\.epoch_size \(24 → 36\)"),
+        ("balanced", SAMPLINGS["schedule"], r"sampling\.kind \(Balanced → Schedule\)"),
+        (SAMPLINGS["schedule"], {"name": "schedule", "schedule": {0: "uniform", 3: "balanced"}}, r"sampling\.1 .*sampling\.3"),
+    ],
+)
+def test_a_changed_sampling_is_refused_by_name(scanned, before, after, message):
+    with build(scanned, "", sampling=before) as old, build(scanned, "", sampling=after) as new:
+        state = json.loads(json.dumps(old.state_dict()))
+        with pytest.raises(dp.ConfigError, match=f"cannot resume, since these have changed: .*{message}"):
+            new.load_state_dict(state)
+
+
+def test_a_changed_share_is_refused_with_the_sources_name(scanned):
+    parts = scanned.subset(range(20)), scanned.subset(range(20, 37))
+    old, new = (build(dp.Manifest.mix({"mine": (parts[0], share), "theirs": (parts[1], 3)}), "", sampling=None) for share in (1, 2))
+    with old, new, pytest.raises(dp.ConfigError, match=r"sampling\.shares\.mine \(0\.25 → 0\.4\)"):
+        new.load_state_dict(old.state_dict())
+
+
+def test_states_of_plain_orders_are_those_of_the_first_version(scanned):
+    for options, shuffle in (({}, True), ({"shuffle": False}, False), ({"sampling": "sequential"}, False)):
+        with build(scanned, "", **{"sampling": None, **options}) as loader:
+            state = loader.state_dict()["fingerprint"]
+        assert state["shuffle"] is shuffle and "sampling" not in state
+
+
+@pytest.mark.parametrize("name", ["per_class", "mixture", "balanced"])
+def test_bad_images_are_replaced_by_others_of_their_group_with_other_crops(scanned, name):
+    for victim in (1, 12, 25):
+        FAULTS["zero bytes"](scanned.path(victim))
+    with build(scanned, name, on_bad_sample="substitute", max_bad_fraction=1) as loader:
+        manifest = loader.plan.manifest
+        group = manifest.columns["source"] if manifest.mixture else manifest.labels
+        for epoch in range(3):
+            for step, batch in enumerate(loader):
+                ids, planned = batch.ids.numpy(), loader.plan.rows(epoch, step).ids
+                assert np.array_equal(group[ids], group[planned]) and not np.isin(ids, (1, 12, 25)).any()
+                assert np.array_equal(ids == planned, ~np.isin(planned, (1, 12, 25)))
+        assert sorted(each[0] for each in loader.bad_samples) == [1, 12, 25]
+
+
+@pytest.mark.parametrize("mix", [dp.MixUp, dp.CutMix])
+@pytest.mark.parametrize("name", ["repeated", "weighted"])
+def test_no_image_is_mixed_with_its_own_repeat(scanned, name, mix):
+    """One class an image: what an image was mixed with is in its label."""
+    own_class = dp.Manifest("/nowhere", [str(each) for each in range(37)], scanned.table.set_column(1, "label", [list(range(37))]))
+    own_class.root = scanned.root
+    with build(own_class, name, batch_transform=mix(num_classes=37)) as loader, build(own_class, name) as plain:
+        for batch, before in itertools.islice(zip(loader, plain, strict=True), 3):
+            assert ((batch.labels > 0).sum(1) == 2).all()
+            assert (batch.labels[torch.arange(12), before.labels] > 0).all()
+            if mix is dp.MixUp:
+                own = batch.labels[torch.arange(12), before.labels][:, None, None, None]
+                places = apart(before.ids.numpy())
+                previous = np.empty(12, int)
+                previous[places] = np.roll(places, 1)
+                assert torch.allclose(batch.images, own * before.images + (1 - own) * before.images[previous], atol=1e-5)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=40))
+def test_arranged_places_keep_repeats_apart(ids):
+    places = apart(np.array(ids))
+    if places is None:
+        assert len(set(ids)) == len(ids)
+        return
+    assert sorted(places) == list(range(len(ids)))
+    arranged = np.array(ids)[places]
+    most = max(map(ids.count, ids))
+    assert most > len(ids) / 2 or (arranged != np.roll(arranged, 1)).all()
+
+
+def test_where_an_image_is_most_of_the_batch_it_stays_as_it_is():
+    ids = np.array([4, 4, 4, 7, 4])
+    batch = dp.Batch(torch.rand(5, 3, 4, 4), torch.tensor([0, 0, 0, 1, 0]), torch.from_numpy(ids))
+    mixed = dp.MixUp(num_classes=2)(batch, dp.BatchDraws(0, 0, 0, ids))
+    alone = (mixed.labels == torch.nn.functional.one_hot(batch.labels, 2)).all(1)
+    assert alone.sum() == 3 and torch.equal(mixed.images[alone], batch.images[alone])
