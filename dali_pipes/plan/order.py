@@ -86,7 +86,7 @@ class Groups:
             seat = seats(places)
             ids = self.images(seat)
             for place in np.flatnonzero(np.isin(ids, bad)):
-                candidates = self.images(self._others(*(int(each[place]) for each in seat), apart))
+                candidates = self.images(self._others(int(seat.group[place]), int(seat.number[place]), int(seat.position[place]), apart))
                 usable = candidates[~np.isin(candidates, bad)]
                 ids[place] = usable[0] if len(usable) else ids[place]
             return ids

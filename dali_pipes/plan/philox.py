@@ -82,7 +82,7 @@ class Draws:
         several = [1] * np.ndim(draw)
         low = self._low[subset].reshape(-1, *several)
         last = (self._last if len(self._last) == 1 else self._last[subset]).reshape(-1, *several)
-        return philox4x32((low, self._epoch, draw | np.int64(self._view), last), self._key) * np.float64(2.0**-32)
+        return philox4x32((low, self._epoch, np.asarray(draw, np.int64) | self._view, last), self._key) * np.float64(2.0**-32)
 
 
 class BatchDraws:

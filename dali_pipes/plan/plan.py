@@ -175,9 +175,9 @@ class Plan:
         """All ids of one epoch, over all shards, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
-    def rows(self, epoch: int, step: int) -> PlannedBatch:
-        """One step of this shard."""
-        return next(self._plan(epoch, range(step, step + 1)))
+    def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
+        """One step of this shard; `bad` as for `iter_from`."""
+        return next(self._plan(epoch, range(step, step + 1), bad))
 
     def batch_offset(self, step: int) -> int:
         """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""

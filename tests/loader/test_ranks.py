@@ -61,9 +61,14 @@ def saved(manifest, tmp_path):
     return tmp_path / "m.parquet"
 
 
-@pytest.mark.parametrize(("before", "after"), [((1, "torch"), (3, "dali")), ((3, "dali"), (2, "torch"))])
-def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_path, before, after):
+@pytest.mark.parametrize(
+    ("before", "after", "mixed"), [((1, "torch"), (3, "dali"), False), ((3, "dali"), (2, "torch"), True)], ids=["plain", "mixture"]
+)
+def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_path, before, after, mixed):
     """The ids, and pixels that do not depend on the number of ranks."""
+    if mixed:
+        manifest = dp.Manifest.mix({"all": (manifest, 2), "some": (manifest.subset(range(9)), 1)})
+        manifest.save(saved)
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     process = start(*before[:1], saved, first, before[1], step_s=0.1)
@@ -86,7 +91,7 @@ def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_pa
     assert not done.keys() & rest.keys()
     for part, name in ((done, before[1]), (rest, after[1])):
         expected = by_one_process(manifest, name)
-        assert part.keys() <= expected.keys() and len(done) + len(rest) == len(expected) == 18
+        assert part.keys() <= expected.keys() and len(done) + len(rest) == len(expected) == (21 if mixed else 18)
         for step, (ids, total) in part.items():
             assert ids == expected[step][0] and total == pytest.approx(expected[step][1], abs=1e-6)
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from dali_pipes.plan.philox import Draws, philox4x32
+from dali_pipes.plan.permutation import bijection
+from dali_pipes.plan.philox import BatchDraws, Draws, Kind, philox4x32
 
 # Random123's known answers (kat_vectors, philox 4x32 10)
 KNOWN = [
@@ -34,3 +35,30 @@ def test_a_draw_depends_on_its_key_alone():
     assert np.array_equal(Draws(5, 2, ids).uniform(3, ids < 100), all_of_them[:, ids < 100, 3])
     for other in (Draws(6, 2, ids), Draws(5, 3, ids), Draws(5, 2, ids + 1)):
         assert not np.isclose(other.uniform(np.arange(4)), all_of_them).any()
+
+
+def test_every_kind_of_random_number_has_counters_of_its_own():
+    """Ids and places beyond 32 bits too, and each view."""
+    ids, far = np.array([3, 9]), np.array([3, 9]) + 2**32
+    drawn = [
+        Draws(5, 2, *numbers).uniform(np.arange(3))
+        for numbers in ((ids,), (far,), (ids, Kind.PLACE), (far, Kind.PLACE), (ids, Kind.SAMPLE, 1), (ids, Kind.SAMPLE, 2))
+    ]
+    assert len(np.unique(drawn)) == np.size(drawn)
+    assert np.array_equal(Draws(5, 2, np.array([3, 2**32 + 9])).uniform(0)[:, 1], Draws(5, 2, far).uniform(0)[:, 1])
+    batches = [BatchDraws(5, 2, place).uniform(np.arange(3)) for place in (3, 3 + 2**32)]
+    assert not np.isin(batches[0], batches[1]).any() and not np.isin(batches, drawn).any()
+
+
+def test_random_numbers_are_those_of_the_first_version():
+    """Written down once: whatever changes them changes every run."""
+    assert Draws(7, 3, np.array([5, 2**40 + 5])).uniform(1)[0].tolist() == DRAWN
+    assert Draws(7, 3, np.array([5]), Kind.PLACE, 2).uniform(1)[0].tolist() == BY_PLACE
+    assert bijection(1000, np.arange(8), 7, Kind.IMAGES, 3).tolist() == ORDER
+    assert bijection(10**9, np.arange(3), 7, Kind.MEMBERS, 2**40, 5).tolist() == FAR_ORDER
+
+
+DRAWN = [0.5256563646253198, 0.8839373860973865]
+BY_PLACE = [0.7922014673240483]
+ORDER = [296, 720, 512, 174, 938, 219, 835, 238]
+FAR_ORDER = [357638842, 11966446, 332152349]

@@ -124,7 +124,7 @@ def draw():
 
 
 def main():
-    result = {"planning": {f"{count:,} images": cost(count) for count in (10**6,)}}
+    result = {"planning": {f"{count:,} images": cost(count) for count in (10**6, 10**7)}}
     result["order"] = {f"{count:,} images": uniform(count) for count in (10**6, 10**7, 2**24, 10**8, 10**9)}
     result |= {key: value for key, value in provenance({}, []).items() if key in ("date", "hardware", "commit")}
     (HERE / "cost.json").write_text(json.dumps(result, indent=1) + "\n")
