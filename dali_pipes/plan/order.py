@@ -86,15 +86,16 @@ class Groups:
             seat = seats(places)
             ids = self.images(seat)
             for place in np.flatnonzero(np.isin(ids, bad)):
-                candidates = self.images(self._others(int(seat.group[place]), int(seat.number[place]), int(seat.position[place]), apart))
+                candidates = self.images(self._others(Seat(*(each[place] for each in seat)), apart))
                 usable = candidates[~np.isin(candidates, bad)]
                 ids[place] = usable[0] if len(usable) else ids[place]
             return ids
 
         return Order(epoch_size, lambda places: self.images(seats(places)), True, good)
 
-    def _others(self, group: int, number: int, position: int, apart: int) -> Seat:
+    def _others(self, seat: Seat, apart: int) -> Seat:
         """First the images that no batch with this one holds and no other of it falls back on, then all of the group."""
+        group, number, position = map(int, seat)
         size = int(self.sizes[group])
         first = position - position % apart
         later = np.arange(position + apart, max(size, position + 1), apart)

@@ -18,7 +18,7 @@ from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import Draws, Kind
-from dali_pipes.plan.sampling import Sampling, Uniform
+from dali_pipes.plan.sampling import Sampling, Uniform, named
 
 
 class PlannedTransform(Protocol):
@@ -129,6 +129,7 @@ class Plan:
         if not len(self.manifest):
             raise ConfigError(f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong")
         check_min("batch_size", self.batch_size, 1)
+        object.__setattr__(self, "sampling", named(self.sampling))
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))

@@ -164,7 +164,8 @@ def test_every_rank_gets_what_its_sampler_gave(count, batch, ranks, shuffle, dro
         places = np.arange(count) if places is None else places
         if len(old) == 0:
             return
-        plan = dp.Plan(Numbered(len(places)), dp.EvalTransform(), batch, seed, shuffle, dp.Shard(rank, ranks), order.last_batch)
+        shard = dp.Shard(rank, ranks)
+        plan = dp.Plan(Numbered(len(places)), dp.EvalTransform(), batch, seed, order.sampling, shard, order.last_batch)
         theirs = [each.tolist() for each in old]
         ours = [places[plan.order(0)[plan._places(step) % len(places)]].tolist() for step in range(len(plan))]
         assert list(map(len, ours)) == list(map(len, theirs)) and plan.shard_samples == sum(map(len, theirs))
@@ -233,9 +234,10 @@ def test_nothing_random_moves_and_nothing_is_changed(dataset):
 def test_a_weighted_sampler_becomes_weights(dataset):
     weights = [0.0] * 30 + [1.0, 2, 3, 4, 5, 6, 7]
     old = DataLoader(dataset, 8, sampler=WeightedRandomSampler(weights, 100))
-    with dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU) as loader:
-        assert loader.loader.plan.sampling == dp.Weighted(weights=weights, epoch_size=100)
-        assert [len(labels) for _, labels in loader] == [len(labels) for _, labels in old] and len(loader) == 13
+    loader = dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU)
+    assert loader.loader.plan.sampling == dp.Weighted(weights=weights, epoch_size=100)
+    assert [len(labels) for _, labels in loader] == [len(labels) for _, labels in old] and len(loader) == 13
+    loader.close()
     assert "100 draws by weights" in loader.explain()
 
 

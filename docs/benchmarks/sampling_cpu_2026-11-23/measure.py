@@ -20,6 +20,7 @@ from dali_pipes.plan.sampling import named
 from dali_pipes.system.provenance import provenance
 
 matplotlib.use("svg")
+matplotlib.rcParams["svg.fonttype"], matplotlib.rcParams["svg.hashsalt"] = "none", "sampling"
 HERE, BATCH, ROUNDS = Path(__file__).parent, 256, 5
 SAMPLINGS = {
     "uniform": "uniform",
@@ -120,7 +121,7 @@ def draw():
         axis.set_title(title, fontsize=10)
         axis.set_frame_on(False)
         axis.tick_params(length=0)
-    figure.savefig(HERE / "sampling.svg")
+    figure.savefig(HERE / "sampling.svg", metadata={"Date": None})
 
 
 def main():
