@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.labels import COLUMN
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 SOURCE = "source"  # the column that says of each image of a mixture which source it is from, from 0
 
@@ -54,14 +55,9 @@ def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) 
 
 
 def _mixed(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """A random key for each number: splitmix64 (Steele, Lea and Flood, OOPSLA 2014), the same with every version of NumPy."""
+    """A random key for each number."""
     with np.errstate(over="ignore"):
-        state = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(
-            0xD1342543DE82EF95
-        )
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
-    return state ^ (state >> np.uint64(31))
+        return splitmix64((numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(0xD1342543DE82EF95))
 
 
 def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dali_pipes.plan.philox import HIGH, Kind, philox4x32
+from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 Int = NDArray[np.int64]
-_TURN_BITS, _LEAST_TURNS = 8, 6
+_LEAST_TURNS = 6
 
 
 @lru_cache(maxsize=4)
@@ -25,33 +26,35 @@ def bijection(n: ArrayLike, places: Int, seed: int, kind: Kind, number: ArrayLik
 
     A Feistel network on as many bits as n needs (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
     functions", 1988), its halves alternating and of unequal length where the bits are odd (Schneier and Kelsey, "Unbalanced Feistel
-    networks and block cipher design", FSE 1996), with Philox as its function. What falls outside of n goes through it again until
-    it falls inside: "cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA 2002); twice at most on
-    average.
+    networks and block cipher design", FSE 1996); its function is splitmix64 with a key from Philox. What falls outside of n goes
+    through it again until it falls inside: "cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA
+    2002); twice at most on average.
 
     Args:
         n: from 1 to 2**53; with `number` and `stream` it says which permutation it is, one for all places or one for each.
         number: below 2**56.
-        stream: below 2**24.
+        stream: below 2**32.
     """
-    ns, numbers, streams = (np.broadcast_to(np.asarray(each, np.int64), places.shape) for each in (n, number, stream))
+    numbers = np.asarray(number, np.int64)
+    words = philox4x32((stream, numbers & 0xFFFFFFFF, 0, numbers >> 32 << HIGH | kind), seed).astype(np.uint64)
+    keys = np.broadcast_to(words[0] << np.uint64(32) | words[1], places.shape)
+    ns = np.broadcast_to(np.asarray(n, np.int64), places.shape)
     bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)  # frexp's exponent is the length in bits
     found, outside = places.astype(np.int64), np.arange(len(places))
     while len(outside):
-        walked = _feistel(found[outside], bits[outside], seed, kind, numbers[outside], streams[outside])
-        found[outside] = walked
+        found[outside] = walked = _feistel(found[outside], bits[outside], keys[outside])
         outside = outside[walked >= ns[outside]]
     return found
 
 
-def _feistel(values: Int, bits: Int, seed: int, kind: Kind, numbers: Int, streams: Int) -> Int:
+def _feistel(values: Int, bits: Int, keys: NDArray[np.uint64]) -> Int:
     right_bits = (bits + 1) >> 1
     halves = [values >> right_bits, values & ((1 << right_bits) - 1)]
     masks = [(1 << (bits - right_bits)) - 1, (1 << right_bits) - 1]
-    low, high = numbers & 0xFFFFFFFF, (numbers >> 32 << HIGH) | kind
     turns = np.maximum(_LEAST_TURNS, 72 // bits)  # fewer bits are mixed by more turns
     for turn in range(turns.max(initial=0)):
         changed, other = turn % 2, 1 - turn % 2
-        word = philox4x32((halves[other], low, streams << _TURN_BITS | turn, high), seed)[0]
-        halves[changed] = halves[changed] ^ np.where(turn < turns, word & masks[changed], 0)
+        keys = keys + GOLDEN
+        hashed = (splitmix64(keys ^ splitmix64(halves[other].astype(np.uint64) + keys)) >> np.uint64(32)).astype(np.int64)
+        halves[changed] = halves[changed] ^ np.where(turn < turns, hashed & masks[changed], 0)
     return halves[0] << right_bits | halves[1]

@@ -51,10 +51,10 @@ class Kind(IntEnum):
 
 # The counter of every random number. The key is the seed; stored permutations alone come from NumPy (`permutation.stored`).
 #
-#         SAMPLE, BATCH, PLACE             IMAGES, GROUPS, MEMBERS                 WINDOW                         WEIGHTED
-# word 0  bits 31 … 0 of the id or place   the half of the value that is hashed    four of its places             place, 31 … 0
-# word 1  epoch                            bits 31 … 0 of the permutation's number bits 31 … 0 of its number      0
-# word 2  view (31 … 16), draw (15 … 0)    stream (31 … 8), turn (7 … 0)           0                              0
+#         SAMPLE, BATCH, PLACE             IMAGES, GROUPS, MEMBERS          WINDOW                    WEIGHTED
+# word 0  bits 31 … 0 of the id or place   0, or the class or source        four of its places        bits 31 … 0 of the place
+# word 1  epoch                            the permutation's number         its number                0
+# word 2  view (31 … 16), draw (15 … 0)    0                                0                         0
 # word 3  bits 55 … 32 of the id, place or number (31 … 8), kind (7 … 0)
 VIEW, HIGH = 16, 8  # by how many bits these are shifted
 
