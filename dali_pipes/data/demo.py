@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFile
 
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
@@ -79,6 +79,7 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> None:
         del options["subsampling"]
     elif kind < 0.04:
         options["progressive"] = True
+        ImageFile.MAXBLOCK = 4 * image.width * image.height  # Pillow plans a byte for a pixel, and fails where noise takes more
     elif kind < 0.06:
         exif = Image.Exif()
         exif[0x0112] = int(rng.integers(2, 9))

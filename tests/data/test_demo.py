@@ -3,9 +3,10 @@ import hashlib
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.data.demo import PATTERNS, make_demo_set
+from dali_pipes.data.demo import PATTERNS, _write, make_demo_set
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,15 @@ def test_statistics_are_those_of_imagenet(demo):
     assert np.median(train.sizes.max(axis=1)) == 500
     assert train.sizes.max() > 700 and train.sizes.min() < 250
     assert 0 < (train.table["orientation"].to_numpy() > 1).sum() < 15
+
+
+def test_progressive_noise_is_saved_too(tmp_path):
+    """That of image 387 takes more than a byte a pixel."""
+    (tmp_path / "val/rows").mkdir(parents=True)
+    _write(tmp_path, 0, ("val", 387))
+    (file,) = tmp_path.rglob("*.jpg")
+    with Image.open(file) as image:
+        assert image.info["progressive"] and file.stat().st_size > image.width * image.height
 
 
 def test_it_is_seeded_and_made_once(tmp_path):
