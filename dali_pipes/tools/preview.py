@@ -28,6 +28,7 @@ class PreviewConfig:
     """dali-pipes preview: batches of one loader, to see what it yields.
 
     Attributes:
+        sampling: which samples, and in which order (docs/sampling.md); None: as the transform has it.
         split: "train" or "val".
         batch_size: images per batch.
         seed: of the order of the samples and all random choices.

@@ -56,6 +56,7 @@ class ConfiguredProgram:
             transform=config.transform,
             batch_size=config.batch_size * config.accumulate,
             seed=config.seed,
+            sampling=config.sampling,
             last_batch="pad",
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
