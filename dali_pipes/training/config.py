@@ -74,7 +74,8 @@ class TrainConfig:
     """dali-pipes train.
 
     Attributes:
-        sampling: which samples make an epoch, and in which order (docs/sampling.md); None: every image once, in a new order each epoch.
+        sampling: which samples make an epoch, and in which order (docs/sampling.md); None: every image once, in a new order each
+            epoch.
         epochs: epochs of training, including the warm-up.
         warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it decreases to 0 (cosine schedule).
         batch_size: images per rank and forward pass; the global batch is batch_size × accumulate × ranks.

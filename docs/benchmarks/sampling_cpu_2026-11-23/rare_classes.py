@@ -1,8 +1,7 @@
 """Made rare_classes.json and rare_classes.md here: python docs/benchmarks/sampling_cpu_2026-11-23/rare_classes.py FOLDER
 
 Top-1 of frequent and of rare classes. Of the demo set's ten classes every second one has 100 training images, the others 5; of all
-there are 40 validation images. The same network, recipe and number of steps with `uniform`, `balanced`, and a schedule of both; two
-seeds each. FOLDER takes the images and the runs.
+there are 40 validation images. The same network, recipe and number of steps with `uniform` and with `balanced`, two seeds each. FOLDER takes the images and the runs.
 """
 
 import json
@@ -21,10 +20,6 @@ HERE, FREQUENT, RARE, EPOCHS, SEEDS = Path(__file__).parent, 100, 5, 24, (0, 1)
 SAMPLINGS = {
     "uniform": ["sampling=uniform"],
     "balanced": ["sampling=balanced"],
-    f"uniform, balanced from epoch {EPOCHS // 2} on": [
-        "sampling=schedule",
-        f"sampling.schedule={{0: uniform, {EPOCHS // 2}: balanced}}",
-    ],
 }
 
 
@@ -38,8 +33,8 @@ def main(folder):
     found = {}
     for name, words in SAMPLINGS.items():
         for seed in SEEDS:
-            run = folder / f"{name.replace(',', '').replace(' ', '_')}_{seed}"
-            recipe = ["experiment=demo_resnet18", "loader=dali_cpu", f"epochs={EPOCHS}", f"seed={seed}", f"out={run}"]
+            run = folder / f"{name}_{seed}"
+            recipe = ["experiment=demo_resnet18", "loader=dali_cpu", f"epochs={EPOCHS}", f"seed={seed}", "resume=auto", f"out={run}"]
             subprocess.run(["dali-pipes", "train", *recipe, *words, "data=folder", *data], check=True)
             eval_at = ["transform.size=64", "transform.resize=73", "loader=dali_cpu"]
             into = [f"checkpoint={run / 'last.pt'}", "output=topk", "k=1", f"out={run / 'predicted'}"]
