@@ -1,7 +1,8 @@
 """Made rare_classes.json and rare_classes.md here: python docs/benchmarks/sampling_cpu_2026-11-23/rare_classes.py FOLDER
 
 Top-1 of frequent and of rare classes. Of the demo set's ten classes every second one has 100 training images, the others 5; of all
-there are 40 validation images. The same network, recipe and number of steps with `uniform` and with `balanced`, two seeds each. FOLDER takes the images and the runs.
+there are 40 validation images. The same network, recipe and number of steps with `uniform` and with `balanced`,
+two seeds each. FOLDER takes the images and the runs; the same command goes on.
 """
 
 import json
@@ -34,8 +35,8 @@ def main(folder):
     for name, words in SAMPLINGS.items():
         for seed in SEEDS:
             run = folder / f"{name}_{seed}"
-            recipe = ["experiment=demo_resnet18", "loader=dali_cpu", f"epochs={EPOCHS}", f"seed={seed}", "resume=auto", f"out={run}"]
-            subprocess.run(["dali-pipes", "train", *recipe, *words, "data=folder", *data], check=True)
+            recipe = ["experiment=demo_resnet18", "loader=dali_cpu", f"epochs={EPOCHS}", f"seed={seed}"]
+            subprocess.run(["dali-pipes", "train", *recipe, "resume=auto", f"out={run}", *words, "data=folder", *data], check=True)
             eval_at = ["transform.size=64", "transform.resize=73", "loader=dali_cpu"]
             into = [f"checkpoint={run / 'last.pt'}", "output=topk", "k=1", f"out={run / 'predicted'}"]
             subprocess.run(["dali-pipes", "predict", data[1], *eval_at, *into], check=True)
