@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_choice, check_min, check_options, option
+from dali_pipes.errors import ConfigError, OptionError, check_choice, check_min, check_options, option
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
 from dali_pipes.plan.philox import Kind
@@ -103,7 +103,12 @@ class Weighted(Sampling):
         weights: a column of the manifest, a weight for each class by its name, or one for each image in the order of their ids.
     """
 
-    weights: Any
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.weights is None:
+            raise OptionError(type(self), "weights is missing; it takes a column, {class: weight}, or a number for each image")
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         return Order(self._size(manifest), weighted(self._of_each(manifest), seed))

@@ -38,7 +38,9 @@ def main(runs):
         pairs[name] = {"trials": trials, "dali_cpu against dali_native": native}
         cells = [shown(result["arms"][arm]["ratio"][each]) for each in FIGURES for arm in ARMS[1:]]
         control = shown(result["control"]["images_per_s"])
-        lines.append(f"| {name.replace('_', ', ')} | {control} | " + " | ".join(cells + [shown(native[each]) for each in FIGURES]) + " |")
+        lines.append(
+            f"| {name.replace('_', ', ')} | {control} | " + " | ".join(cells + [shown(native[each]) for each in FIGURES]) + " |"
+        )
     (HERE / "pairs.json").write_text(json.dumps(pairs, indent=1) + "\n")
     (HERE / "table.md").write_text("\n".join(sorted(lines)) + "\n")
 
