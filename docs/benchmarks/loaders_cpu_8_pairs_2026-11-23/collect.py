@@ -1,7 +1,8 @@
 """Made pairs.json and table.md here: python docs/benchmarks/loaders_cpu_8_pairs_2026-11-23/collect.py RUN [RUN …]
 
-Each RUN is the folder of a benchmark, whose result.json is copied here as DTYPE_BATCH/result.json. The benchmark takes ratios against
-`torch`; here they are also taken of `dali_cpu` against `dali_native`, from the trials of the same rounds and with the same interval.
+Each RUN is the folder of a benchmark, whose result.json is copied here as DTYPE_BATCH/result.json. The benchmark takes ratios
+against `torch`; here they are also taken of `dali_cpu` against `dali_native`, from the trials of the same rounds, with the same
+interval.
 """
 
 import json
