@@ -1,4 +1,4 @@
-"""Made result.json here: python docs/benchmarks/dtypes_cpu_2026-11-22/measure.py IMAGES [ROUNDS]
+"""Made result.json here: python docs/benchmarks/dtypes_cpu_2026-11-23/measure.py IMAGES [ROUNDS]
 
 What a dtype costs on the CPU: in every round each loader makes the same number of batches with each dtype, in random order; a
 ratio is taken within the round, against fp32 from the same loader. CPU time is read when nothing is left to make, before and after,

@@ -1,4 +1,4 @@
-"""Made result.json here: python docs/benchmarks/augmentation_overhead_cpu_2cores_2026-11-21/measure.py IMAGES
+"""Made result.json here: python docs/benchmarks/augmentation_overhead_cpu_2cores_2026-11-23/measure.py IMAGES
 
 What each policy costs: in every round each loader takes 12 batches of 64 with each policy, in random order; a ratio is taken
 within the round, against the same loader with no policy.
