@@ -1,36 +1,18 @@
 import itertools
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from planned import labelled
 
 from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Sequential, Shard, TrainTransform
-from dali_pipes.data.table.schema import SCHEMA
 
 TRANSFORM = TrainTransform(size=32)
 
 
 def images(count: int) -> Manifest:
-    """A manifest of files that do not exist: a plan never looks at them."""
-    columns = {
-        "path": [f"{number}.jpg".encode() for number in range(count)],
-        "label": [number % 3 for number in range(count)],
-        "bytes": [1] * count,
-        "mtime_ns": [0] * count,
-        "height": [300 + number % 7 for number in range(count)],
-        "width": [400] * count,
-        "orientation": [1] * count,
-        "format": ["JPEG"] * count,
-        "decoded": [False] * count,
-        "problem": [None] * count,
-        "subsampling": ["4:2:0"] * count,
-        "member": [b""] * count,
-        "offset": [0] * count,
-        "file_bytes": [0] * count,
-    }
-    return Manifest("/nowhere", ["a", "b", "c"], pa.table(columns, schema=SCHEMA))
+    return labelled(np.arange(count) % 3)
 
 
 def shards(count: int, images: Manifest, **options) -> list[Plan]:
