@@ -467,7 +467,10 @@ class Manifest:
             ManifestError: as for `concat`; or a column `source` is there already.
         """
         check_choice("mode", mode, ("stratified", "proportional"))
-        given = {name: float(share) for name, (_, share) in sources.items()}
+        try:
+            given = {name: float(share) for name, (_, share) in sources.items()}
+        except (TypeError, ValueError):
+            raise ConfigError('a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}') from None
         if not given or not all(0 < share < float("inf") for share in given.values()):
             raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
         named = []

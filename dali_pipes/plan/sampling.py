@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, OptionError, check_choice, check_min, check_options, option
+from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_options, option
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
 from dali_pipes.plan.philox import Kind
@@ -18,6 +18,11 @@ from dali_pipes.plan.philox import Kind
 Int = NDArray[np.int64]
 LARGE = 2**24  # images, from which on no permutation is stored
 _PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not in every batch
+
+
+def _check_size(option: str, value: object) -> None:
+    if value is not None:
+        check_int(option, value, 1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -29,7 +34,7 @@ class Sampling(ABC):
             stopped, so that a shorter epoch leaves nothing out in the long run.
     """
 
-    epoch_size: int | None = option(None, check_min, 1)
+    epoch_size: int | None = option(None, _check_size)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -150,8 +155,8 @@ class PerClass(Sampling):
         classes, samples: classes of a global batch, and images of each; their product is the global batch size.
     """
 
-    classes: int = option(8, check_min, 1)
-    samples: int = option(4, check_min, 1)
+    classes: int = option(8, check_int, 1)
+    samples: int = option(4, check_int, 1)
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         if self.classes * self.samples != global_batch_size:
@@ -185,7 +190,7 @@ class Repeated(Sampling):
             RepeatAugSampler has them; otherwise they lie side by side.
     """
 
-    times: int = option(3, check_min, 1)
+    times: int = option(3, check_int, 1)
     spread: bool = False
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
@@ -322,15 +327,22 @@ def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:
         columns = manifest.take_columns(ids)
         if given not in columns:
             raise ConfigError(f"sampling.weights: there is no column {given!r} of numbers; there is {', '.join(columns) or 'none'}")
-        return np.asarray(columns[given], np.float64)
+        return _floats(columns[given])
     if isinstance(given, Mapping):
-        by_name = {str(name): float(weight) for name, weight in given.items()}
+        by_name = dict(zip(map(str, given), _floats(list(given.values())), strict=True))
         if set(by_name) != set(manifest.classes):
             missing, unknown = set(manifest.classes) - set(by_name), set(by_name) - set(manifest.classes)
             problem = f"no weight for {sorted(missing)[0]!r}" if missing else f"there is no class {sorted(unknown)[0]!r}"
             raise ConfigError(f"sampling.weights: {problem}; give one for each class")
         return np.array([by_name[name] for name in manifest.classes])[_classes(manifest, "weights by class")]
-    return np.asarray(given, np.float64)
+    return _floats(given)
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"sampling.weights are no numbers: {error}") from None
 
 
 def _classes(manifest: Manifest, what: str) -> Int:

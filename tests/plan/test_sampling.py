@@ -245,6 +245,8 @@ def test_bad_images_are_replaced_by_others_of_their_group(name):
         (Weighted(weights=[1, 2]), "2 weights for 31 images"),
         (Weighted(weights=[-1.0] * 31), "from 0 on"),
         (Weighted(weights=[0.0] * 31), "above 0"),
+        (Weighted(weights=["a"] * 31), "no numbers: could not convert"),
+        (Weighted(weights={str(name): "a" for name in range(7)}), "no numbers: could not convert"),
         (Weighted(weights="price"), "no column 'price'"),
         (Weighted(weights={"nowhere": 1}), "no weight for|no class"),
         (PerClass(classes=4, samples=4), "4 classes × 4 samples are not the global batch of 30"),
@@ -264,6 +266,9 @@ def test_what_cannot_work_is_refused(given, message):
     [
         (lambda: Uniform(epoch_size=0), "epoch_size is 0"),
         (lambda: PerClass(classes=0), "classes is 0"),
+        (lambda: Repeated(times="3"), "times is '3'; it takes whole numbers"),
+        (lambda: Uniform(epoch_size=2.5), "epoch_size is 2.5; it takes whole numbers"),
+        (lambda: dp.Manifest.mix({"a": some()}), "made of names, manifests and shares"),
         (lambda: sampling.named("even"), "choose one of uniform, sequential"),
         (lambda: sampling.named({"name": "balanced", "times": 3}), "sampling balanced: .*'times'.*its options are epoch_size"),
         (lambda: Schedule(), "begins with that of epoch 0"),
