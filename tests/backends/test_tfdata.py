@@ -126,8 +126,8 @@ def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, mo
     with build(manifest) as loader:
         walk = type(loader.plan).iter_from
 
-        def failing(plan, epoch, step):
-            for rows in walk(plan, epoch, step):
+        def failing(plan, *start):
+            for rows in walk(plan, *start):
                 if rows.step == 2:
                     raise ZeroDivisionError("in the plan")
                 yield rows
