@@ -193,7 +193,7 @@ def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:
         )
     if labels.device.type == "cpu" and labels.max() >= num_classes:
         raise ConfigError(f"a label is {labels.max()}, but num_classes is {num_classes}; pass num_classes=len(manifest.classes)")
-    return torch.zeros(len(labels), num_classes, device=labels.device).scatter_(1, labels[:, None], 1.0)
+    return torch.zeros(len(labels), num_classes, dtype=torch.float32, device=labels.device).scatter_(1, labels[:, None], 1.0)
 
 
 def blend_with_previous(images: Tensor, own: float) -> Tensor:

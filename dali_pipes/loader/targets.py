@@ -34,6 +34,6 @@ def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:
     Args:
         numbers: (N, L) int64 class numbers, filled up with -1.
     """
-    ones = torch.zeros(len(numbers), num_classes + 1, device=numbers.device)
+    ones = torch.zeros(len(numbers), num_classes + 1, dtype=torch.float32, device=numbers.device)
     ones.scatter_(1, numbers.where(numbers >= 0, num_classes), 1.0)
     return ones[:, :num_classes].contiguous()

@@ -58,6 +58,14 @@ def test_memory_is_not_taken_again_while_someone_holds_it(holder):
     assert place in {each.data_ptr() for each in [some.take(3) for _ in range(KEPT)]}
 
 
+def test_a_batch_that_is_not_full_holds_no_more_memory_than_its_images():
+    """What pickles it, or saves it, writes its whole storage."""
+    some = buffers()
+    some.take(3)
+    images = some.take(1)
+    assert images.untyped_storage().nbytes() == images.nbytes and images.data_ptr() != some.take(3).data_ptr()
+
+
 def test_only_so_much_is_kept():
     some = buffers()
     held = [some.take(3) for _ in range(3 * KEPT)]

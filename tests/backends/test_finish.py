@@ -56,6 +56,40 @@ def test_other_threads_keep_their_cores(manifest):
     assert counts == [2, 2]
 
 
+def test_finishers_that_start_at_once_leave_the_cores_to_others(manifest):
+    torch.set_num_threads(2)
+    for _ in range(20):
+        together, made = threading.Barrier(2), []
+
+        def start(together=together, made=made):
+            together.wait()
+            made.append(Finisher(TRANSFORM, 6, 8, pinned=False))
+
+        starting = [threading.Thread(target=start) for _ in range(2)]
+        for thread in starting:
+            thread.start()
+        for thread in starting:
+            thread.join()
+        counts = []
+        later = threading.Thread(target=lambda counts=counts: counts.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        for each in made:
+            each.close()
+        assert counts == [2]
+
+
+def test_pytorchs_default_dtype_changes_no_pixel(manifest):
+    expected = finished(manifest)
+    for dtype in (torch.float16, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            found = finished(manifest)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert all(torch.equal(one[0], two[0]) for one, two in zip(expected, found, strict=True))
+
+
 def test_its_threads_take_one_core_each(manifest):
     finisher = Finisher(TRANSFORM, 6, 3, pinned=False)
     try:

@@ -2,6 +2,7 @@
 
 import weakref
 from collections import deque
+from functools import partial
 
 import torch
 
@@ -26,24 +27,21 @@ class Buffers:
     """
 
     def __init__(self, transform: Transform, batch_size: int, pinned: bool):
-        self._form = batch_size, transform.shape, TORCH_DTYPES[transform.dtype], transform.memory_format
-        self._memory = _pinned if pinned else self._again
+        self._full, self._form = batch_size, (transform.shape, TORCH_DTYPES[transform.dtype], transform.memory_format)
+        self._fresh = partial(torch.empty, dtype=torch.uint8, pin_memory=pinned)
+        self._memory = self._fresh if pinned else self._again
         self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
 
     def take(self, count: int) -> torch.Tensor:
-        """(count, 3, H, W), not initialized."""
+        """(count, 3, H, W), not initialized. A batch that is not full has memory of its own: what saves it saves no more."""
         with torch.inference_mode(False):  # other threads write into it, which a tensor made in inference mode does not allow
-            return empty_images(*self._form, self._memory)[:count]
+            return empty_images(count, *self._form, self._memory if count == self._full else self._fresh)
 
     def _again(self, count: int) -> torch.Tensor:
         try:
             memory = self._free.pop()
         except IndexError:
-            memory = torch.empty(count, dtype=torch.uint8)
+            memory = self._fresh(count)
         owner = memory.numpy()  # a new array each time
         weakref.finalize(owner, self._free.append, memory).atexit = False
         return torch.from_numpy(owner)
-
-
-def _pinned(count: int) -> torch.Tensor:
-    return torch.empty(count, dtype=torch.uint8, pin_memory=True)

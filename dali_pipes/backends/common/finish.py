@@ -24,6 +24,7 @@ from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
 _COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
+_COUNTING = threading.Lock()  # whoever sets PyTorch's count of threads back must have read it before others set theirs
 LEAST = 4  # images that are worth a task of their own
 Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
 
@@ -156,13 +157,15 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
     `torch.set_num_threads` sets the count of the calling thread, and that of every thread which has not asked for its own yet
     (aten/src/ATen/Parallel.h, lazy_init_num_threads); the latter is set back.
     """
-    together, others = threading.Barrier(threads), torch.get_num_threads()
+    together = threading.Barrier(threads)
 
     def limit() -> None:
         torch.get_num_threads()
         torch.set_num_threads(1)
         together.wait()
 
-    for each in [pool.submit(limit) for _ in range(threads)]:
-        each.result()
-    torch.set_num_threads(others)
+    with _COUNTING:
+        others = torch.get_num_threads()
+        for each in [pool.submit(limit) for _ in range(threads)]:
+            each.result()
+        torch.set_num_threads(others)

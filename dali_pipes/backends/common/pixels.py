@@ -59,7 +59,7 @@ class Normalizer:
 
 def normalization(transform: Transform) -> tuple[torch.Tensor, torch.Tensor]:
     """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, H, W)."""
-    mean, std = (torch.tensor(each).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
+    mean, std = (torch.tensor(each, dtype=torch.float32).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
     scale = std.reciprocal()
     if transform.memory_format == "channels_last":  # whole images in their layout: rows of three values take five times as long
         mean, scale = (each.expand(1, 3, *transform.shape).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
