@@ -209,6 +209,9 @@ class Loader:
             except Exception as error:
                 self._stream = None
                 self._record_bad_samples(error)
+            except BaseException:  # such as Ctrl-C in the middle of it: the next one is made anew
+                self._stream = None
+                raise
 
     def _fit_backend(self) -> None:
         """Another backend if this epoch's images are of another size than those before."""

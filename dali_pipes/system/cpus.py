@@ -41,7 +41,7 @@ def parse_cpus(text: str) -> frozenset[int]:
         ConfigError: no such list.
     """
     found = set[int]()
-    for part in text.strip().split(","):
+    for part in str(text).strip().split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
             raise ConfigError(f"{text!r} is no list of CPUs; write it as taskset does: 0-3,8")

@@ -336,3 +336,22 @@ def test_a_table_with_absolute_paths(manifest, config, tmp_path):
     listed = dp.Manifest.open(tmp_path / "t.csv", progress=False)
     with build(listed, config, transform=dp.EvalTransform(size=32)) as loader:
         assert ids(loader) == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
+
+
+def test_a_loader_that_was_interrupted_goes_on(manifest, monkeypatch):
+    """Ctrl-C ends the generator that it strikes."""
+    with dp.build_loader(
+        manifest, dp.TorchConfig(num_workers=0), transform=dp.TrainTransform(size=16), batch_size=8, device="cpu"
+    ) as loader:
+        stream = loader._backend.stream
+
+        def interrupted(rows):
+            next(stream(rows))
+            raise KeyboardInterrupt
+            yield
+
+        monkeypatch.setattr(loader._backend, "stream", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(loader)
+        monkeypatch.undo()
+        assert [len(list(loader)) for _ in range(2)] == [len(loader)] * 2
