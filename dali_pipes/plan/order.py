@@ -1,8 +1,9 @@
 """Which sample stands at which place: pure functions of (seed, place), the same for any number of shards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from dali_pipes.plan.permutation import bijection
 from dali_pipes.plan.philox import HIGH, Kind, philox4x32
 
 Int = NDArray[np.int64]
+_TRIED_AT_ONCE = 64  # substitutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +88,33 @@ class Groups:
             seat = seats(places)
             ids = self.images(seat)
             for place in np.flatnonzero(np.isin(ids, bad)):
-                candidates = self.images(self._others(Seat(*(each[place] for each in seat)), apart))
-                usable = candidates[~np.isin(candidates, bad)]
-                ids[place] = usable[0] if len(usable) else ids[place]
+                ids[place] = self._substitute(Seat(*(each[place] for each in seat)), apart, bad, int(ids[place]))
             return ids
 
         return Order(epoch_size, lambda places: self.images(seats(places)), True, good)
 
-    def _others(self, seat: Seat, apart: int) -> Seat:
-        """First the images that no batch with this one holds and no other of it falls back on, then all of the group."""
+    def _substitute(self, seat: Seat, apart: int, bad: Int, own: int) -> int:
+        """The first of the group's other images that is not bad; `own` if all are."""
         group, number, position = map(int, seat)
-        size = int(self.sizes[group])
-        first = position - position % apart
-        later = np.arange(position + apart, max(size, position + 1), apart)
-        earlier = np.arange(position % apart, first, apart)
-        positions = np.concatenate([later, earlier, np.arange(size)])
-        return Seat(np.full(len(positions), group), np.full(len(positions), number), positions)
+        positions = _others(position, int(self.sizes[group]), apart)
+        while len(some := np.fromiter(islice(positions, _TRIED_AT_ONCE), np.int64)):
+            images = self.images(Seat(np.full(len(some), group), np.full(len(some), number), some))
+            usable = images[~np.isin(images, bad)]
+            if len(usable):
+                return int(usable[0])
+        return own
+
+
+def _others(position: int, size: int, apart: int) -> Iterator[int]:
+    """Positions of a group: first those that no batch with this one holds and no other of it begins with, then the rest of those
+    that it does not hold, then all.
+    """
+    within = position % apart
+    first, left = position - within, max(size - apart, 0)
+    yield from range(position + apart, size, apart)
+    yield from range(within, first, apart)
+    yield from ((first + apart + (within + each) % left) % size for each in range(left))
+    yield from range(size)
 
 
 def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:

@@ -228,6 +228,14 @@ def test_bad_images_are_replaced_by_others_of_their_class(classes, samples, more
             assert len(set(here)) == samples or len(good) < samples * (1 + len(bad))
 
 
+def test_a_class_with_few_others_still_gives_one_that_the_batch_does_not_hold():
+    """Six images, of which four are in the batch and one of those is bad."""
+    for seed in range(20):
+        plan = Plan(labelled([0] * 6 + [1] * 6), TRANSFORM, 8, seed=seed, sampling=PerClass(classes=2, samples=4))
+        for bad in range(12):
+            assert len(set(plan.rows(seed, 0, np.array([bad])).ids.tolist()) - {bad}) == 8
+
+
 @pytest.mark.parametrize("name", ["balanced", "mixture", "proportional"])
 def test_bad_images_are_replaced_by_others_of_their_group(name):
     manifest, bad = manifest_for(name), np.array([0, 3, 12, 20])
