@@ -122,7 +122,7 @@ def _placed(error: DaliPipesError, config: DictConfig) -> str:
 
 
 def _groups(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:
-    for name in map(str, config):
+    for name in config:
         node = config._get_node(name)
         if isinstance(node, DictConfig) and not node._is_none():
             yield f"{prefix}{name}.", node

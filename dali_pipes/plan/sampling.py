@@ -261,7 +261,8 @@ class Schedule(Sampling):
         orders = {since: each.order(manifest, seed, global_batch_size) for since, each in self.schedule.items()}
         sizes = {since: each.epoch_size for since, each in orders.items()}
         if len(set(sizes.values())) > 1:
-            raise ConfigError(f"sampling.schedule has epochs of different sizes, {sizes}; set sampling.epoch_size")
+            multiple = f"set sampling.epoch_size to a multiple of the global batch of {global_batch_size}"
+            raise ConfigError(f"sampling.schedule has epochs of different sizes, {sizes}; {multiple}")
         return orders
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
