@@ -125,8 +125,9 @@ def _groups(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictCon
     for name in config:
         node = config._get_node(name)
         if isinstance(node, DictConfig) and not node._is_none():
-            yield f"{prefix}{name}.", node
-            yield from _groups(node, f"{prefix}{name}.")
+            place = f"{prefix}{name!s}."
+            yield place, node
+            yield from _groups(node, place)
 
 
 def _cannot_work(config: DictConfig) -> bool:
