@@ -33,6 +33,33 @@ class DecodedBatch:
 
 
 @dataclass(slots=True)
+class Ragged:
+    """What N samples have different numbers of, such as boxes: `ragged[i]` is that of sample i, and `list(ragged)` of all.
+
+    Attributes:
+        values: (M, …), those of each sample one after the other.
+        lengths: of each sample, N in all.
+    """
+
+    values: torch.Tensor
+    lengths: list[int]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(self.values.split(self.lengths))
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        return self.values.split(self.lengths)[place]
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """(N + 1,) int64 on the CPU: where in `values` each sample begins, and where the last one ends."""
+        return torch.tensor([0, *self.lengths]).cumsum(0)
+
+
+@dataclass(slots=True)
 class Batch:
     """N images on one device, ready to use on the current stream.
 
@@ -43,13 +70,16 @@ class Batch:
         images: (N, 3, H, W), float32, float16, bfloat16 or uint8, contiguous or channels_last.
         labels: (N,) int64 class numbers; (N, C) float32 for several classes each, or mixed ones; (N,) or (N, K) float32 numbers.
         ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
-        targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or (N, K).
+        targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or (N, K); boxes, masks and text
+            (docs/objects.md).
+        views: of a transform with several views of each image, by name (N, V, 3, H, W) for V of them; `images` is the first.
     """
 
     images: torch.Tensor
     labels: torch.Tensor
     ids: torch.Tensor
     targets: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,6 +99,24 @@ class Batch:
 
     def __contains__(self, name: object) -> bool:
         return name in self._named
+
+    @property
+    def text(self) -> list[str]:
+        """A text for each image, such as its caption.
+
+        Raises:
+            KeyError: the manifest has none.
+        """
+        return self["text"]
+
+    @property
+    def sizes(self) -> torch.Tensor:
+        """(N, 2) int64 heights and widths of what the images leave of the batch's height and width, from its top left corner.
+
+        Raises:
+            KeyError: the transform makes all images of one size.
+        """
+        return self["sizes"]
 
     @property
     def _named(self) -> dict[Any, Any]:
@@ -92,6 +140,7 @@ class Batch:
         return f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids ({len(self)},){targets})"
 
 
+register_dataclass(Ragged)
 register_dataclass(Batch)
 
 

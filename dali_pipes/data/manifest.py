@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dali_pipes.data import opening
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
+from dali_pipes.data.objects import TARGET, Keypoints, Objects
 from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.earlier import FolderRecords
@@ -37,6 +38,7 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
+_KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
 
 
 class Manifest:
@@ -71,9 +73,9 @@ class Manifest:
         return made
 
     def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
-        """Other samples of the same root, and the same mixture if it is one."""
-        mixture = {"mixture": self._known["mixture"]} if "mixture" in self._known else {}
-        return self._of(self.root, self.classes if classes is None else classes, samples, others, mixture)
+        """Other samples of the same root, and what is known of them as parts of the same whole."""
+        kept = {name: self._known[name] for name in _KEPT if name in self._known}
+        return self._of(self.root, self.classes if classes is None else classes, samples, others, kept)
 
     def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
         """
@@ -166,7 +168,7 @@ class Manifest:
         stored = saved.read(file)
         if not stored.file:
             read = cls(stored.root, stored.classes, stored.table)
-            read._known = {name: stored.known[name] for name in ("folders", "mixture") if name in stored.known}
+            read._known = {name: stored.known[name] for name in ("folders", *_KEPT) if name in stored.known}
             return read
         usable, others = divided(stored.table)
         validate(others)
@@ -290,6 +292,52 @@ class Manifest:
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
         return {name.removeprefix(COLUMN): self._samples.numbers(name, ids) for name in self._numeric}
+
+    def has_target(self, name: str) -> bool:
+        """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
+        return TARGET + name in self._samples.whole.column_names
+
+    @property
+    def keypoints(self) -> Keypoints | None:
+        """Which keypoints the objects have, if they have any."""
+        return Keypoints(*self._known["keypoints"]) if "keypoints" in self._known else None
+
+    def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
+        """The objects of these samples, in pixels as stored; None: this manifest has no boxes."""
+        if not self.has_target("boxes"):
+            return None
+
+        def values(name: str) -> NDArray[Any] | None:
+            return self._samples.joined(TARGET + name, ids) if self.has_target(name) else None
+
+        boxes, labels, keypoints = values("boxes"), values("box_labels"), values("keypoints")
+        assert boxes is not None and labels is not None
+        counts = self._samples.lengths(TARGET + "box_labels", ids)
+        if len(boxes) != 4 * len(labels) or (keypoints is not None and len(labels) and len(keypoints) % (3 * len(labels))):
+            raise ManifestError(f"{self.root}: the manifest has objects without a label, or labels without a box; scan again")
+        if keypoints is not None:
+            names = self.keypoints.names if self.keypoints else []
+            keypoints = keypoints.reshape(len(labels), len(names), 3)
+        return Objects(counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints)
+
+    def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
+        """A column of targets that is text, of these samples."""
+        return [self._samples.text(TARGET + name, sample_id).decode() for sample_id in ids.tolist()]
+
+    def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
+        """(N,) EXIF's orientations, 1 to 8."""
+        return self._samples.numbers("orientation", ids)
+
+    def mask_extent(self, sample_id: int) -> Extent | None:
+        """Where one sample's encoded mask is; None: it has none."""
+        if path := self._samples.text(TARGET + "mask", sample_id):
+            return Extent(os.path.join(self.root, os.fsdecode(path)))
+        if not self.has_target("mask_bytes") or not (size := self._samples.number(TARGET + "mask_bytes", sample_id)):
+            return None
+        image = self.extent(sample_id)
+        return image._replace(
+            member=f"{image.member} (its mask)", offset=self._samples.number(TARGET + "mask_offset", sample_id), length=size
+        )
 
     @cached_property
     def _numeric(self) -> list[str]:

@@ -15,27 +15,32 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
-from dali_pipes.plan.geometry import Geometry
+from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, named
 
 
 class PlannedTransform(Protocol):
-    """What the plan needs from a transform."""
+    """What the plan needs from a transform; `Transform` says what each is."""
 
     @property
     def exif(self) -> str: ...
 
     @property
-    def shape(self) -> tuple[int, int]: ...
+    def shape(self) -> Pair: ...
 
     @property
     def augmenter(self) -> Augmenter: ...
 
+    @property
+    def every_view(self) -> tuple[Self, ...]: ...
+
     def at(self, epoch: int) -> Self: ...
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
+
+    def batch_shape(self, geometry: Geometry) -> Pair: ...
 
 
 _PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
@@ -74,32 +79,58 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedView:
+    """What is made of N images.
+
+    Attributes:
+        geometry: windows, sizes, crops and flips.
+        augmentation: further operations on the pixels.
+        shape: height and width of what is made, equal for all of a batch.
+    """
+
+    geometry: Geometry
+    augmentation: Augmentation
+    shape: Pair
+
+    def take(self, places: NDArray[np.int64] | slice) -> "PlannedView":
+        return PlannedView(self.geometry.take(places), self.augmentation.take(places), self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What one shard does in one step: N samples and the geometry of each.
+    """What one shard does in one step with N samples.
 
     Attributes:
         ids: (N,) int64.
-        geometry: windows, sizes, crops and flips.
-        augmentation: further operations on the pixels.
+        views: what is made of each image, once for each of the transform's `every_view`.
     """
 
     epoch: int
     step: int
     ids: NDArray[np.int64]
-    geometry: Geometry
-    augmentation: Augmentation
+    views: tuple[PlannedView, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def geometry(self) -> Geometry:
+        """That of the first view."""
+        return self.views[0].geometry
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """That of the first view."""
+        return self.views[0].augmentation
+
+    @property
+    def shape(self) -> Pair:
+        """That of the first view."""
+        return self.views[0].shape
+
     def take(self, places: NDArray[np.int64] | slice) -> Self:
         """The same step with some of its rows, in the order of `places`."""
-        return replace(
-            self,
-            ids=self.ids[places],
-            geometry=self.geometry.take(places),
-            augmentation=self.augmentation.take(places),
-        )
+        return replace(self, ids=self.ids[places], views=tuple(each.take(places) for each in self.views))
 
 
 @dataclass(frozen=True)
@@ -203,14 +234,20 @@ class Plan:
         order, places = self._order(epoch), np.concatenate(each_step)
         ids = order.ids(epoch, places % self.epoch_size, bad)
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
-        draws = Draws(self.seed, epoch, places, Kind.PLACE) if order.repeats else Draws(self.seed, epoch, ids)
-        transform = self.transform.at(epoch)
-        geometry = transform.geometry(sizes, draws)
-        augmentation = self._augmenter.draw(draws, len(ids), transform.shape)
-        planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
+        numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
+        transforms = self.transform.at(epoch).every_view
+        planned: list[tuple[Geometry, Augmentation]] = []
+        for view, (transform, augmenter) in enumerate(zip(transforms, self._augmenters, strict=True)):
+            draws = Draws(self.seed, epoch, numbers, kind, view)
+            geometry = transform.geometry(sizes, draws)
+            planned.append((geometry, augmenter.draw(draws, len(ids), transform.shape)))
         start = 0
         for step, each in zip(steps, each_step, strict=True):
-            yield replace(planned.take(slice(start, start + len(each))), step=step)
+            rows = slice(start, start + len(each))
+            parts = [(geometry.take(rows), augmentation.take(rows)) for geometry, augmentation in planned]
+            shapes = [transform.batch_shape(geometry) for transform, (geometry, _) in zip(transforms, parts, strict=True)]
+            views = tuple(PlannedView(*part, shape) for part, shape in zip(parts, shapes, strict=True))
+            yield PlannedBatch(epoch, step, ids[rows], views)
             start += len(each)
 
     def _order(self, epoch: int) -> Order:
@@ -226,8 +263,8 @@ class Plan:
         return self.sampling.orders(self.manifest, self.seed, self.global_batch_size)
 
     @cached_property
-    def _augmenter(self) -> Augmenter:
-        return self.transform.augmenter
+    def _augmenters(self) -> tuple[Augmenter, ...]:
+        return tuple(each.augmenter for each in self.transform.every_view)
 
     def _places(self, step: int) -> NDArray[np.int64]:
         """The slice of the epoch's order that holds this shard's samples of one step."""

@@ -124,6 +124,15 @@ class Transform(ABC):
         """Further operations on the pixels."""
         return Augmenter([])
 
+    @property
+    def every_view(self) -> tuple["Transform", ...]:
+        """What is made of each image: itself alone, or one transform for each view."""
+        return (self,)
+
+    def batch_shape(self, geometry: Geometry) -> Pair:
+        """Height and width of a batch of these images, in pixels; what an image leaves of it is black."""
+        return self.shape
+
     def size_at(self, epoch: int) -> Any:
         """The size of one epoch's images, as `size`."""
         return self.size
