@@ -48,10 +48,10 @@ class Ragged:
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(self.values.split(self.lengths))
+        return iter(torch.split(self.values, self.lengths))
 
     def __getitem__(self, place: int) -> torch.Tensor:
-        return self.values.split(self.lengths)[place]
+        return torch.split(self.values, self.lengths)[place]
 
     @property
     def offsets(self) -> torch.Tensor:
