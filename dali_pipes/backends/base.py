@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch.utils._pytree import register_dataclass, tree_map_only
 
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
@@ -19,14 +20,21 @@ from dali_pipes.system.memory import Need
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """N images on one device, ready to use on the current stream, as a backend yields them; the loader adds labels and columns.
+    """What is made of N images on one device, ready to use on the current stream; the loader adds labels and targets.
 
     Attributes:
-        images, ids: as in `Batch`.
+        images: those of the first of the transform's `groups`: (V × N, 3, H, W) for V views, all images of a view after another's.
+        ids: as in `Batch`.
+        others: those of the other groups.
     """
 
     images: torch.Tensor
     ids: torch.Tensor
+    others: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def groups(self) -> tuple[torch.Tensor, ...]:
+        return self.images, *self.others
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -177,6 +185,12 @@ class Backend(ABC):
 
     @abstractmethod
     def _prepare(self) -> None: ...
+
+    def _refuse_views(self) -> None:
+        """For a backend that makes one image of each, of one size."""
+        kind, name = type(self._transform).__name__, type(self._config).__name__
+        if len(self._transform.every_view) > 1 or self._transform.pads_batches:
+            raise ConfigError(f"{name} makes one image of each, all of one size, and {kind} does not; use DaliConfig or TorchConfig")
 
     @property
     def engine_mix(self) -> str | None:

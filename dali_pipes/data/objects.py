@@ -2,7 +2,7 @@
 
 They are columns called "target:NAME", large lists of numbers of which an image has as many as it needs, or large strings:
 
-    boxes          4 float32 an object: left, top, right, bottom in pixels of the image as stored, not turned by its EXIF orientation
+    boxes          4 float32 an object: left, top, right, bottom in pixels of the image as stored, not turned by its EXIF tag
     box_labels     int64 class number of each object
     areas          float32 of each object, in pixels
     crowd          bool of each object: a group that is outlined as one, as COCO's iscrowd

@@ -128,6 +128,15 @@ class PlannedBatch:
         """That of the first view."""
         return self.views[0].shape
 
+    @property
+    def region(self) -> NDArray[np.int64]:
+        """(N, 4) top, left, height, width of the smallest region of each image that holds the windows of all views."""
+        if len(self.views) == 1:
+            return self.geometry.window
+        windows = np.stack([each.geometry.window for each in self.views])
+        start, end = windows[..., :2].min(axis=0), (windows[..., :2] + windows[..., 2:]).max(axis=0)
+        return np.concatenate([start, end - start], axis=1)
+
     def take(self, places: NDArray[np.int64] | slice) -> Self:
         """The same step with some of its rows, in the order of `places`."""
         return replace(self, ids=self.ids[places], views=tuple(each.take(places) for each in self.views))

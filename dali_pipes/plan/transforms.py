@@ -125,9 +125,19 @@ class Transform(ABC):
         return Augmenter([])
 
     @property
+    def groups(self) -> tuple[tuple["Transform", ...], ...]:
+        """The views that are made of each image, those of one name and shape together; of most transforms only itself."""
+        return ((self,),)
+
+    @property
     def every_view(self) -> tuple["Transform", ...]:
-        """What is made of each image: itself alone, or one transform for each view."""
-        return (self,)
+        """All views of `groups`."""
+        return tuple(each for group in self.groups for each in group)
+
+    @property
+    def pads_batches(self) -> bool:
+        """Whether each batch has a height and width of its own, which hold all of its images."""
+        return False
 
     def batch_shape(self, geometry: Geometry) -> Pair:
         """Height and width of a batch of these images, in pixels; what an image leaves of it is black."""

@@ -18,6 +18,7 @@ class DaliNativeBackend(DaliBackend):
     """Batches of random samples and crops; the rows of the plan are not used. Ids are on the CPU, where labels are looked up."""
 
     def _prepare(self) -> None:
+        self._refuse_views()
         if not isinstance(self._transform, TrainTransform):
             raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
         if self._transform.augmenter.policies or self._transform.sizes or self._transform.vertical_flip:
