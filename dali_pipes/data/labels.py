@@ -153,7 +153,7 @@ def _numbers(array: pa.Array) -> pa.Array:
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    if _is_text(array.type):
+    if is_text(array.type):
         return array.cast(pa.large_string()).fill_null("")
     if not _is_list(array.type) or pa.types.is_fixed_size_list(array.type):
         return _numbers(array)
@@ -162,7 +162,7 @@ def _stored(array: pa.Array) -> pa.Array:
 
 
 def _column_type(kind: pa.DataType) -> pa.DataType:
-    if _is_text(kind):
+    if is_text(kind):
         return pa.large_string()
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_column_type(kind.value_type), kind.list_size)
@@ -173,10 +173,10 @@ def _column_type(kind: pa.DataType) -> pa.DataType:
 
 def _kept(kind: pa.DataType) -> bool:
     each = kind.value_type if _is_list(kind) else kind
-    return _is_text(kind) or pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
+    return is_text(kind) or pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from dali_pipes.data import opening
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
-from dali_pipes.data.objects import TARGET, Keypoints, Objects
+from dali_pipes.data.objects import BAD_OBJECTS, TARGET, Keypoints, Objects
 from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.listed_files import scan_table
@@ -27,6 +28,7 @@ from dali_pipes.data.sets import (
     moved,
     parts,
     renumbered,
+    same_keypoints,
     unified,
     with_source,
 )
@@ -51,17 +53,32 @@ class Manifest:
         classes: class names; a label is a place in this list.
     """
 
-    def __init__(self, root: str | Path, classes: list[str], table: pa.Table, folders: FolderRecords | None = None):
+    def __init__(
+        self,
+        root: str | Path,
+        classes: list[str],
+        table: pa.Table,
+        folders: FolderRecords | None = None,
+        keypoints: Keypoints | None = None,
+    ):
         """
         Args:
-            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME".
+            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME" and
+                "target:NAME" (data/objects.py).
             folders: those that were scanned.
+            keypoints: which ones the objects have.
 
         Raises:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        self._set(absolute(root), classes, Samples(usable), others, {"folders": folders or {}})
+        self._set(
+            absolute(root),
+            classes,
+            Samples(usable),
+            others,
+            {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {}),
+        )
         self._check()
 
     @classmethod
@@ -155,6 +172,37 @@ class Manifest:
         return cls(*scan_table(file, Path(os.path.abspath(root or file.parent)), label_separator, check, workers, progress))
 
     @classmethod
+    def from_coco(
+        cls,
+        annotations: str | Path,
+        *,
+        root: str | Path | None = None,
+        bad_objects: str = "drop",
+        verify: str = "header",
+        max_pixels: int = MAX_PIXELS,
+        workers: int | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Reads the headers of the images of a JSON file of COCO's form: detection, keypoints, segmentation or captions.
+
+        The categories, in the order of their ids, are the classes. Of an image's captions the first one is its text.
+
+        Args:
+            root: folder of the images; by default the file's.
+            bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
+                lists it in `dropped`; "problem" leaves out its image.
+            verify, max_pixels: as for `scan`.
+
+        Raises:
+            ManifestError: no such file, or one that is not of this form; docs/objects.md.
+        """
+        check_choice("bad_objects", bad_objects, BAD_OBJECTS)
+        file, check = Path(os.path.abspath(annotations)), ScanOptions(verify, max_pixels)
+        folder = Path(os.path.abspath(root or file.parent))
+        classes, table, keypoints = scan_coco(file, folder, check, bad_objects, workers, progress)
+        return cls(folder, classes, table, keypoints=keypoints)
+
+    @classmethod
     def load(cls, file: str | Path) -> Self:
         """Opens a manifest that `save` wrote. The file is data: nothing in it is ever executed.
 
@@ -167,7 +215,7 @@ class Manifest:
         """
         stored = saved.read(file)
         if not stored.file:
-            read = cls(stored.root, stored.classes, stored.table)
+            read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
             read._known = {name: stored.known[name] for name in ("folders", *_KEPT) if name in stored.known}
             return read
         usable, others = divided(stored.table)
@@ -297,27 +345,34 @@ class Manifest:
         """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
         return TARGET + name in self._samples.whole.column_names
 
-    @property
+    @cached_property
     def keypoints(self) -> Keypoints | None:
         """Which keypoints the objects have, if they have any."""
-        return Keypoints(*self._known["keypoints"]) if "keypoints" in self._known else None
+        return Keypoints.read(self._known.get("keypoints"))
 
     def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
-        """The objects of these samples, in pixels as stored; None: this manifest has no boxes."""
+        """The objects of these samples, in pixels as stored; None: this manifest has no boxes.
+
+        Raises:
+            ManifestError: their columns do not belong together, or a label is no class.
+        """
         if not self.has_target("boxes"):
             return None
+        counts = self._samples.lengths(TARGET + "boxes", ids) // 4
+        names = self.keypoints.names if self.keypoints else []
 
-        def values(name: str) -> NDArray[Any] | None:
-            return self._samples.joined(TARGET + name, ids) if self.has_target(name) else None
+        def values(name: str, each: int = 1) -> NDArray[Any] | None:
+            if not self.has_target(name):
+                return None
+            if (self._samples.lengths(TARGET + name, ids) != each * counts).any():
+                raise ManifestError(f"{self.root}: the manifest has objects of which {name} are too few or too many; scan again")
+            return self._samples.joined(TARGET + name, ids)
 
-        boxes, labels, keypoints = values("boxes"), values("box_labels"), values("keypoints")
+        boxes, labels, points = values("boxes", 4), values("box_labels"), values("keypoints", 3 * len(names))
         assert boxes is not None and labels is not None
-        counts = self._samples.lengths(TARGET + "box_labels", ids)
-        if len(boxes) != 4 * len(labels) or (keypoints is not None and len(labels) and len(keypoints) % (3 * len(labels))):
-            raise ManifestError(f"{self.root}: the manifest has objects without a label, or labels without a box; scan again")
-        if keypoints is not None:
-            names = self.keypoints.names if self.keypoints else []
-            keypoints = keypoints.reshape(len(labels), len(names), 3)
+        if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
+            raise ManifestError(f"{self.root}: the manifest has objects outside its {len(self.classes)} classes; scan again")
+        keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
         return Objects(counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints)
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
@@ -386,6 +441,14 @@ class Manifest:
         self._samples.check()
         columns = zip(*(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
         return [(os.fsdecode(path + b"/" + member if member else path), why) for path, member, why in columns]
+
+    @property
+    def dropped(self) -> list[tuple[str, str]]:
+        """(path, what was wrong) of every object that was left out of an image that is used."""
+        if not self.has_target("dropped"):
+            return []
+        found = enumerate(self._samples.column(TARGET + "dropped").to_pylist())
+        return [(self.name(sample_id), line) for sample_id, lines in found for line in lines.splitlines()]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -496,7 +559,8 @@ class Manifest:
 
         files = tuple(file for each in manifests for file in each._samples.files)
         samples = Samples(joined([each.samples for each in manifests]), files)
-        return cls._of(root, names, samples, joined([each._others for each in manifests]))
+        known = same_keypoints([each.keypoints for each in manifests])
+        return cls._of(root, names, samples, joined([each._others for each in manifests]), known)
 
     @classmethod
     def mix(cls, sources: Mapping[str, tuple[Self, float]], *, mode: str = "stratified", classes: str = "join") -> Self:
@@ -526,7 +590,7 @@ class Manifest:
             samples, others = (with_source(table, number) for table in (each.samples, each._others))
             named.append(each._with(Samples(samples, each._samples.files), others))
         made = cls.concat(named, classes=classes)
-        made._known = {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
+        made._known |= {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
         return made
 
     @property
@@ -551,6 +615,7 @@ class Manifest:
         for ids in self._samples.blocks():
             self.take_labels(ids)
             self.take_sizes(ids)
+            self.take_objects(ids)
             paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
             if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
                 raise self._strange_path()
