@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from dali_pipes.data import opening
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
-from dali_pipes.data.objects import BAD_OBJECTS, TARGET, Keypoints, Objects
+from dali_pipes.data.objects import BAD_OBJECTS, TARGET, Keypoints, Objects, Targets, keypoints_of
 from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.listed_files import scan_table
+from dali_pipes.data.scanning.masks import MISSING, scan_pairs
 from dali_pipes.data.sets import (
     Mix,
     common_root,
@@ -150,6 +151,7 @@ class Manifest:
         *,
         root: str | Path | None = None,
         label_separator: str | None = None,
+        targets: Targets | None = None,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         workers: int | None = None,
@@ -160,6 +162,8 @@ class Manifest:
         Args:
             root: folder that relative paths start from; by default the table's folder.
             label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
+            targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them `label` may be missing; of objects it
+                is not read.
             verify, max_pixels: as for `scan`.
 
         A label is a class number from 0, a class name, a list of either, a fraction or a list of fractions: docs/targets.md. Names
@@ -169,7 +173,9 @@ class Manifest:
             ManifestError: no such table, or its labels make no sense.
         """
         file, check = Path(os.path.abspath(file)), ScanOptions(verify, max_pixels)
-        return cls(*scan_table(file, Path(os.path.abspath(root or file.parent)), label_separator, check, workers, progress))
+        folder = Path(os.path.abspath(root or file.parent))
+        made = scan_table(file, folder, label_separator, targets or Targets(), check, workers, progress)
+        return cls(*made, keypoints=keypoints_of(targets))
 
     @classmethod
     def from_coco(
@@ -201,6 +207,37 @@ class Manifest:
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints = scan_coco(file, folder, check, bad_objects, workers, progress)
         return cls(folder, classes, table, keypoints=keypoints)
+
+    @classmethod
+    def from_masks(
+        cls,
+        images: str | Path,
+        masks: str | Path,
+        *,
+        classes: Sequence[str] = (),
+        missing: str = "problem",
+        verify: str = "header",
+        max_pixels: int = MAX_PIXELS,
+        workers: int | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Reads the headers of the images below one folder and of their masks below another: docs/objects.md.
+
+        An image's mask has the same path in its folder but for the extension, and for Cityscapes' suffixes.
+
+        Args:
+            classes: names of the masks' values from 0.
+            missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
+                over.
+            verify, max_pixels: as for `scan`.
+
+        Raises:
+            ManifestError: a folder without images, or no image has a mask.
+        """
+        check_choice("missing", missing, MISSING)
+        folders = Path(os.path.abspath(images)), Path(os.path.abspath(masks))
+        root, table = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels), workers, progress)
+        return cls(root, list(classes), table)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from dali_pipes.errors import ManifestError, OptionError, check_choice, check_options, option
 
 TARGET = "target:"
+BOX_LABELS = TARGET + "box_labels"
 TYPES: dict[str, pa.DataType] = {
     "boxes": pa.large_list(pa.float32()),
     "box_labels": pa.large_list(pa.int64()),
@@ -97,7 +98,7 @@ class Targets:
         box_format: "xyxy", "xywh", "cxcywh", in pixels of the image as stored, or "relative_" and one of these, in fractions of its
             width and height; a TFRecord's are always fractions.
         areas: of each object its area in pixels; None: that of its box.
-        keypoints: of each object x, y and visibility of each keypoint, in pixels; None: no keypoints.
+        keypoints: of each object x, y and visibility of each keypoint, in pixels or in fractions as the boxes; None: no keypoints.
         keypoint_names: what they are; needed with keypoints. "left_eye" and "right_eye" become one another on a flip.
         mask: a path, relative to the root; of a tar or TFRecord the mask itself, a PNG; None: no masks.
         text: a text, such as a caption; None: no texts.
@@ -127,6 +128,10 @@ class Targets:
     def names(self) -> list[str]:
         """The columns, members or keys that are read."""
         return [name for each in ("boxes", "box_labels", "areas", "keypoints", "mask", "text") if (name := getattr(self, each))]
+
+
+def keypoints_of(targets: Targets | None) -> Keypoints | None:
+    return Keypoints.named(list(targets.keypoint_names)) if targets and targets.keypoints else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import COLUMN
-from dali_pipes.data.objects import TARGET, Keypoints
+from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
 from dali_pipes.data.table.schema import further_columns, replaced
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
-BOX_LABELS, MASK = TARGET + "box_labels", TARGET + "mask"
+MASK = TARGET + "mask"
 _OF_SOME = {TARGET + name: value for name, value in {"dropped": "", "mask_offset": 0, "mask_bytes": 0}.items()}
 SOURCE = "source"  # the column that says of each image of a mixture which source it is from, from 0
 

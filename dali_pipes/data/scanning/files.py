@@ -28,6 +28,11 @@ def chunk_size(check: ScanOptions) -> int:
     return _CHUNK if check.verify == "header" else _CHUNK_DECODED
 
 
+def processes_for(total: int, check: ScanOptions, workers: int | None) -> int:
+    few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
+    return 1 if few else workers or 2 * available_cpus()
+
+
 def read_headers(
     root: Path, files: Iterable[File], total: int, check: ScanOptions, workers: int | None, progress: bool
 ) -> Iterator[Header]:
@@ -37,8 +42,7 @@ def read_headers(
     """
     if check.verify == "full":
         decoders.load()
-    few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
-    processes = 1 if few else workers or 2 * available_cpus()
+    processes = processes_for(total, check, workers)
     headers = in_order(partial(_read, os.fsencode(root), check), files, processes, chunk_size(check))
     return track(headers, "reading images", total, progress)
 

@@ -1,7 +1,7 @@
 """Objects as a source has them, and the columns of a manifest that they become once they are checked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +45,17 @@ class Found:
     outlines: list[str] | None = None
 
 
+def object_namer(counts: NDArray[np.int64]) -> Callable[[int], str]:
+    """Names by the place in the image, from 1."""
+    ends = counts.cumsum()
+
+    def name(number: int) -> str:
+        image = np.searchsorted(ends, number, side="right")
+        return f"object {number - (ends[image] - counts[image]) + 1}"
+
+    return name
+
+
 def as_corners(boxes: NDArray[np.float64], format: str, height: Any, width: Any) -> NDArray[np.float64]:
     """(M, 4) left, top, right, bottom in pixels, of boxes in one of `BOX_FORMATS`, and heights and widths of their images."""
     first, second = boxes[:, :2], boxes[:, 2:]
@@ -66,6 +77,9 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
     usable = np.array([each.problem is None for each in headers], bool)[image]
     with np.errstate(all="ignore"):  # what comes of numbers that are not finite is refused below
         boxes = as_corners(found.boxes, format, height[image], width[image]).astype(np.float32)
+    if found.keypoints is not None and format.startswith("relative_"):
+        scale = np.stack([width, height, np.ones(len(headers))], -1)[image]
+        found = replace(found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3))
     faults = _faults(found, boxes, height[image], width[image], usable)
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
     lines: list[list[str]] = [[] for _ in headers]
