@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dali_pipes.data import opening
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
-from dali_pipes.data.objects import BAD_OBJECTS, TARGET, Keypoints, Objects, Targets, keypoints_of
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Keypoints, Objects, Targets, keypoints_of
 from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.coco import scan_coco
@@ -120,6 +120,7 @@ class Manifest:
         max_pixels: int = MAX_PIXELS,
         cache: str | Path | None = None,
         unchanged: str = "file",
+        targets: Targets = NO_TARGETS,
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
@@ -135,6 +136,7 @@ class Manifest:
             unchanged: what shows that an image is the one that was scanned before: "file", its own size and modification time;
                 "folder", that of its folder, so that one look at each folder is enough. A file that is written over where it lies
                 does not change its folder.
+            targets: what shards hold besides labels: docs/objects.md. Such a scan is not cached: `save` it.
             workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
             progress: show a progress bar on stderr.
 
@@ -142,7 +144,9 @@ class Manifest:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
         file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels)
-        return opening.scan(cls, root, check, file, unchanged, workers, progress)
+        if file and targets.named:
+            raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
+        return opening.scan(cls, root, check, file, unchanged, workers, progress, targets)
 
     @classmethod
     def from_table(
@@ -151,7 +155,7 @@ class Manifest:
         *,
         root: str | Path | None = None,
         label_separator: str | None = None,
-        targets: Targets | None = None,
+        targets: Targets = NO_TARGETS,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         workers: int | None = None,
@@ -174,7 +178,7 @@ class Manifest:
         """
         file, check = Path(os.path.abspath(file)), ScanOptions(verify, max_pixels)
         folder = Path(os.path.abspath(root or file.parent))
-        made = scan_table(file, folder, label_separator, targets or Targets(), check, workers, progress)
+        made = scan_table(file, folder, label_separator, targets, check, workers, progress)
         return cls(*made, keypoints=keypoints_of(targets))
 
     @classmethod
@@ -269,23 +273,32 @@ class Manifest:
         cache_dir: str | Path | None = None,
         unchanged: str = "folder",
         label_separator: str | None = None,
+        targets: Targets = NO_TARGETS,
+        images: str | Path | None = None,
         progress: bool = True,
     ) -> Self:
-        """A manifest from a folder or a shard to scan, a saved manifest, or a table of path and label.
+        """A manifest from a folder or a shard to scan, a saved manifest, a table of path and label, or a JSON file of COCO's form.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
             label_separator: as for `from_table`; for tables only.
+            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
+            images: folder of the images that a table or COCO file names; by default the file's.
         """
         kind = opening.kind_of(source)
         if kind == "manifest":
             return cls.load(source)
         if kind == "table":
-            return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
-        cache = opening.cache_file(cache_dir, source) if cache_dir else None
-        return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, unchanged=unchanged, progress=progress)
+            listed: dict[str, Any] = {"root": images, "label_separator": label_separator, "targets": targets}
+            return cls.from_table(source, **listed, verify=verify, max_pixels=max_pixels, progress=progress)
+        if kind == "coco":
+            bad = targets.bad_objects
+            return cls.from_coco(source, root=images, bad_objects=bad, verify=verify, max_pixels=max_pixels, progress=progress)
+        cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
+        scanned: dict[str, Any] = {"cache": cache, "unchanged": unchanged, "targets": targets}
+        return cls.scan(source, **scanned, verify=verify, max_pixels=max_pixels, progress=progress)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.

@@ -125,13 +125,29 @@ class Targets:
             raise OptionError(type(self), "keypoints and keypoint_names need one another; a flip goes by the names")
 
     @property
-    def names(self) -> list[str]:
-        """The columns, members or keys that are read."""
-        return [name for each in ("boxes", "box_labels", "areas", "keypoints", "mask", "text") if (name := getattr(self, each))]
+    def named(self) -> dict[str, str]:
+        """The columns, members or keys that are read, by what they are."""
+        every = ("boxes", "box_labels", "areas", "keypoints", "mask", "text")
+        return {each: name for each in every if (name := getattr(self, each))}
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """How many values of each kind an object has."""
+        every = {"boxes": 4, "box_labels": 1, "areas": 1, "keypoints": 3 * len(self.keypoint_names)}
+        return {each: width for each, width in every.items() if getattr(self, each)}
+
+    @property
+    def misfit(self) -> str:
+        """What is wrong with an image whose objects have too few or too many of these values, or others."""
+        wanted = ", ".join(f"{width} in {getattr(self, each)}" for each, width in self.widths.items())
+        return f"the values of its objects do not belong together; each object needs {wanted}"
 
 
-def keypoints_of(targets: Targets | None) -> Keypoints | None:
-    return Keypoints.named(list(targets.keypoint_names)) if targets and targets.keypoints else None
+NO_TARGETS = Targets()
+
+
+def keypoints_of(targets: Targets) -> Keypoints | None:
+    return Keypoints.named(list(targets.keypoint_names)) if targets.keypoints else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,8 +136,7 @@ def _columns(
         ends = np.append(0, counts.cumsum()).tolist()
         chosen = [text for text, good in zip(found.outlines, keep, strict=True) if good]
         columns["outlines"] = pa.array([f"[{', '.join(chosen[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"])
-    if any(dropped):
-        columns["dropped"] = pa.array(dropped, TYPES["dropped"])
+    columns["dropped"] = pa.array(dropped, TYPES["dropped"])
     return {TARGET + name: values for name, values in columns.items()}
 
 

@@ -34,7 +34,7 @@ def scan_table(
         paths, masks = ([path and os.path.join(os.fsencode(root), path).lstrip(b"/") for path in each] for each in (paths, masks))
         root = Path("/")
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check, workers, progress))
-    columns = read_columns(file, table, {"path", "label", *targets.names})
+    columns = read_columns(file, table, {"path", "label", *targets.named.values()})
     if targets.mask:
         headers = with_masks(root, masks, headers, check, workers, progress)
         columns[TARGET + "mask"] = mask_column(masks)
@@ -62,7 +62,7 @@ def _read(file: Path, separator: str | None, targets: Targets) -> pa.Table:
     Args:
         separator: of the classes of an image, in a column of text.
     """
-    needed = ["path", *(targets.names or ["label"])]
+    needed = ["path", *(targets.named.values() or ["label"])]
     if not file.is_file():
         raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns {' and '.join(needed)}")
     if file.suffix == ".parquet":

@@ -36,9 +36,8 @@ def read_objects(file: Path, table: pa.Table, targets: Targets) -> tuple[Found, 
     Raises:
         ManifestError: no such column, or one of another type.
     """
-    widths = {"boxes": 4, "box_labels": 1, "areas": 1, "keypoints": 3 * len(targets.keypoint_names)}
-    names = {each: name for each in widths if (name := getattr(targets, each))}
-    lists = {each: _read(file, table, name, widths[each], each == "box_labels") for each, name in names.items()}
+    widths = targets.widths
+    lists = {each: _read(file, table, targets.named[each], width, each == "box_labels") for each, width in widths.items()}
     counts = lists["boxes"].counts
     wrong = np.any([each.wrong | (each.counts != counts) for each in lists.values()], axis=0)
     chosen = {each: some.values.filter(pa.array(np.repeat(~wrong, some.leaves))) for each, some in lists.items()}
@@ -52,12 +51,10 @@ def read_objects(file: Path, table: pa.Table, targets: Targets) -> tuple[Found, 
         numbers("boxes"),
         chosen["box_labels"],
         object_namer(counts),
-        areas=numbers("areas")[:, 0] if "areas" in names else None,
-        keypoints=numbers("keypoints") if "keypoints" in names else None,
+        areas=numbers("areas")[:, 0] if "areas" in widths else None,
+        keypoints=numbers("keypoints") if "keypoints" in widths else None,
     )
-    sizes = ", ".join(f"{widths[each]} numbers" if widths[each] > 1 else "one" for each in names)
-    why = f"its {', '.join(names.values())} do not belong together; each object needs {sizes} of them"
-    return found, dict.fromkeys(np.flatnonzero(wrong).tolist(), why)
+    return found, dict.fromkeys(np.flatnonzero(wrong).tolist(), targets.misfit)
 
 
 def _read(file: Path, table: pa.Table, name: str, width: int, labels: bool) -> _Lists:
