@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.data import opening
+from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Keypoints, Objects, Targets, keypoints_of
@@ -20,7 +21,7 @@ from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.listed_files import scan_table
-from dali_pipes.data.scanning.masks import MISSING, scan_pairs
+from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.sets import (
     Mix,
     common_root,
@@ -419,7 +420,8 @@ class Manifest:
             return self._samples.joined(TARGET + name, ids)
 
         boxes, labels, points = values("boxes", 4), values("box_labels"), values("keypoints", 3 * len(names))
-        assert boxes is not None and labels is not None
+        if boxes is None or labels is None:
+            raise ManifestError(f"{self.root}: the manifest has objects without labels; scan again")
         if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
             raise ManifestError(f"{self.root}: the manifest has objects outside its {len(self.classes)} classes; scan again")
         keypoints = None if points is None else points.reshape(len(labels), len(names), 3)

@@ -86,7 +86,7 @@ class Keypoints(NamedTuple):
         return cls(names, [names.index(name) if name in names else place for place, name in enumerate(other)])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Targets:
     """What is read of each sample besides its label, by the name of a table's column; of a tar's member, such as ".txt", or a key
     in its .json; or of a TFRecord's feature.

@@ -23,16 +23,20 @@ def rasterize(outline: Any, height: int, width: int) -> NDArray[np.bool_]:
     Raises:
         ConfigError: pycocotools, which draws polygons, is not installed.
     """
-    if isinstance(outline, dict):
-        runs = _runs(outline["counts"])
-        return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
-    if not outline:
-        return np.zeros((height, width), bool)
+    counts = outline["counts"] if isinstance(outline, dict) else _drawn(outline, height, width)
+    runs = _runs(counts)
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
+
+
+def _drawn(polygons: list[list[float]], height: int, width: int) -> str | list[int]:
+    """Run lengths of the pixels that are in any of the polygons."""
+    if not polygons:
+        return [height * width]
     try:
         from pycocotools import mask
     except ImportError:
         raise ConfigError("masks of polygons need pycocotools; pip install 'dali_pipes[coco]'") from None
-    return mask.decode(mask.merge(mask.frPyObjects(outline, height, width))).astype(bool)
+    return mask.merge(mask.frPyObjects(polygons, height, width))["counts"].decode()
 
 
 def problem_of(outline: Any, height: int, width: int) -> str | None:

@@ -73,6 +73,8 @@ def scan_coco(
 def _read(file: Path) -> _File:
     try:
         content = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ManifestError(f"{file}: no such file; give a JSON file of COCO's form") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(f"{file}: not a JSON file of COCO's form ({error})") from None
     lists: list[Any] = []

@@ -16,7 +16,6 @@ from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 
-MISSING = ("problem", "skip")
 _IMAGE_SUFFIXES = ("_leftImg8bit",)  # of Cityscapes
 _MASK_SUFFIXES = ("_gtFine_labelIds", "_gtCoarse_labelIds", "_gtFine_labelTrainIds")  # the first one that any mask has
 _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}  # Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
