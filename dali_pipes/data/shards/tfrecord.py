@@ -131,18 +131,15 @@ def _list(number: int, features: dict[bytes, Range], name: str, kinds: tuple[int
         raise MissingError(name)
     found: list[Any] = []
     for kind, values in _fields(number, features[name.encode()]):
-        if kind not in kinds or not isinstance(values, Range):
-            raise MissingError(name)
-        for _, value in _fields(number, values):
-            found += (
-                _decoded(name, kind, os.pread(number, value.end - value.start, value.start))
-                if isinstance(value, Range)
-                else [value]
-            )
+        for _, value in _fields(number, values) if isinstance(values, Range) else ():
+            if kind not in kinds:
+                raise MissingError(name)
+            found += _decoded(name, kind, number, value) if isinstance(value, Range) else [value]
     return found
 
 
-def _decoded(name: str, kind: int, data: bytes) -> list[Any]:
+def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:
+    data = os.pread(number, place.end - place.start, place.start)
     try:
         if kind == 1:
             return [data.decode()]
