@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dali_pipes.errors import ManifestError
 
@@ -91,6 +92,20 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
     if not _kept(kind):
         raise TypeError(f"{name} is of type {kind}")
     return _column_type(kind)
+
+
+def distinct_labels(counts: NDArray[np.int64], numbers: NDArray[np.int64], classes: int) -> pa.Array:
+    """Labels of several classes each: of every image the distinct ones among its numbers, ascending.
+
+    Args:
+        counts: (N,) how many numbers each image has.
+        numbers: (M,) class numbers, those of each image one after the other.
+        classes: how many classes there are.
+    """
+    pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * max(classes, 1) + numbers)
+    image, number = np.divmod(pairs, max(classes, 1))
+    ends = np.append(0, np.bincount(image, minlength=len(counts)).cumsum())
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(number, pa.int32()))
 
 
 def null_count(column: pa.ChunkedArray) -> int:

@@ -603,6 +603,7 @@ class Manifest:
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = common_root([each.root for each in manifests])
+        known = same_keypoints([each.keypoints for each in manifests])
         names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
 
         def joined(tables: list[pa.Table]) -> pa.Table:
@@ -611,7 +612,6 @@ class Manifest:
 
         files = tuple(file for each in manifests for file in each._samples.files)
         samples = Samples(joined([each.samples for each in manifests]), files)
-        known = same_keypoints([each.keypoints for each in manifests])
         return cls._of(root, names, samples, joined([each._others for each in manifests]), known)
 
     @classmethod

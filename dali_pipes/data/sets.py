@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.labels import COLUMN, distinct_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
 from dali_pipes.data.table.schema import further_columns, replaced
 from dali_pipes.errors import ConfigError, ManifestError
@@ -119,6 +119,8 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     if pa.types.is_list(labels.type):
         new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
         rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
+        if len(set(numbers.tolist())) < len(numbers):  # an image may have had two of those that became one
+            rows = distinct_labels(rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers))
         return replaced(table, "label", rows)
     if not pa.types.is_integer(labels.type):
         return table

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dali_pipes.data.labels import distinct_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
 from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
-from dali_pipes.data.scanning.found import Found, checked, image_labels
+from dali_pipes.data.scanning.found import Found, checked
 from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.errors import ManifestError
 
@@ -62,7 +63,7 @@ def scan_coco(
         keypoints = _keypoints(read)
         headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
-        labels = image_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.classes))
+        labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.classes))
     if any(read.captions):
         targets[TARGET + "text"] = pa.array([each[0] if each else "" for each in read.captions], pa.large_string())
     table = file_rows(paths, labels, headers, targets)

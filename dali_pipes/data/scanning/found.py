@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels import MAX_CLASSES
+from dali_pipes.data.labels import MAX_CLASSES, distinct_labels
 from dali_pipes.data.objects import TARGET, TYPES
 from dali_pipes.data.scanning.headers import Header
 from dali_pipes.errors import ManifestError
@@ -172,12 +172,4 @@ def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) ->
             raise ManifestError(
                 f"{source}: the label {unknown!r} of an object is none of the {len(classes)} classes; add it to them"
             )
-    return classes, _lists(counts, numbers), image_labels(counts, numbers.to_numpy(), len(classes))
-
-
-def image_labels(counts: NDArray[np.int64], numbers: NDArray[np.int64], classes: int) -> pa.Array:
-    """The distinct classes of each image's objects, ascending."""
-    pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * max(classes, 1) + numbers)
-    image, number = np.divmod(pairs, max(classes, 1))
-    ends = np.append(0, np.bincount(image, minlength=len(counts)).cumsum())
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(number, pa.int32()))
+    return classes, _lists(counts, numbers), distinct_labels(counts, numbers.to_numpy(), len(classes))
