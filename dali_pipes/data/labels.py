@@ -192,6 +192,11 @@ def _kept(kind: pa.DataType) -> bool:
     return is_text(kind) or pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether Arrow can hold it: JSON may have half a character, an escape from D800 to DFFF."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dali_pipes.data.labels import distinct_labels
+from dali_pipes.data.labels import distinct_labels, is_unicode
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
 from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
@@ -103,7 +103,7 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
     seen = set()
     for number, each in enumerate(entries):
         good = isinstance(each, dict) and isinstance(each.get("id"), (int, str)) and isinstance(each.get(name), str) and each[name]
-        if not good or (name == "file_name" and (each[name].startswith("/") or "\0" in each[name])):
+        if not good or (name == "file_name" and (each[name].startswith("/") or "\0" in each[name])) or not is_unicode(each[name]):
             relative = ", relative to the folder of the images" if name == "file_name" else ""
             raise ManifestError(f"{file}: {kind}[{number}] needs an id and a {name}{relative}; correct or remove it")
         if each["id"] in seen:
@@ -116,22 +116,24 @@ def _sort(read: _File, number: int, entry: Any) -> None:
     image = entry.get("image_id") if isinstance(entry, dict) else None
     place = read.places.get(image) if isinstance(image, (int, str)) else None
     if place is None:
-        read.strays.append(f"{_name(number, entry)}: its image_id {image!r} is none of the file's images; correct it or remove it")
+        read.strays.append(
+            f"{_name(number, entry)}: its image_id {image!r:.40} is none of the file's images; correct it or remove it"
+        )
     elif isinstance(entry.get("caption"), str):
-        read.captions[place].append(entry["caption"])
+        read.captions[place].append(entry["caption"].encode(errors="replace").decode())
     else:
         read.objects[place].append((number, entry))
 
 
 def _name(number: int, entry: Any) -> str:
-    return f"annotation {entry['id']}" if isinstance(entry, dict) and "id" in entry else f"annotations[{number}]"
+    return f"annotation {entry['id']!r:.40}" if isinstance(entry, dict) and "id" in entry else f"annotations[{number}]"
 
 
 def _same_size(file: Path, image: Entry, header: Header) -> Header:
     said, found = (image.get("height", header.height), image.get("width", header.width)), (header.height, header.width)
     if header.problem or said == found:
         return header
-    sizes = f"{file.name} has it as {said[1]} × {said[0]} pixels, and the file has {found[1]} × {found[0]}"
+    sizes = f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has {found[1]} × {found[0]}"
     return header._replace(problem=f"{sizes}, so its boxes are of another image; correct one of them")
 
 
@@ -141,7 +143,9 @@ def _keypoints(read: _File) -> Keypoints | None:
         ManifestError: categories with different ones.
     """
     found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
-    if any(each != found[0] or not all(isinstance(name, str) for name in each) for each in found):
+    if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found):
+        raise ManifestError(f"{read.name}: the keypoints of its categories are not lists of names; correct them")
+    if any(each != found[0] for each in found):
         raise ManifestError(f"{read.name}: its categories have different keypoints; write a file for each of them")
     return Keypoints.named(list(found[0])) if found else None
 
@@ -170,7 +174,7 @@ def _fault(read: _File, entry: Entry, header: Header, keypoints: Keypoints | Non
         return "it has no bbox of four numbers"
     category = entry.get("category_id")
     if not isinstance(category, (int, str)) or category not in read.classes:
-        return f"its category_id {category!r} is none of the file's categories"
+        return f"its category_id {category!r:.40} is none of the file's categories"
     if not _are_numbers([entry.get("area", 0.0)], 1):
         return "its area is not a number"
     if keypoints and entry.get("keypoints") and not _are_numbers(entry["keypoints"], 3 * len(keypoints.names)):

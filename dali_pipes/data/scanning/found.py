@@ -104,7 +104,7 @@ def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, u
     """What is wrong with the boxes and numbers of objects of usable images."""
     left, top, right, bottom = boxes.T
     others = [found.areas, found.keypoints]
-    finite = [np.isfinite(each).reshape(len(boxes), -1).all(1) for each in others if each is not None]
+    finite = [np.isfinite(each).all(tuple(range(1, each.ndim))) for each in others if each is not None]
     kinds = {
         "an area or a keypoint that is not finite": ~np.all([np.ones(len(boxes), bool), *finite], axis=0),
         "its box is outside the image": (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.labels import is_unicode
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
 from dali_pipes.data.reader import PartFile, ShardMember
 from dali_pipes.data.scanning.found import Found, checked, numbered, object_namer
@@ -61,14 +62,16 @@ def _with_mask(number: int, header: Header, place: tuple[int, int], verify: str)
 def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
     """Boxes, labels, areas and keypoints of an image, as many of each; None: they are not."""
     labels = given.get("box_labels")
-    if not isinstance(labels, list) or not all(
-        isinstance(each, str) or (type(each) is int and 0 <= each < 2**63) for each in labels
-    ):
+    if not isinstance(labels, list) or not all(map(_is_label, labels)):
         return None
     found = {name: _numbers(given.get(name), width) for name, width in targets.widths.items() if name != "box_labels"}
     if any(each is None or len(each) != len(labels) for each in found.values()):
         return None
     return found | {"box_labels": labels}
+
+
+def _is_label(value: Any) -> bool:
+    return (type(value) is int and 0 <= value < 2**63) or (isinstance(value, str) and is_unicode(value))
 
 
 def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dali_pipes.data.labels import is_unicode
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
@@ -252,7 +253,7 @@ def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tupl
             {},
             f"its {', '.join(targets.named.values())} cannot be read; text must be UTF-8, and a .json have the keys asked for",
         )
-    if targets.text and not isinstance(found["text"], str):
+    if targets.text and not (isinstance(found["text"], str) and is_unicode(found["text"])):
         return {}, f"its {targets.text} is no text"
     return found, None
 

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from dali_pipes import ConfigError, Manifest, ManifestError
@@ -131,3 +133,37 @@ def test_what_is_not_json_is_refused(folder):
         Manifest.from_coco(folder / "b.json")
     with pytest.raises(ConfigError, match="bad_objects"):
         Manifest.from_coco(folder / "b.json", bad_objects="clip")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["\ud800", "", "/", "\0", "0.jpg", 10**400]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["id", "size", "counts"]), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_in_the_file_it_is_one_line_or_a_manifest(folder, data):
+    full = one(category_id=2, area=5.5, iscrowd=1, keypoints=[1] * 9, segmentation=[[0, 0, 8, 0, 8, 8]])
+    packed = one(2, segmentation={"size": [30, 40], "counts": [1000, 200]})
+    content = json.loads(written(folder, [full, packed, {"image_id": 9, "caption": "c"}]).read_text())
+    place = content
+    while isinstance(place, (list, dict)) and place:
+        key = data.draw(st.sampled_from(range(len(place)) if isinstance(place, list) else sorted(place)))
+        if data.draw(st.booleans()) or not isinstance(place[key], (list, dict)) or not place[key]:
+            place[key] = data.draw(JSON)
+            break
+        place = place[key]
+    (folder / "a.json").write_text(json.dumps(content))
+    try:
+        manifest = Manifest.from_coco(folder / "a.json", progress=False)
+    except ManifestError as error:
+        assert "\n" not in str(error)
+        return
+    manifest.verify()
+    manifest.save(folder / "m.arrow")
+    assert Manifest.load(folder / "m.arrow").table.equals(manifest.table)
+    texts = manifest.take_texts("outlines", np.arange(len(manifest))) if manifest.has_target("outlines") else []
+    for text, count in zip(texts, manifest.take_objects(np.arange(len(manifest))).counts if texts else [], strict=True):
+        assert [rasterize(outline, 30, 40).shape for outline in json.loads(text)] == [(30, 40)] * count
