@@ -62,7 +62,7 @@ def _read(file: Path, table: pa.Table, name: str, width: int, labels: bool) -> _
     found = _lists(column, width) if is_list(column.type) else None
     kind = found.values.type if found else column.type
     if found and labels and (pa.types.is_integer(kind) or is_text(kind)):
-        return found._replace(wrong=found.wrong | _has_null(found), values=found.values)
+        return found._replace(wrong=found.wrong | _has_null(found))
     if found and not labels and (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         return found._replace(values=found.values.cast(pa.float64(), safe=False))
     wanted = "class numbers or names" if labels else "numbers"
