@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         TorchvisionGpuConfig,
     )
     from dali_pipes.data.manifest import Manifest
+    from dali_pipes.data.objects import Targets
     from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
     from dali_pipes.loader.loader import Loader, build_loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
@@ -51,6 +52,7 @@ __all__ = [
     "Sequential",
     "Shard",
     "SyntheticConfig",
+    "Targets",
     "TfDataConfig",
     "TorchConfig",
     "TorchvisionGpuConfig",
@@ -65,8 +67,15 @@ __all__ = [
 ]
 
 _HOMES = (  # of the names above; the tools last
-    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "data.manifest", "backends.base"),
-    *("backends.config", "loader.loader", "loader.mixing", "adapters.from_torch.convert", "tools.diagnosis.dataloader_program"),
+    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "data.manifest", "data.objects"),
+    *(
+        "backends.base",
+        "backends.config",
+        "loader.loader",
+        "loader.mixing",
+        "adapters.from_torch.convert",
+        "tools.diagnosis.dataloader_program",
+    ),
 )
 
 
