@@ -14,6 +14,8 @@ from dali_pipes.errors import (
     ConfigError,
     OptionError,
     check_choice,
+    check_int,
+    check_number,
     check_options,
     check_ordered_pair,
     check_range,
@@ -78,6 +80,8 @@ class Transform(ABC):
         dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not normalized).
         memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, height, width) in both.
         exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
+        min_box_size: objects whose box is narrower or lower than this in the output, in pixels, are removed.
+        ignore_index: the value of a mask's pixels outside the image.
     """
 
     size: Any = option(224, _check_size)
@@ -87,6 +91,8 @@ class Transform(ABC):
     dtype: str = option("fp32", check_choice, tuple(DTYPES))
     memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
     exif: str = option("ignore", check_choice, ("ignore", "apply"))
+    min_box_size: float = option(1.0, check_number, 0, 2**16)
+    ignore_index: int = option(255, check_int, 0, 2**16 - 1)
 
     def __post_init__(self) -> None:
         check_options(self)
