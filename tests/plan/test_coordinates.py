@@ -144,6 +144,28 @@ def test_boxes_whose_centre_is_outside_the_window_are_removed_where_that_is_aske
     assert move_objects(objects, geometry, NOTHING, (50, 50))[0].labels.tolist() == [0, 1, 2]
 
 
+def test_keypoints_that_left_the_image_do_not_come_back():
+    """Nor does the part of a box that was cut off, nor its area."""
+    keypoints = np.array([[[10, 10, 2], [30, 10, 1], [39.5, 0, 2]]], np.float32)
+    objects = Objects(
+        np.array([1]), np.array([[10, 5, 30, 15]], np.float32), np.array([0]), np.array([200], np.float32), None, keypoints
+    )
+    there_and_back = Augmentation(
+        np.full((1, 2), CODE["TranslateX"], np.int8), np.array([[-20.9, 20.9]], np.float32), np.zeros((1, 4), int)
+    )
+    moved, _ = move_objects(objects, planned([40, 40], [0, 0, 40, 40], [40, 40], [0, 0]), there_and_back, (40, 40))
+    assert moved.keypoints.tolist() == [[[0, 0, 0], [30, 10, 1], [39.5, 0, 2]]]
+    assert moved.boxes.tolist() == [[20, 5, 30, 15]] and moved.areas.tolist() == [100]
+
+
+def test_a_keypoint_that_a_flip_moves_off_the_first_pixel_is_outside():
+    """As torchvision has it: width - 1 - 39.5 is less than 0."""
+    keypoints = np.array([[[39.5, 10, 2]]], np.float32)
+    objects = Objects(np.array([1]), np.array([[10, 5, 30, 15]], np.float32), np.array([0]), None, None, keypoints)
+    moved, _ = move_objects(objects, planned([40, 40], [0, 0, 40, 40], [40, 40], [0, 0], True), NOTHING, (40, 40))
+    assert moved.keypoints.tolist() == [[[0, 0, 0]]] and moved.boxes.tolist() == [[10, 5, 30, 15]]
+
+
 def test_images_without_objects_stay():
     objects = Objects(
         np.array([0, 1, 0]), np.array([[0, 0, 5, 5]], np.float32), np.array([7]), keypoints=np.ones((1, 3, 3), np.float32)
