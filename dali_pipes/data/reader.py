@@ -40,6 +40,8 @@ class ShardMember(NamedTuple):
         offset, length: where it is, in bytes.
         label: its class number.
         problem: why it cannot be used; None if it can, as far as is known without looking at the image.
+        targets: what was asked for besides, as the file has it, by the field of `objects.Targets`; of a mask, where it begins, and
+            how long it is.
     """
 
     member: bytes = b""
@@ -47,6 +49,7 @@ class ShardMember(NamedTuple):
     length: int = 0
     label: int = -1
     problem: str | None = None
+    targets: dict[str, Any] | None = None
 
 
 class Reader:

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
+from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import Draws, Kind
@@ -40,7 +42,14 @@ class PlannedTransform(Protocol):
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
 
+    @property
+    def crops_around_boxes(self) -> bool: ...
+
+    def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry: ...
+
     def batch_shape(self, geometry: Geometry) -> Pair: ...
+
+    def placed(self, geometry: Geometry, shape: Pair) -> Geometry: ...
 
 
 _PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
@@ -245,19 +254,27 @@ class Plan:
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
         numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
         transforms = self.transform.at(epoch).every_view
+        objects = self.objects(ids) if any(each.crops_around_boxes for each in transforms) else None
         planned: list[tuple[Geometry, Augmentation]] = []
         for view, (transform, augmenter) in enumerate(zip(transforms, self._augmenters, strict=True)):
             draws = Draws(self.seed, epoch, numbers, kind, view)
-            geometry = transform.geometry(sizes, draws)
+            geometry = transform.geometry(sizes, draws) if objects is None else transform.geometry_around(sizes, objects, draws)
             planned.append((geometry, augmenter.draw(draws, len(ids), transform.shape)))
         start = 0
         for step, each in zip(steps, each_step, strict=True):
             rows = slice(start, start + len(each))
-            parts = [(geometry.take(rows), augmentation.take(rows)) for geometry, augmentation in planned]
-            shapes = [transform.batch_shape(geometry) for transform, (geometry, _) in zip(transforms, parts, strict=True)]
-            views = tuple(PlannedView(*part, shape) for part, shape in zip(parts, shapes, strict=True))
+            parts = zip(transforms, planned, strict=True)
+            views = tuple(_view(transform, geometry.take(rows), drawn.take(rows)) for transform, (geometry, drawn) in parts)
             yield PlannedBatch(epoch, step, ids[rows], views)
             start += len(each)
+
+    def objects(self, ids: NDArray[np.int64]) -> Objects | None:
+        """The objects of these samples, in pixels of the images as they are planned: turned upright, if the transform does that."""
+        objects = self.manifest.take_objects(ids)
+        if objects is None or self.transform.exif != "apply":
+            return objects
+        sizes = self.manifest.take_sizes(ids, upright=True)
+        return turn_upright(objects, self.manifest.take_orientations(ids), sizes, self.manifest.keypoints)
 
     def _order(self, epoch: int) -> Order:
         return self._orders[max(since for since in self._orders if since <= epoch)]
@@ -281,6 +298,11 @@ class Plan:
         size = min(self.global_batch_size, self.epoch_samples - start)
         index, count = self.shard.index, self.shard.count
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
+
+
+def _view(transform: PlannedTransform, geometry: Geometry, augmentation: Augmentation) -> PlannedView:
+    shape = transform.batch_shape(geometry)
+    return PlannedView(transform.placed(geometry, shape), augmentation, shape)
 
 
 def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:

@@ -145,7 +145,7 @@ def _slot_inputs(number: int, slot: Slot, transform: Transform) -> dict[str, Pla
         inputs["parameter"] = PlanInput(_T.FLOAT, 0, lambda rows: parameters(*drawn(rows)))
     if set(slot.ops) & set(AFFINE):
         shape = transform.shape
-        inputs["matrix"] = PlanInput(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), shape))
+        inputs["matrix"] = PlanInput(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), shape).astype(np.float32))
     if "Posterize" in slot.ops:
         inputs["mask"] = PlanInput(_T.UINT8, 0, lambda rows: posterize_masks(*drawn(rows)))
     return inputs

@@ -155,7 +155,7 @@ def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
     original = reading.read_shard
     monkeypatch.setattr(reading, "in_order", lambda read_one, files, workers: map(read_one, files))
-    monkeypatch.setattr(reading, "read_shard", lambda file, check: read.append(file) or original(file, check))
+    monkeypatch.setattr(reading, "read_shard", lambda file, **options: read.append(file) or original(file, **options))
     again = scan(folder, cache_dir=tmp_path / "cache")
     assert again.table.equals(first.table) and read == []
     changed = folder / "shard-000002.tar"
