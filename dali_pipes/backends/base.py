@@ -1,7 +1,7 @@
 """What a loader yields, and what a backend must do to yield it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
 
 
@@ -35,6 +35,10 @@ class DecodedBatch:
     @property
     def groups(self) -> tuple[torch.Tensor, ...]:
         return self.images, *self.others
+
+    @classmethod
+    def of(cls, groups: Sequence[torch.Tensor], ids: torch.Tensor) -> Self:
+        return cls(groups[0], ids, tuple(groups[1:]))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -186,11 +190,18 @@ class Backend(ABC):
     @abstractmethod
     def _prepare(self) -> None: ...
 
+    def _refuse_padding(self) -> None:
+        """For a backend whose batches are all of one size."""
+        if self._transform.pads_batches:
+            kind, name = type(self._transform).__name__, type(self._config).__name__
+            raise ConfigError(f"{name} makes images of one size, and {kind} does not; use DaliConfig or TorchConfig")
+
     def _refuse_views(self) -> None:
         """For a backend that makes one image of each, of one size."""
+        self._refuse_padding()
         kind, name = type(self._transform).__name__, type(self._config).__name__
-        if len(self._transform.every_view) > 1 or self._transform.pads_batches:
-            raise ConfigError(f"{name} makes one image of each, all of one size, and {kind} does not; use DaliConfig or TorchConfig")
+        if len(views_of(self._transform)) > 1:
+            raise ConfigError(f"{name} makes one view of each image, and {kind} more; use DaliConfig or TorchConfig")
 
     @property
     def engine_mix(self) -> str | None:

@@ -6,6 +6,7 @@ keypoints from its centre, so a flip takes x to width - 1 - x; resize, shear, tr
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +119,12 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
         source = (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + half
     nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.window[axis]
     return np.where((place >= 0) & (place < to), nearest, -1)
+
+
+def turned(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """(H, W) as EXIF's orientation, 1 to 8, says; what `turn_upright` does to the objects."""
+    mask = mask.T if orientation >= 5 else mask
+    return mask[:: -1 if orientation in (3, 4, 7, 8) else 1, :: -1 if orientation in (2, 3, 6, 7) else 1]
 
 
 class _Places:

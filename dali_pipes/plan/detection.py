@@ -72,6 +72,10 @@ class ShortestSizeTransform(RandomTransform):
     def crops(self) -> bool:
         return True
 
+    @property
+    def pads_batches(self) -> bool:
+        return True
+
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers = draws.uniform([FLIP_DRAW, SCALE_DRAW])
         shortest = np.array(self.min_size)[(numbers[0, :, 1] * len(self.min_size)).astype(np.int64)]

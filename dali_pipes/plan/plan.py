@@ -1,12 +1,13 @@
 """Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed, epoch, step, shard)."""
 
+import itertools
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ class PlannedTransform(Protocol):
     def augmenter(self) -> Augmenter: ...
 
     @property
-    def every_view(self) -> tuple[Self, ...]: ...
+    def groups(self) -> tuple[tuple[Self, ...], ...]: ...
 
     def at(self, epoch: int) -> Self: ...
 
@@ -111,44 +112,51 @@ class PlannedBatch:
 
     Attributes:
         ids: (N,) int64.
-        views: what is made of each image, once for each of the transform's `every_view`.
+        groups: what is made of each image, once for each view of the transform's `groups`.
     """
 
     epoch: int
     step: int
     ids: NDArray[np.int64]
-    views: tuple[PlannedView, ...]
+    groups: tuple[tuple[PlannedView, ...], ...]
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
+    def views(self) -> tuple[PlannedView, ...]:
+        """All views of `groups`."""
+        return tuple(view for group in self.groups for view in group)
+
+    @property
     def geometry(self) -> Geometry:
         """That of the first view."""
-        return self.views[0].geometry
+        return self.groups[0][0].geometry
 
     @property
     def augmentation(self) -> Augmentation:
         """That of the first view."""
-        return self.views[0].augmentation
+        return self.groups[0][0].augmentation
 
     @property
     def shape(self) -> Pair:
         """That of the first view."""
-        return self.views[0].shape
+        return self.groups[0][0].shape
 
     @property
     def region(self) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width of the smallest region of each image that holds the windows of all views."""
-        if len(self.views) == 1:
+        views = self.views
+        if len(views) == 1:
             return self.geometry.window
-        windows = np.stack([each.geometry.window for each in self.views])
+        windows = np.stack([each.geometry.window for each in views])
         start, end = windows[..., :2].min(axis=0), (windows[..., :2] + windows[..., 2:]).max(axis=0)
         return np.concatenate([start, end - start], axis=1)
 
     def take(self, places: NDArray[np.int64] | slice) -> Self:
         """The same step with some of its rows, in the order of `places`."""
-        return replace(self, ids=self.ids[places], views=tuple(each.take(places) for each in self.views))
+        groups = tuple(tuple(view.take(places) for view in group) for group in self.groups)
+        return replace(self, ids=self.ids[places], groups=groups)
 
 
 @dataclass(frozen=True)
@@ -253,19 +261,16 @@ class Plan:
         ids = order.ids(epoch, places % self.epoch_size, bad)
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
         numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
-        transforms = self.transform.at(epoch).every_view
-        objects = self.objects(ids) if any(each.crops_around_boxes for each in transforms) else None
-        planned: list[tuple[Geometry, Augmentation]] = []
-        for view, (transform, augmenter) in enumerate(zip(transforms, self._augmenters, strict=True)):
-            draws = Draws(self.seed, epoch, numbers, kind, view)
-            geometry = transform.geometry(sizes, draws) if objects is None else transform.geometry_around(sizes, objects, draws)
-            planned.append((geometry, augmenter.draw(draws, len(ids), transform.shape)))
+        groups = self.transform.at(epoch).groups
+        objects = self.objects(ids) if any(each.crops_around_boxes for group in groups for each in group) else None
+        planned, views = [], itertools.count()
+        for group in groups:
+            of_each = [(each, Draws(self.seed, epoch, numbers, kind, next(views))) for each in group]
+            planned.append([_Drawn.of(transform, sizes, objects, draws) for transform, draws in of_each])
         start = 0
         for step, each in zip(steps, each_step, strict=True):
             rows = slice(start, start + len(each))
-            parts = zip(transforms, planned, strict=True)
-            views = tuple(_view(transform, geometry.take(rows), drawn.take(rows)) for transform, (geometry, drawn) in parts)
-            yield PlannedBatch(epoch, step, ids[rows], views)
+            yield PlannedBatch(epoch, step, ids[rows], tuple(tuple(view.take(rows) for view in group) for group in planned))
             start += len(each)
 
     def objects(self, ids: NDArray[np.int64]) -> Objects | None:
@@ -288,10 +293,6 @@ class Plan:
     def _orders(self) -> dict[int, Order]:
         return self.sampling.orders(self.manifest, self.seed, self.global_batch_size)
 
-    @cached_property
-    def _augmenters(self) -> tuple[Augmenter, ...]:
-        return tuple(each.augmenter for each in self.transform.every_view)
-
     def _places(self, step: int) -> NDArray[np.int64]:
         """The slice of the epoch's order that holds this shard's samples of one step."""
         start = step * self.global_batch_size
@@ -300,9 +301,23 @@ class Plan:
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
 
 
-def _view(transform: PlannedTransform, geometry: Geometry, augmentation: Augmentation) -> PlannedView:
-    shape = transform.batch_shape(geometry)
-    return PlannedView(transform.placed(geometry, shape), augmentation, shape)
+class _Drawn(NamedTuple):
+    """One view of the samples of several steps."""
+
+    transform: PlannedTransform
+    geometry: Geometry
+    augmentation: Augmentation
+
+    @classmethod
+    def of(cls, transform: PlannedTransform, sizes: NDArray[np.int64], objects: Objects | None, draws: Draws) -> "_Drawn":
+        geometry = transform.geometry(sizes, draws) if objects is None else transform.geometry_around(sizes, objects, draws)
+        return cls(transform, geometry, transform.augmenter.draw(draws, len(sizes), transform.shape))
+
+    def take(self, rows: slice) -> PlannedView:
+        """Those of one step."""
+        geometry = self.geometry.take(rows)
+        shape = self.transform.batch_shape(geometry)
+        return PlannedView(self.transform.placed(geometry, shape), self.augmentation.take(rows), shape)
 
 
 def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:

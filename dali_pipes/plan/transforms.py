@@ -137,11 +137,6 @@ class Transform(ABC):
         return ((self,),)
 
     @property
-    def every_view(self) -> tuple["Transform", ...]:
-        """All views of `groups`."""
-        return tuple(each for group in self.groups for each in group)
-
-    @property
     def pads_batches(self) -> bool:
         """Whether each batch has a height and width of its own, which hold all of its images."""
         return False
@@ -180,6 +175,11 @@ class Transform(ABC):
     def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry:
         """`geometry` of images with these objects, whose boxes are in pixels of `source`."""
         return self.geometry(source, draws)
+
+
+def views_of(transform: Transform) -> list[Transform]:
+    """All views of its groups, in one list."""
+    return [view for group in transform.groups for view in group]
 
 
 @dataclass(kw_only=True, slots=True)

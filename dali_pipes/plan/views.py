@@ -35,7 +35,9 @@ class ViewsTransform(TrainTransform):
         for name, group in zip(self.views, self.groups, strict=True):
             if len({each.shape for each in group}) > 1:
                 sizes = ", ".join(str(each.size) for each in group)
-                raise ConfigError(f"transform.views: {name} has views of {sizes} pixels; give those of each size a name of their own")
+                raise ConfigError(
+                    f"transform.views: {name} has views of {sizes} pixels; give those of each size a name of their own"
+                )
 
     @property
     def groups(self) -> tuple[tuple[Transform, ...], ...]:
@@ -64,9 +66,11 @@ def _each(name: str, given: Any) -> list[dict[str, Any]]:
         count = options.pop("count", 1)
         check_int(f"transform.views: count of {name}", count, 1)
         given = [options] * count
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given or not all(isinstance(each, Mapping) for each in given):
-        raise ConfigError(f"transform.views: {name} is {given!r}; it takes options such as {{count: 2, size: 224}}, or a list of them")
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if not listed or not given or not all(isinstance(each, Mapping) for each in given):
+        takes = "options such as {count: 2, size: 224}, or a list of them"
+        raise ConfigError(f"transform.views: {name} is {given!r}; it takes {takes}")
     if unknown := {str(option) for each in given for option in each} - set(_OF_A_VIEW):
-        takes = ", ".join(_OF_A_VIEW)
-        raise ConfigError(f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}, the rest stands beside views")
+        takes = f"{', '.join(_OF_A_VIEW)}; the rest stands beside views"
+        raise ConfigError(f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}")
     return [dict(each) for each in given]

@@ -120,7 +120,7 @@ def _running(pipeline: Pipeline) -> Iterator[Pipeline]:
 
 def _finished(work: Work, images: torch.Tensor, ids: torch.Tensor) -> DecodedBatch:
     """With the cast that `exported` makes as it copies."""
-    batch = to_batch(images, ids, work.transform)
+    batch = to_batch([images], ids, work.transform)
     return replace(batch, images=batch.images.to(TORCH_DTYPES[work.transform.dtype]))
 
 

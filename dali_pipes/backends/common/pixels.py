@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dali_pipes.plan.geometry import Geometry, Pair
-from dali_pipes.plan.transforms import DTYPES, Transform
+from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
 DTYPE_BYTES = {name: dtype.itemsize for name, dtype in TORCH_DTYPES.items()}
@@ -17,7 +17,7 @@ MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.
 
 def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
     """A batch of the largest images, in words and as the count of its values."""
-    shapes = [each.largest_shape for each in transform.every_view]
+    shapes = [each.largest_shape for each in views_of(transform)]
     (height, width), more = shapes[0], f" and {len(shapes) - 1} more views" if len(shapes) > 1 else ""
     return f"of {batch_size} × {height} × {width} pixels{more}", batch_size * 3 * sum(map(prod, shapes))
 
@@ -49,9 +49,9 @@ class Normalizer:
     def _normalize(self, images: torch.Tensor) -> torch.Tensor:
         if self._dtype == torch.uint8:
             return images.contiguous(memory_format=self._memory_format)
-        form = images.device, *images.shape[2:]
+        form = images.device, images.shape[3]
         if form not in self._constants:  # once: each copy of them would wait for all copies before it
-            mean, scale = normalization(self._transform, (images.shape[2], images.shape[3]))
+            mean, scale = normalization(self._transform, images.shape[3])
             self._constants[form] = mean.to(images.device), scale.to(images.device)
         finished = torch.empty(images.shape, dtype=self._dtype, device=images.device, memory_format=self._memory_format)
         # on the CPU one image at a time, which stays in the cache: a third of the time of whole batches
@@ -61,12 +61,12 @@ class Normalizer:
         return finished
 
 
-def normalization(transform: Transform, shape: Pair) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, *shape)."""
+def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, H, width)."""
     mean, std = (torch.tensor(each, dtype=torch.float32).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
     scale = std.reciprocal()
-    if transform.memory_format == "channels_last":  # whole images in their layout: rows of three values take five times as long
-        mean, scale = (each.expand(1, 3, *shape).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
+    if transform.memory_format == "channels_last":  # whole rows in their layout: three values at a time take five times as long
+        mean, scale = (each.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
     return mean[0], scale[0]
 
 

@@ -23,6 +23,8 @@ class DaliNativeBackend(DaliBackend):
             raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
         if self._transform.augmenter.policies or self._transform.sizes or self._transform.vertical_flip:
             raise ConfigError("DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use DaliConfig")
+        if any(map(self._manifest.has_target, ("boxes", "mask"))):
+            raise ConfigError("DaliNativeConfig draws its crops itself, so boxes and masks cannot follow them; use DaliConfig")
         if not self._manifest.whole_files:
             raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
         super()._prepare()
