@@ -437,7 +437,7 @@ class Manifest:
 
     def mask_extent(self, sample_id: int) -> Extent | None:
         """Where one sample's encoded mask is; None: it has none."""
-        if path := self._samples.text(TARGET + "mask", sample_id):
+        if self.has_target("mask") and (path := self._samples.text(TARGET + "mask", sample_id)):
             return Extent(os.path.join(self.root, os.fsdecode(path)))
         if not self.has_target("mask_bytes") or not (size := self._samples.number(TARGET + "mask_bytes", sample_id)):
             return None

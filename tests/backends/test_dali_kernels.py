@@ -15,7 +15,7 @@ import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import graph as dali_graph
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.dali.graph import PlanInputs, erase
+from dali_pipes.backends.dali.graph import ViewInputs, erase
 from dali_pipes.backends.reference.dali_native import DaliNativeBackend
 from dali_pipes.plan.augment.augmenter import POLICIES
 from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
@@ -187,7 +187,7 @@ def _erasing(images, layout):
     """As image_graph does it, and by DALI's operator on float16, which it has on the CPU."""
     image = fn.external_source(source=lambda: images, dtype=HALF, ndim=3, layout=layout)
     region = {"erased": types.Constant(np.float32([3, 5])), "erased_shape": types.Constant(np.float32([60, 41]))}
-    inputs = PlanInputs(*[image] * 5, **region)
+    inputs = ViewInputs(**region)
     plain = fn.erase(image, anchor=region["erased"], shape=region["erased_shape"], axis_names="HW", fill_value=0)
     return erase(image, inputs, HALF), plain, image
 

@@ -30,7 +30,7 @@ def augment_mask(mask: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnit
     return mask
 
 
-def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float = 0.0) -> torch.Tensor:
+def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None = None) -> torch.Tensor:
     match op:
         case "Identity":
             return image
@@ -67,7 +67,7 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: flo
     raise ValueError(op)
 
 
-def _affine(image: torch.Tensor, slot: Slot, fill: float, **options: list[float]) -> torch.Tensor:
+def _affine(image: torch.Tensor, slot: Slot, fill: float | None, **options: list[float]) -> torch.Tensor:
     still = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0]}
     return F.affine(image, **still | options, interpolation=InterpolationMode(slot.interpolation), fill=fill)
 

@@ -77,8 +77,8 @@ def image_graph(
         decoder: the decoder's options, as from `decoder_options`.
         region: decode the planned region only, not the whole image.
     """
-    image, transforms = window_graph(inputs, transform, decoder, region), views_of(transform)
-    return tuple(view_graph(image, view, each, device) for view, each in zip(inputs.views, transforms, strict=True))
+    image = window_graph(inputs, transform, decoder, region)
+    return tuple([view_graph(image, inputs.views[place], each, device) for place, each in enumerate(views_of(transform))])
 
 
 def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device: str) -> DataNode:
