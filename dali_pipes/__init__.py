@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dali_pipes.plan.plan import Plan, Shard
     from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted
     from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
+    from dali_pipes.plan.views import ViewsTransform
     from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "TorchvisionGpuConfig",
     "TrainTransform",
     "Uniform",
+    "ViewsTransform",
     "Weighted",
     "build_loader",
     "cupy_stream",
@@ -72,7 +74,8 @@ __all__ = [
 ]
 
 _HOMES = (  # of the names above; the tools last
-    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "plan.detection", "data.manifest", "data.objects"),
+    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "plan.detection", "plan.views"),
+    *("data.manifest", "data.objects"),
     *("backends.base", "backends.config", "loader.loader", "loader.mixing", "adapters.from_torch.convert"),
     "tools.diagnosis.dataloader_program",
 )

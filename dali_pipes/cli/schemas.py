@@ -9,6 +9,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
+from dali_pipes.plan.views import ViewsTransform
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
@@ -28,6 +29,7 @@ _TRANSFORMS: dict[str, type] = {
     "letterbox": LetterboxTransform,
     "iou_crop": IoUCropTransform,
     "scale_jitter": ScaleJitterTransform,
+    "views": ViewsTransform,
 }
 
 

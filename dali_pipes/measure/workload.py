@@ -9,10 +9,11 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
+from dali_pipes.plan.views import ViewsTransform
 
 _TRANSFORMS = (
     *(EvalTransform, TrainTransform, CenterCropTransform, RandomCropTransform),
-    *(ShortestSizeTransform, LetterboxTransform, IoUCropTransform, ScaleJitterTransform),
+    *(ShortestSizeTransform, LetterboxTransform, IoUCropTransform, ScaleJitterTransform, ViewsTransform),
 )
 
 

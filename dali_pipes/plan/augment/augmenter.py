@@ -23,6 +23,7 @@ POLICIES: dict[str, type] = {
         policies.AutoAugment,
         policies.ColorJitter,
         policies.RandomGrayscale,
+        policies.RandomSolarize,
         policies.GaussianBlur,
         policies.RandomRotation,
         policies.RandomErasing,
