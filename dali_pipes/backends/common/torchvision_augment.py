@@ -29,7 +29,8 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot) -> torch.
             degrees = math.degrees(math.atan(magnitude))
             return _affine(image, slot, shear=[degrees, 0.0] if op == "ShearX" else [0.0, degrees], center=[0, 0])
         case "TranslateX" | "TranslateY":
-            pixels = int(magnitude)
+            most = image.shape[2 if op == "TranslateX" else 1]
+            pixels = min(max(int(magnitude), -most), most)
             return F.pad(image, [pixels, 0, -pixels, 0] if op == "TranslateX" else [0, pixels, 0, -pixels])
         case "Rotate":
             return F.rotate(image, magnitude, InterpolationMode(slot.interpolation))
