@@ -95,6 +95,21 @@ def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
     assert (difference > 1).mean() <= share
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("op", ["TranslateX", "TranslateY"])
+def test_images_may_be_moved_farther_than_they_reach(real_manifest, name, op):
+    """By up to 32 pixels of 16 × 12."""
+    before, _ = batches(real_manifest, name, [], size=(16, 12))
+    after, rows = batches(real_manifest, name, [Only(op=op)], size=(16, 12))
+    magnitudes = np.concatenate([each.augmentation.magnitudes[:, 0] for each in rows])
+    expected = torch.stack(
+        [plain(image, op, magnitude, "nearest") for image, magnitude in zip(before, magnitudes.tolist(), strict=True)]
+    )
+    gone = np.abs(magnitudes) >= (12 if op == "TranslateX" else 16) + 1
+    assert gone.any() and not after[torch.from_numpy(gone)].any()
+    assert ((after.int() - expected.int()).abs() > 1).float().mean() <= 0.001
+
+
 def equalized(channel):
     """OpenCV's equalizeHist in plain Python: the darkest value goes to 0, the brightest to 255, by the cumulative histogram."""
     count = np.bincount(channel.ravel(), minlength=256)

@@ -38,7 +38,8 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: flo
             degrees = math.degrees(math.atan(magnitude))
             return _affine(image, slot, fill, shear=[degrees, 0.0] if op == "ShearX" else [0.0, degrees], center=[0, 0])
         case "TranslateX" | "TranslateY":
-            pixels = int(magnitude)
+            most = image.shape[2 if op == "TranslateX" else 1]
+            pixels = min(max(int(magnitude), -most), most)
             return F.pad(image, [pixels, 0, -pixels, 0] if op == "TranslateX" else [0, pixels, 0, -pixels], fill=fill)
         case "Rotate":
             return F.rotate(image, magnitude, InterpolationMode(slot.interpolation), fill=fill)
