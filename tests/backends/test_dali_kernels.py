@@ -26,7 +26,12 @@ AUGMENT = [
     ["TrivialAugmentWide"],
     [{"name": "RandAugment", "interpolation": "bilinear"}],
     ["AutoAugment"],
-    [{"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}, "RandomGrayscale", "GaussianBlur"],
+    [
+        {"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
+        "RandomGrayscale",
+        "GaussianBlur",
+        "RandomSolarize",
+    ],
 ]
 AFTER = [[], ["RandomErasing"], ["RandomRotation", "RandomErasing"]]
 HALF = types.DALIDataType.FLOAT16
@@ -54,6 +59,8 @@ def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
         for augment in AFTER:
             found |= used(images, dp.TrainTransform(**form, augment=augment), decode)
             found |= used(images, dp.RandomCropTransform(**form, augment=augment, resize=40), decode)
+        found |= used(images, dp.ShortestSizeTransform(**form), decode)
+        found |= used(images, dp.ViewsTransform(**form, views={"a": {}, "b": {"size": 96, "vertical_flip": 0.5}}), decode)
     assert {use.output for use in found if use.operator == "CropMirrorNormalize"} == {"float32", "float16", "uint8"}
     assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice", "WarpAffine"} <= {use.operator for use in found}
     nothing_is_lacking(found)
