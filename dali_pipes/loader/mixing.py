@@ -54,8 +54,8 @@ class _Mix(ABC):
 
     def check(self, manifest: Manifest) -> None:
         """Raises a ConfigError if the labels of these images do not fit into `num_classes`, or they have boxes or masks."""
-        if moved := [name for name in ("boxes", "mask") if manifest.has_target(name)]:
-            raise ConfigError(f"{type(self).__name__} mixes images and labels, not {' and '.join(moved)}; leave it out")
+        if unmixed := [name for name, column in (("boxes", "boxes"), ("masks", "mask")) if manifest.has_target(column)]:
+            raise ConfigError(f"{type(self).__name__} mixes images and labels, not {' and '.join(unmixed)}; leave it out")
         classes = len(manifest.classes)
         if manifest.task == "classification" and (self.num_classes or 0) < classes:
             mismatch = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"

@@ -72,7 +72,7 @@ def smaller(file):
 
 
 FAULTS = {
-    remove: "No such file",
+    remove: "no such file",
     cut: "not an image, or broken",
     as_jpeg: "JPEG format; save it as PNG",
     smaller: f"{WIDTH - 1} × {HEIGHT}, and the image is {WIDTH} × {HEIGHT}",
@@ -154,7 +154,7 @@ def test_a_batch_without_any_object(outlined):
 
 @pytest.mark.parametrize("mixing", [dp.MixUp(num_classes=12), dp.RandomChoice([dp.CutMix(num_classes=12)])])
 def test_nothing_is_mixed_that_has_masks_or_several_views(masked, manifest, mixing):
-    with pytest.raises(dp.ConfigError, match="mixes images and labels, not mask; leave it out"):
+    with pytest.raises(dp.ConfigError, match="mixes images and labels, not masks; leave it out"):
         build(masked, batch_transform=mixing)
     views = dp.ViewsTransform(views={"pair": {"count": 2}}, size=16)
     with build(manifest, transform=views, batch_transform=mixing) as loader, pytest.raises(dp.ConfigError, match="has several"):
