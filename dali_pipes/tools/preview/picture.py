@@ -46,7 +46,7 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
     objects = {name: each[place].numpy() for name, each in batch.targets.items() if isinstance(each, Ragged)}
     mask = batch.targets.get("mask")
     if isinstance(mask, torch.Tensor) and mask.ndim == 3:
-        _draw_mask(images[0], mask[place].numpy(), transform.ignore_index, classes)
+        _draw_mask(images[0], mask[place].int().numpy(), transform.ignore_index, classes)
     if "boxes" in objects:
         _draw_objects(images[0], images[0].width / views[0].shape[-1], objects, classes)
     width = sum(image.width + GAP for image in images) - GAP

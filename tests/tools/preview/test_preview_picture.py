@@ -56,7 +56,7 @@ def test_boxes_keypoints_and_names_lie_where_they_are(scale):
 
 
 def test_masks_cover_what_they_are_of():
-    mask = torch.zeros(2, 160, 160, dtype=torch.int32)
+    mask = torch.zeros(2, 160, 160, dtype=torch.int64)
     mask[1, :80], mask[1, 80:, 80:], mask[0, :, :20] = 1, 255, 70_000
     picture = draw(batch(targets={"mask": mask}), TRANSFORM, ["ground", "cat"])
     assert close(picture.getpixel((164 + 5, 5)), covered(ORANGE))
