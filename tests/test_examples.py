@@ -46,7 +46,7 @@ def test_a_segmentation_learns(demo, capsys):
 
 
 def test_simclr_learns(colors, capsys):
-    learns(capsys, "simclr", colors, size=16, batch_size=32, epochs=12, share=0.9)
+    learns(capsys, "simclr", colors, size=16, batch_size=32, epochs=24, share=0.9)
 
 
 def test_clip_learns(demo, capsys):

@@ -14,7 +14,7 @@ from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 import dali_pipes as dp  # dali_pipes
 
 
-def main(annotations, images, size=320, batch_size=8, epochs=3, lr=1e-3):
+def main(annotations, images, size=192, batch_size=8, epochs=3, lr=1e-3):
     torch.manual_seed(0)
     manifest = dp.Manifest.from_coco(annotations, root=images)  # dali_pipes
     transform = dp.LetterboxTransform(size=size)  # dali_pipes: boxes move with the pixels, what has left the image is gone
