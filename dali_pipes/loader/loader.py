@@ -186,10 +186,10 @@ class Loader:
             self._move_to(epoch + 1, 0)
 
     def _complete(self, decoded: DecodedBatch, begun: Begun | None, epoch: int, step: int) -> Batch:
-        ids = begun.rows.ids if begun else decoded.ids.numpy()
-        batch = self._targets.join(decoded, ids, begun)
+        batch = self._targets.join(decoded, begun)
         if self._batch_transform is None:
             return batch
+        ids = begun.rows.ids if begun else decoded.ids.numpy()
         return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
 
     def _move_to(self, epoch: int, step: int) -> None:

@@ -122,22 +122,25 @@ class TargetReader:
 
         return augment_mask(torch.from_numpy(made), views_of(self._transform)[0].augmenter.slots, ops, magnitudes, outside).numpy()
 
-    def join(self, decoded: DecodedBatch, ids: NDArray[np.int64], begun: Begun | None) -> Batch:
-        """The images with labels and targets, all on the images' device.
+    def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
+        """The images with labels and targets, all on the images' device; lists of class numbers become multi-hot.
 
         Args:
-            ids: those of the batch, on the CPU.
-            begun: None: the backend took no planned rows.
+            begun: None: the backend took no planned rows, and the batch's ids are on the CPU.
         """
-        batch = join(decoded, ids, self._manifest)
+        manifest, device = self._manifest, decoded.images.device
+        ids = begun.rows.ids if begun else decoded.ids.numpy()
+        labels = _there(manifest.take_labels(ids), device)
+        if manifest.task == "multilabel":
+            labels = multi_hot(labels, len(manifest.classes))
+        targets: dict[str, Any] = {name: _there(values, device) for name, values in manifest.take_columns(ids).items()}
         if begun:
-            batch.targets.update(self._targets(begun, decoded.images.device))
-        if self._manifest.has_target("text"):
-            batch.targets["text"] = self._manifest.take_texts("text", ids)
-        if names := getattr(self._transform, "views", None):
-            groups = (images.view(-1, len(ids), *images.shape[1:]).transpose(0, 1) for images in decoded.groups)
-            batch.views.update(zip(names, groups, strict=True))
-        return batch
+            targets |= self._targets(begun, device)
+        if manifest.has_target("text"):
+            targets["text"] = manifest.take_texts("text", ids)
+        groups = (images.view(-1, len(ids), *images.shape[1:]).transpose(0, 1) for images in decoded.groups)
+        views = dict(zip(names, groups, strict=True)) if (names := getattr(self._transform, "views", None)) else {}
+        return Batch(decoded.images[: len(ids)], labels, decoded.ids.to(device, non_blocking=True), targets, views)
 
     def _targets(self, begun: Begun, device: torch.device) -> dict[str, Any]:
         targets: dict[str, Any] = {}
@@ -160,24 +163,6 @@ class TargetReader:
         if self._threads:
             self._threads.shutdown(cancel_futures=True)
         self._reader.close()
-
-
-def join(batch: DecodedBatch, ids: NDArray[np.int64], manifest: Manifest) -> Batch:
-    """Adds labels and the columns of numbers, on the batch's device; lists of class numbers become multi-hot.
-
-    Args:
-        ids: those of the batch, on the CPU.
-    """
-
-    def there(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(batch.images.device, non_blocking=True)
-
-    labels = there(manifest.take_labels(ids))
-    if manifest.task == "multilabel":
-        labels = multi_hot(labels, len(manifest.classes))
-    ids_there = batch.ids.to(batch.images.device, non_blocking=True)
-    images = batch.images[: len(ids)]  # of a group of several views the first
-    return Batch(images, labels, ids_there, {name: there(values) for name, values in manifest.take_columns(ids).items()})
 
 
 def _there(values: Values, device: torch.device) -> Tensor:
