@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
 from dali_pipes.backends.common.transfer import copy_to_gpu
-from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader

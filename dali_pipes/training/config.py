@@ -130,6 +130,8 @@ class TrainConfig:
             if transform is not None and transform.dtype == "uint8":
                 raise ConfigError("transform.dtype=uint8 is not normalized and cannot be trained on; use fp32, fp16 or bf16")
             if transform is not None and len(views_of(transform)) > 1:
-                raise ConfigError("transform=views makes several views, and this trains on one; examples/simclr has a loop for them")
+                raise ConfigError(
+                    "transform=views makes several views, and this trains on one; examples/simclr has a loop for them"
+                )
         if self.eval_only != (self.checkpoint is not None):
             raise ConfigError("eval_only=true and checkpoint=FILE go together; to continue training use resume=FILE")

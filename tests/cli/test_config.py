@@ -200,6 +200,10 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=[]), "name at least one loader"),
         (lambda: TrainConfig(epochs=0), "TrainConfig.epochs is 0; it must be at least 1"),
         (lambda: TrainConfig(precision="fp8"), "TrainConfig.precision is 'fp8'; choose one of fp32, bf16, fp16"),
+        (
+            lambda: TrainConfig(transform=dp.ViewsTransform(views={"a": {"count": 2}})),
+            "makes several views, and this trains on one",
+        ),
         (lambda: TrainConfig(eval_only=True), "eval_only=true and checkpoint=FILE go together"),
         (lambda: TrainConfig(transform=dp.TrainTransform(dtype="uint8")), "dtype=uint8 is not normalized"),
         (lambda: OptimizerConfig(nesterov=True, momentum=0), "OptimizerConfig.nesterov=true needs a momentum greater than 0"),
