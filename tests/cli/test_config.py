@@ -42,7 +42,7 @@ NEEDED = {
     "predict": ["out=made", "checkpoint=best.pt"],
 }
 OPTION_NEEDS = {"weighted": ["sampling.weights=loss"], "schedule": ["sampling.schedule={0: balanced}"]}
-OF_DETECTION = ("iou_crop", "letterbox", "scale_jitter")  # not of `train`, whose evaluation has their size and resize=256
+NOT_OF_TRAIN = ("views", "iou_crop", "letterbox", "scale_jitter")  # whose evaluation would have their size and resize=256
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
@@ -81,7 +81,7 @@ def test_jobs_compose_into_their_schema(job):
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group, option):
     jobs = ["train"] if "resnet" in option else jobs_of(group)
-    for job in set(jobs) - {"train"} if option in OF_DETECTION else jobs:
+    for job in set(jobs) - {"train"} if option in NOT_OF_TRAIN else jobs:
         override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
         assert isinstance(composed(job, override, *OPTION_NEEDS.get(option, [])), JOBS[job])
 
