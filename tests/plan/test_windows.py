@@ -250,7 +250,7 @@ def test_what_cannot_work_is_refused_with_what_would_do(options, batch, ranks, m
 def test_what_it_is_not_for_is_refused():
     with pytest.raises(ConfigError, match="/nowhere has images that are files of their own; pack them by `dali-pipes prepare"):
         plan(labelled([0] * 9), 3)
-    with pytest.raises(ConfigError, match="sampling=Windows on images of Manifest.mix"):
+    with pytest.raises(ConfigError, match=r"sampling=Windows on images of Manifest\.mix"):
         chosen("windows", None, dp.Manifest.mix({"a": (sharded([3, 3]), 1)}), True)
     with pytest.raises(ConfigError, match=r"sampling windows: .*'weights'.*its options are epoch_size, lanes, window_gb, times"):
         Plan(sharded([3, 3]), TRANSFORM, 3, sampling={"name": "windows", "weights": [1] * 6})
