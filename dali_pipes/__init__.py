@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Shard
-    from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted
+    from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted, Windows
     from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
     from dali_pipes.plan.views import ViewsTransform
     from dali_pipes.tools.diagnosis.dataloader_program import diagnose
@@ -66,6 +66,7 @@ __all__ = [
     "Uniform",
     "ViewsTransform",
     "Weighted",
+    "Windows",
     "build_loader",
     "cupy_stream",
     "diagnose",

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,20 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 _KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
+
+
+class Shards(NamedTuple):
+    """The files that samples lie in, in the order in which the samples come to them.
+
+    Attributes:
+        numbers: (n,) which file each sample lies in.
+        paths: of the files, relative to the root.
+        bytes: (S,) int64 sizes of the shards; 0: of a file that is one image.
+    """
+
+    numbers: NDArray[np.int32]
+    paths: list[bytes]
+    bytes: NDArray[np.int64]
 
 
 class Manifest:
@@ -511,6 +525,14 @@ class Manifest:
     def whole_files(self) -> bool:
         """Whether each image is a separate file."""
         return self._samples.all_empty("member")
+
+    @property
+    def shards(self) -> Shards:
+        """Which samples lie in one file; made when it is asked for."""
+        coded = self._samples.column("path").combine_chunks().dictionary_encode()
+        numbers, paths = coded.indices.to_numpy(), coded.dictionary.to_pylist()
+        firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(paths)))
+        return Shards(numbers, paths, self._samples.numbers("file_bytes", firsts))
 
     def path(self, sample_id: int) -> Path:
         """The file of one sample, or the shard that holds it; for a remote shard its local copy, which may not exist yet."""

@@ -22,6 +22,7 @@ from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, named
+from dali_pipes.plan.windows import Lanes
 
 
 class PlannedTransform(Protocol):
@@ -190,6 +191,9 @@ class Plan:
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
+        for order in self._orders.values():
+            if order.lanes:
+                order.lanes.check_ranks(self.shard.count)
         n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
@@ -236,6 +240,10 @@ class Plan:
     def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this shard; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
+
+    def lanes(self, epoch: int) -> Lanes | None:
+        """Who reads which shards when; None: any sample may come at any time."""
+        return self._order(epoch).lanes
 
     def batch_offset(self, step: int) -> int:
         """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""

@@ -94,6 +94,7 @@ def test_samplings_of_the_command_line():
     assert sampling("sampling=weighted", "sampling.weights={cat: 1, dog: 2.5}").weights == {"cat": 1, "dog": 2.5}
     assert sampling("sampling=weighted", "sampling.weights=loss") == dp.Weighted(weights="loss")
     assert sampling("sampling=per_class", "sampling.samples=2") == dp.PerClass(samples=2)
+    assert sampling("sampling=windows", "sampling.lanes=4", "sampling.window_gb=20") == dp.Windows(lanes=4, window_gb=20)
     schedule = sampling("sampling=schedule", "sampling.schedule={0: balanced, 10: {name: weighted, weights: loss}}")
     assert schedule == dp.Schedule(schedule={0: dp.Balanced(), 10: dp.Weighted(weights="loss")})
     with pytest.raises(dp.ConfigError, match="begins with that of epoch 0"):
