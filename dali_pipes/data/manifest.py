@@ -164,7 +164,11 @@ class Manifest:
     ) -> Self:
         """Reads the headers of the images that a CSV or Parquet file lists in its columns `path` and `label`.
 
+        A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the images themselves, as Hugging
+        Face's `datasets` writes them: docs/shards.md.
+
         Args:
+            file: the table.
             root: folder that relative paths start from; by default the table's folder.
             label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
             targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them `label` may be missing; of objects it
