@@ -181,9 +181,9 @@ class Manifest:
         Raises:
             ManifestError: no such table, or its labels make no sense.
         """
-        file, check = Path(os.path.abspath(file)), ScanOptions(verify, max_pixels)
-        folder = Path(os.path.abspath(root or file.parent))
-        made = scan_table(file, folder, label_separator, targets, check, workers, progress)
+        place, check = absolute(file), ScanOptions(verify, max_pixels)
+        folder = Path(os.path.abspath(root or Path(file).parent))
+        made = scan_table(place, folder, label_separator, targets, check, workers, progress)
         return cls(*made, keypoints=keypoints_of(targets))
 
     @classmethod

@@ -89,7 +89,7 @@ def kind_of(source: str | Path) -> str:
     """What a source is: a "manifest", a "table" of paths, a JSON file of "coco", or "images" in folders or in shards."""
     file = Path(source)
     if is_remote(source):
-        return "images"
+        return "table" if file.suffix == ".parquet" else "images"
     if file.suffix == ".json":
         return "coco"
     if (file.suffix == saved.MAPPED and not file.is_dir()) or (file.suffix == ".parquet" and saved.is_manifest(file)):

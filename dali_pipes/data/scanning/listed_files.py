@@ -19,8 +19,8 @@ from dali_pipes.errors import ManifestError
 
 
 def scan_table(
-    file: Path, root: Path, separator: str | None, targets: Targets, check: ScanOptions, workers: int | None, progress: bool
-) -> tuple[Path, list[str], pa.Table]:
+    file: Path | str, root: Path, separator: str | None, targets: Targets, check: ScanOptions, workers: int | None, progress: bool
+) -> tuple[Path | str, list[str], pa.Table]:
     """The folder that the paths are relative to, class names and rows.
 
     Args:
@@ -30,6 +30,8 @@ def scan_table(
     """
     if files := embedded_files(file):
         return _scan_embedded(file, read_embedded(files, check, workers, progress), separator, targets)
+    if isinstance(file, str):
+        raise ManifestError(f"{file}: no such object; tables in an object store are Parquet files that hold the images")
     table = _read(file, separator, targets)
     paths = [os.fsencode(path) for path in table["path"].to_pylist()]
     masks = [os.fsencode(path or "") for path in table[targets.mask].to_pylist()] if targets.mask else []
@@ -44,7 +46,9 @@ def scan_table(
     return root, *_rows(file, table, paths, headers, columns, separator, targets)
 
 
-def _scan_embedded(file: Path, embedded: Embedded, separator: str | None, targets: Targets) -> tuple[Path, list[str], pa.Table]:
+def _scan_embedded(
+    file: Path | str, embedded: Embedded, separator: str | None, targets: Targets
+) -> tuple[Path | str, list[str], pa.Table]:
     """Of images that lie in the files themselves; what `datasets` notes of the classes names them."""
     if targets.mask:
         raise ManifestError(f"{file}: masks are not read out of Parquet files; leave out targets.mask")
@@ -55,11 +59,12 @@ def _scan_embedded(file: Path, embedded: Embedded, separator: str | None, target
     classes, rows = _rows(file, table, embedded.paths, embedded.headers, embedded.places, separator, targets)
     if label and not targets.boxes and len(classes) <= len(label[1]):
         classes = label[1]
-    return file if file.is_dir() else file.parent, classes, rows
+    root = file.rpartition("/")[0] if isinstance(file, str) else file if file.is_dir() else file.parent
+    return root, classes, rows
 
 
 def _rows(
-    file: Path,
+    file: Path | str,
     table: pa.Table,
     paths: list[bytes],
     headers: list[Header],
@@ -85,7 +90,7 @@ def _rows(
     return classes, file_rows(paths, labels, headers, columns | objects)
 
 
-def _labels(file: Path, table: pa.Table, separator: str | None) -> tuple[list[str], pa.Array]:
+def _labels(file: Path | str, table: pa.Table, separator: str | None) -> tuple[list[str], pa.Array]:
     if "label" in table.column_names:
         return read_labels(file, table["label"], separator)
     return [], pa.array([[]] * len(table), pa.list_(pa.int32()))
@@ -115,7 +120,7 @@ def _read(file: Path, separator: str | None, targets: Targets) -> pa.Table:
     return table
 
 
-def _check_columns(file: Path, table: pa.Table, targets: Targets) -> None:
+def _check_columns(file: Path | str, table: pa.Table, targets: Targets) -> None:
     needed = list(targets.named.values()) or ["label"]
     if missing := [name for name in needed if name not in table.column_names]:
         has = ", ".join(table.column_names)

@@ -75,6 +75,31 @@ def read_object(url: str) -> bytes:
         raise OSError(f"cannot be fetched ({_short(error)})") from None
 
 
+def read_file(file: str, read: Callable[[Any], T]) -> T:
+    """What `read` makes of a path, or of an open object, parts of which are fetched as it reads them.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not is_remote(file):
+        return read(file)
+    files, path = _file_system(file)
+
+    def ask() -> T:
+        with files.open(path, "rb") as opened:
+            return read(opened)
+
+    return _patiently(file, ask)
+
+
+def time_of(file: str) -> int:
+    """The modification time of a file or an object, in nanoseconds."""
+    if not is_remote(file):
+        return os.stat(file).st_mtime_ns
+    files, path = _file_system(file)
+    return _patiently(file, lambda: _stamp(files.info(path))[1])
+
+
 def check_room(url: str, stamps: dict[bytes, FileVersion]) -> None:
     """Checks that all shards fit into the local folder: an epoch in random order needs all of them all the time.
 
@@ -132,15 +157,11 @@ def _unpack(name: str, stamp: FileVersion, file: BinaryIO) -> None:
     """The images of a row group; the size is theirs, the time the Parquet file's."""
     url, number = group_of(name)
 
-    def unpack() -> FileVersion:
+    def unpack(opened: Any) -> int:
         file.seek(0)
-        if not is_remote(url):
-            return copy_group(url, number, file), os.stat(url).st_mtime_ns
-        files, path = _file_system(url)
-        with files.open(path, "rb") as opened:
-            return copy_group(opened, number, file), _stamp(files.info(path))[1]
+        return copy_group(opened, number, file)
 
-    if (_patiently(url, unpack) if is_remote(url) else unpack()) != stamp:
+    if (read_file(url, unpack), time_of(url)) != stamp:
         raise OSError(CHANGED)
 
 
