@@ -161,6 +161,13 @@ def test_paths_without_images_are_problems_that_say_what_to_do(tmp_path):
     ]
 
 
+def test_a_scan_of_folders_says_how_to_open_them(folder):
+    with pytest.raises(
+        ManifestError, match="its Parquet files hold the images; open them with Manifest.open or Manifest.from_table"
+    ):
+        Manifest.scan(folder, progress=False)
+
+
 def test_a_cache_that_is_too_small_is_refused(folder, monkeypatch):
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", "0.000001")
     with pytest.raises(ManifestError, match="raise DALI_PIPES_CACHE_GB"):
