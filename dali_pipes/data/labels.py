@@ -26,7 +26,7 @@ def task_of(label: pa.DataType) -> str:
     return "classification" if pa.types.is_integer(label) else "regression"
 
 
-def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> tuple[list[str], pa.Array]:
+def read_labels(file: Path | str, column: pa.ChunkedArray, separator: str | None) -> tuple[list[str], pa.Array]:
     """The class names and labels of a table's column; its type decides what it means.
 
     Integers are class numbers from 0, text is a class name, a list of either is any number of classes; fractions, and lists of them
@@ -62,7 +62,7 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
     return classes, pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
 
 
-def read_columns(file: Path, table: pa.Table, used: Collection[str] = ("path", "label")) -> dict[str, pa.Array]:
+def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")) -> dict[str, pa.Array]:
     """All columns of numbers, of text and of lists of numbers besides those that are used otherwise, as "column:NAME".
 
     An empty cell becomes NaN in a column of numbers, which is float32 then, the empty text, or a list of nothing.
@@ -126,7 +126,7 @@ def _split(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(rows, pa.list_(pa.string()))])
 
 
-def _number_classes(file: Path, labels: pa.Array) -> tuple[list[str], pa.Array]:
+def _number_classes(file: Path | str, labels: pa.Array) -> tuple[list[str], pa.Array]:
     if not len(labels):
         raise ManifestError(f"{file}: no row has a label")
     if pa.types.is_integer(labels.type):
@@ -144,7 +144,7 @@ def _number_classes(file: Path, labels: pa.Array) -> tuple[list[str], pa.Array]:
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
 
 
-def _vectors(file: Path, column: pa.ChunkedArray) -> pa.Array:
+def _vectors(file: Path | str, column: pa.ChunkedArray) -> pa.Array:
     lengths = np.unique(pc.list_value_length(column).to_numpy())
     if len(lengths) != 1 or not lengths[0]:
         raise ManifestError(f"{file}: labels that are lists of fractions must all have the same length, not {lengths.tolist()}")
@@ -152,7 +152,7 @@ def _vectors(file: Path, column: pa.ChunkedArray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(_finite(file, values), int(lengths[0]))
 
 
-def _finite(file: Path, values: pa.Array) -> pa.Array:
+def _finite(file: Path | str, values: pa.Array) -> pa.Array:
     if not pc.all(pc.is_finite(values)).as_py():
         raise ManifestError(f"{file}: a label is not finite; every image needs a number to predict")
     return values

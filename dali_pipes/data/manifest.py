@@ -178,7 +178,11 @@ class Manifest:
     ) -> Self:
         """Reads the headers of the images that a CSV or Parquet file lists in its columns `path` and `label`.
 
+        A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the images themselves, as Hugging
+        Face's `datasets` writes them: docs/shards.md.
+
         Args:
+            file: the table.
             root: folder that relative paths start from; by default the table's folder.
             label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
             targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them `label` may be missing; of objects it
@@ -191,9 +195,9 @@ class Manifest:
         Raises:
             ManifestError: no such table, or its labels make no sense.
         """
-        file, check = Path(os.path.abspath(file)), ScanOptions(verify, max_pixels)
-        folder = Path(os.path.abspath(root or file.parent))
-        made = scan_table(file, folder, label_separator, targets, check, workers, progress)
+        place, check = absolute(file), ScanOptions(verify, max_pixels)
+        folder = Path(os.path.abspath(root or Path(file).parent))
+        made = scan_table(place, folder, label_separator, targets, check, workers, progress)
         return cls(*made, keypoints=keypoints_of(targets))
 
     @classmethod

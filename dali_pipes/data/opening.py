@@ -9,6 +9,7 @@ from typing import Any
 from dali_pipes.data.objects import Targets, keypoints_of
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
+from dali_pipes.data.scanning.embedded import embedded_files
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.journal import Journal
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
@@ -88,12 +89,16 @@ def kind_of(source: str | Path) -> str:
     """What a source is: a "manifest", a "table" of paths, a JSON file of "coco", or "images" in folders or in shards."""
     file = Path(source)
     if is_remote(source):
-        return "images"
+        return "table" if file.suffix == ".parquet" else "images"
     if file.suffix == ".json":
         return "coco"
     if (file.suffix == saved.MAPPED and not file.is_dir()) or (file.suffix == ".parquet" and saved.is_manifest(file)):
         return "manifest"
-    if (file.is_file() and not is_shard(file)) or file.suffix in (saved.MAPPED, ".parquet", ".csv"):
+    if (
+        (file.is_dir() and embedded_files(file))
+        or (file.is_file() and not is_shard(file))
+        or file.suffix in (saved.MAPPED, ".parquet", ".csv")
+    ):
         return "table"
     return "images"
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.shards.remote import CHANGED, is_remote, open_copy
+from dali_pipes.data.shards.remote import CHANGED, is_copied, open_copy
 
 
 class Extent(NamedTuple):
@@ -90,7 +90,7 @@ class OpenFile:
     """A file that stays open while it is used, so that no other thread closes it during a read."""
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):
-        self.number = open_copy(file, stamp) if stamp and is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        self.number = open_copy(file, stamp) if stamp and is_copied(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         stat = os.fstat(self.number)
         self.size = stat.st_size
         if stamp and stamp != (stat.st_size, stat.st_mtime_ns):

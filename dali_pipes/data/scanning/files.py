@@ -61,7 +61,7 @@ def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], colum
     """One row for each file of one image.
 
     Args:
-        columns: further ones of the manifest, "column:NAME" and "target:NAME".
+        columns: further ones of the manifest, "column:NAME" and "target:NAME"; of images in files of many, where they are.
     """
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
     return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))

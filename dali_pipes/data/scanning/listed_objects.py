@@ -30,7 +30,7 @@ class _Lists(NamedTuple):
     values: pa.Array
 
 
-def read_objects(file: Path, table: pa.Table, targets: Targets) -> tuple[Found, dict[int, str]]:
+def read_objects(file: Path | str, table: pa.Table, targets: Targets) -> tuple[Found, dict[int, str]]:
     """The objects of all rows, and what is wrong with rows, which have none then.
 
     Raises:
@@ -57,7 +57,7 @@ def read_objects(file: Path, table: pa.Table, targets: Targets) -> tuple[Found, 
     return found, dict.fromkeys(np.flatnonzero(wrong).tolist(), targets.misfit)
 
 
-def _read(file: Path, table: pa.Table, name: str, width: int, labels: bool) -> _Lists:
+def _read(file: Path | str, table: pa.Table, name: str, width: int, labels: bool) -> _Lists:
     column = table[name].combine_chunks()
     found = _lists(column, width) if is_list(column.type) else None
     kind = found.values.type if found else column.type
