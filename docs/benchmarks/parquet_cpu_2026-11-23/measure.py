@@ -1,8 +1,8 @@
 """Made result.json here: python docs/benchmarks/parquet_cpu_2026-11-23/measure.py FOLDER PARQUET [--rounds 6]
 
-`dali_cpu` on the same images in a folder and in Hugging Face's Parquet, in epochs of 5,000, after some batches that have unpacked the
-row groups: RandomResizedCrop 224, flip, batches of 64, float32. Each trial is a fresh process, in random order within a round; the
-folder runs twice in each, as the control.
+`dali_cpu` on the same images in a folder and in Hugging Face's Parquet, in epochs of 5,000, after some batches that have unpacked
+the row groups: RandomResizedCrop 224, flip, batches of 64, float32. Each trial is a fresh process, in random order within a round;
+the folder runs twice in each, as the control.
 """
 
 import json
