@@ -15,13 +15,16 @@ if TYPE_CHECKING:
         TorchvisionGpuConfig,
     )
     from dali_pipes.data.manifest import Manifest
+    from dali_pipes.data.objects import Targets
     from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
     from dali_pipes.loader.loader import Loader, build_loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
+    from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Shard
-    from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted
+    from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted, Windows
     from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
+    from dali_pipes.plan.views import ViewsTransform
     from dali_pipes.tools.diagnosis.dataloader_program import diagnose
 
 __all__ = [
@@ -37,6 +40,8 @@ __all__ = [
     "DaliConfig",
     "DaliPipesError",
     "EvalTransform",
+    "IoUCropTransform",
+    "LetterboxTransform",
     "Loader",
     "Manifest",
     "ManifestError",
@@ -47,16 +52,21 @@ __all__ = [
     "RandomChoice",
     "RandomCropTransform",
     "Repeated",
+    "ScaleJitterTransform",
     "Schedule",
     "Sequential",
     "Shard",
+    "ShortestSizeTransform",
     "SyntheticConfig",
+    "Targets",
     "TfDataConfig",
     "TorchConfig",
     "TorchvisionGpuConfig",
     "TrainTransform",
     "Uniform",
+    "ViewsTransform",
     "Weighted",
+    "Windows",
     "build_loader",
     "cupy_stream",
     "diagnose",
@@ -65,8 +75,10 @@ __all__ = [
 ]
 
 _HOMES = (  # of the names above; the tools last
-    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "data.manifest", "backends.base"),
-    *("backends.config", "loader.loader", "loader.mixing", "adapters.from_torch.convert", "tools.diagnosis.dataloader_program"),
+    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "plan.detection", "plan.views"),
+    *("data.manifest", "data.objects"),
+    *("backends.base", "backends.config", "loader.loader", "loader.mixing", "adapters.from_torch.convert"),
+    "tools.diagnosis.dataloader_program",
 )
 
 

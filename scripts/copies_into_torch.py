@@ -9,7 +9,7 @@ import json
 from gpu_check.copies import copies
 
 from dali_pipes.cli.hydra import run
-from dali_pipes.tools.preview import PreviewConfig
+from dali_pipes.tools.preview.run import PreviewConfig
 
 
 def job(config: PreviewConfig) -> None:

@@ -28,7 +28,7 @@ lock uv - <<<uv
 lock build requirements/build.in
 lock container requirements/container.in
 lock base pyproject.toml --constraints requirements/constraints.in
-for extra in dev train tf s3 cluster; do
+for extra in dev train tf s3 cluster coco; do
   lock "$extra" pyproject.toml --extra "$extra" --constraints requirements/base.txt
 done
 

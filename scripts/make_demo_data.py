@@ -1,12 +1,15 @@
 """Makes the demo set: 1,000 training and 200 validation JPEGs in 10 classes, with ImageNet's sizes and compression.
 
-python scripts/make_demo_data.py [--out data/demo] [--train 1000] [--val 200] [--seed 0]
+python scripts/make_demo_data.py [--out data/demo] [--train 1000] [--val 200] [--seed 0] [--objects]
+
+With --objects: pictures of shapes with boxes, keypoints, outlines, masks and captions instead.
 """
 
 import argparse
 from pathlib import Path
 
 from dali_pipes.data.demo import make_demo_set
+from dali_pipes.data.demo_objects import make_demo_objects
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -14,4 +17,6 @@ if __name__ == "__main__":
     parser.add_argument("--train", type=int, default=1000)
     parser.add_argument("--val", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    print(make_demo_set(**vars(parser.parse_args())))
+    parser.add_argument("--objects", action="store_true")
+    options = vars(parser.parse_args())
+    print(make_demo_objects(**options) if options.pop("objects") else make_demo_set(**options))

@@ -6,7 +6,7 @@ python scripts/planning_cost.py data.train=/my/images batch_size=256
 from dali_pipes.backends.dali.planning import planning_cost
 from dali_pipes.cli.hydra import run
 from dali_pipes.data.images import open_images
-from dali_pipes.tools.preview import PreviewConfig
+from dali_pipes.tools.preview.run import PreviewConfig
 
 
 def job(config: PreviewConfig) -> None:

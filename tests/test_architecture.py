@@ -20,6 +20,7 @@ LIBRARIES = {
     },
     "tensorflow": {"backends/tfdata.py"},
     "fsspec": {"data/shards/remote.py"},
+    "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
     "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
     "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},

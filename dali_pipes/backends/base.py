@@ -1,7 +1,7 @@
 """What a loader yields, and what a backend must do to yield it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -11,25 +11,64 @@ from numpy.typing import NDArray
 from torch.utils._pytree import register_dataclass, tree_map_only
 
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """N images on one device, ready to use on the current stream, as a backend yields them; the loader adds labels and columns.
+    """What is made of N images on one device, ready to use on the current stream; the loader adds labels and targets.
 
     Attributes:
-        images, ids: as in `Batch`.
+        images: those of the first of the transform's `groups`: (V × N, 3, H, W) for V views, all images of a view after another's.
+        ids: as in `Batch`.
+        others: those of the other groups.
     """
 
     images: torch.Tensor
     ids: torch.Tensor
+    others: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def groups(self) -> tuple[torch.Tensor, ...]:
+        return self.images, *self.others
+
+    @classmethod
+    def of(cls, groups: Sequence[torch.Tensor], ids: torch.Tensor) -> Self:
+        return cls(groups[0], ids, tuple(groups[1:]))
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@dataclass(slots=True)
+class Ragged:
+    """What N samples have different numbers of, such as boxes: `ragged[i]` is that of sample i, and `list(ragged)` of all.
+
+    Attributes:
+        values: (M, …), those of each sample one after the other.
+        lengths: of each sample, N in all.
+    """
+
+    values: torch.Tensor
+    lengths: list[int]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.split(self.values, self.lengths))
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        return torch.split(self.values, self.lengths)[place]
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """(N + 1,) int64 on the CPU: where in `values` each sample begins, and where the last one ends."""
+        return torch.tensor([0, *self.lengths]).cumsum(0)
 
 
 @dataclass(slots=True)
@@ -43,13 +82,16 @@ class Batch:
         images: (N, 3, H, W), float32, float16, bfloat16 or uint8, contiguous or channels_last.
         labels: (N,) int64 class numbers; (N, C) float32 for several classes each, or mixed ones; (N,) or (N, K) float32 numbers.
         ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
-        targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or (N, K).
+        targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or (N, K); boxes, masks and text
+            (docs/objects.md).
+        views: of a transform with several views of each image, by name (N, V, 3, H, W) for V of them; `images` is the first.
     """
 
     images: torch.Tensor
     labels: torch.Tensor
     ids: torch.Tensor
     targets: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,6 +111,24 @@ class Batch:
 
     def __contains__(self, name: object) -> bool:
         return name in self._named
+
+    @property
+    def text(self) -> list[str]:
+        """A text for each image, such as its caption.
+
+        Raises:
+            KeyError: the manifest has none.
+        """
+        return self["text"]
+
+    @property
+    def sizes(self) -> torch.Tensor:
+        """(N, 2) int64 heights and widths of what the images leave of the batch's height and width, from its top left corner.
+
+        Raises:
+            KeyError: the transform makes all images of one size.
+        """
+        return self["sizes"]
 
     @property
     def _named(self) -> dict[Any, Any]:
@@ -92,6 +152,7 @@ class Batch:
         return f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids ({len(self)},){targets})"
 
 
+register_dataclass(Ragged)
 register_dataclass(Batch)
 
 
@@ -128,6 +189,19 @@ class Backend(ABC):
 
     @abstractmethod
     def _prepare(self) -> None: ...
+
+    def _refuse_padding(self) -> None:
+        """For a backend whose batches are all of one size."""
+        if self._transform.pads_batches:
+            kind, name = type(self._transform).__name__, type(self._config).__name__
+            raise ConfigError(f"{name} makes images of one size, and {kind} does not; use DaliConfig or TorchConfig")
+
+    def _refuse_views(self) -> None:
+        """For a backend that makes one image of each, of one size."""
+        self._refuse_padding()
+        kind, name = type(self._transform).__name__, type(self._config).__name__
+        if len(views_of(self._transform)) > 1:
+            raise ConfigError(f"{name} makes one view of each image, and {kind} more; use DaliConfig or TorchConfig")
 
     @property
     def engine_mix(self) -> str | None:

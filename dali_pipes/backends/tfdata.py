@@ -57,6 +57,7 @@ class TfDataBackend(Backend):
     _config: TfDataConfig
 
     def _prepare(self) -> None:
+        self._refuse_views()
         if self._transform.augmenter.policies:
             raise ConfigError("TfDataConfig does not support augment; use DaliConfig or TorchConfig")
         if self._transform.exif == "apply":
@@ -162,7 +163,8 @@ class TfDataBackend(Backend):
     def _with_pillow(self, encoded: Any, name: Any, geometry: Any) -> Any:
         def read(encoded: bytes, name: bytes, numbers: np.ndarray) -> np.ndarray:
             planned = Geometry(numbers[0, :2], numbers[1], numbers[2, :2], numbers[3, :2], numbers[4, 1], numbers[4, 0])
-            pixels = read_pil.read(np.frombuffer(encoded, np.uint8), os.fsdecode(name), self._transform, planned)
+            view = self._transform, planned, self._transform.shape
+            (pixels,) = read_pil.read(np.frombuffer(encoded, np.uint8), os.fsdecode(name), [view])
             return pixels.astype(np.float32)
 
         return tf.ensure_shape(tf.numpy_function(read, [encoded, name, geometry], tf.float32), (*self._transform.shape, 3))

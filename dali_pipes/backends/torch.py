@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.common.pillow import View
 from dali_pipes.backends.common.pixels import (
     DTYPE_BYTES,
     TORCH_DTYPES,
@@ -20,15 +21,15 @@ from dali_pipes.backends.common.pixels import (
     normalize_into,
     pixels_of,
 )
-from dali_pipes.backends.common.transfer import finish_on_gpu
+from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.plan import PlannedBatch, PlannedView
+from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
 
-Arrays = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # images, ids, erased regions
+Arrays = tuple[Groups, torch.Tensor, Groups]  # groups of images, ids, their erased regions
 
 
 class TorchBackend(Backend):
@@ -39,7 +40,7 @@ class TorchBackend(Backend):
     def _prepare(self) -> None:
         config = self._config
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and self._device.type == "cpu")
-        self._finish = (lambda images, erased: images) if in_worker else Normalizer(self._transform)
+        self._normalizer = None if in_worker else Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
         self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
         self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
@@ -79,7 +80,10 @@ class TorchBackend(Backend):
         self._iterator = iter(self._loader)
         if self._device.type == "cuda":
             return finish_on_gpu(self._iterator, self._device, self._finish)
-        return (DecodedBatch(self._finish(images, erased), ids) for images, ids, erased in self._iterator)
+        return (DecodedBatch.of(self._finish(groups, erased), ids) for groups, ids, erased in self._iterator)
+
+    def _finish(self, groups: Groups, erased: Groups) -> Groups:
+        return tuple(map(self._normalizer, groups, erased)) if self._normalizer else tuple(groups)
 
     def close(self) -> None:
         self._end_workers()
@@ -112,29 +116,48 @@ class _RowSampler(Sampler[PlannedBatch]):
 
 class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
-        self._manifest, self._transform = manifest, transform
-        self._slots = transform.augmenter.slots
-        self._decode, self.reader = _decoder(decoder), Reader()
-        self._normalization, self._erases = normalization(transform), normalize and transform.augmenter.erases
+        self._manifest, self._transforms = manifest, views_of(transform)
+        self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
         self._dtype = TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
         self._memory_format = transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
 
     def __getitem__(self, rows: PlannedBatch) -> Arrays:
-        images = empty_images(len(rows), self._transform.shape, self._dtype, self._memory_format, _memory)
-        if self._slots:
-            from dali_pipes.backends.common.torchvision_augment import augment  # torchvision takes longer to import than PyTorch
-        drawn, pixels = rows.augmentation, np.empty((*self._transform.shape, 3), np.uint8)
+        n, form = len(rows), (self._dtype, self._memory_format, _memory)
+        groups = tuple(empty_images(n * len(views), views[0].shape, *form) for views in rows.groups)
+        outs = [out for images in groups for out in torch.split(images, n)]
+        views = list(map(_View, self._transforms, rows.views, outs))
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
-            pixels[:] = self._decode(self.reader.read(extent), str(extent), self._transform, rows.geometry.take(at))
-            image = torch.from_numpy(pixels).permute(2, 0, 1)
-            if self._slots:
-                image = augment(image, self._slots, drawn.ops[at], drawn.magnitudes[at])
-            normalize_into(images[at], image, *self._normalization)
-        erased = torch.from_numpy(drawn.erased)
-        if self._erases:
-            erase(images, erased)
-        return images, torch.from_numpy(rows.ids), erased
+            decoded = self._decode(self.reader.read(extent), str(extent), [view.of(at) for view in views])
+            for view, pixels in zip(views, decoded, strict=True):
+                view.write(at, pixels)
+        erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in rows.groups)
+        if self._normalize:
+            for images, regions in zip(groups, erased, strict=True):
+                erase(images, regions)
+        return groups, torch.from_numpy(rows.ids), erased
+
+
+class _View:
+    """One view of a batch's images, written into `out`, (N, 3, H, W)."""
+
+    def __init__(self, transform: Transform, planned: PlannedView, out: torch.Tensor):
+        self._transform, self._planned, self._out = transform, planned, out
+        self._slots, self._pixels = transform.augmenter.slots, np.empty((*planned.shape, 3), np.uint8)
+        self._normalization = normalization(transform, planned.shape[1])
+
+    def of(self, at: int) -> View:
+        """What to decode of one image."""
+        return self._transform, self._planned.geometry.take(at), self._planned.shape
+
+    def write(self, at: int, decoded: np.ndarray) -> None:
+        self._pixels[:] = decoded
+        image, drawn = torch.from_numpy(self._pixels).permute(2, 0, 1), self._planned.augmentation
+        if self._slots:
+            from dali_pipes.backends.common.torchvision_augment import augment  # torchvision takes longer to import than PyTorch
+
+            image = augment(image, self._slots, drawn.ops[at], drawn.magnitudes[at])
+        normalize_into(self._out[at], image, *self._normalization)
 
 
 def _memory(count: int) -> torch.Tensor:
@@ -144,7 +167,7 @@ def _memory(count: int) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(count))  # type: ignore[no-untyped-call]
 
 
-def _decoder(decoder: str) -> Callable[..., np.ndarray]:
+def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
     """Imported only when used: torchvision takes longer to import than PyTorch."""
     match decoder:
         case "torchvision":

@@ -37,6 +37,7 @@ class TorchvisionGpuBackend(Backend):
 
     def _prepare(self) -> None:
         transform, device = self._transform, self._device
+        self._refuse_views()
         if transform.exif == "apply":
             raise ConfigError("TorchvisionGpuConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
         self._normalize = Normalizer(transform)
@@ -77,7 +78,7 @@ class TorchvisionGpuBackend(Backend):
         """(3, height, width) before augmentation; Pillow decodes what is no JPEG."""
         transform, planned, name = self._transform, rows.geometry.take(at), self._manifest.name(rows.ids[at])
         if decoded is None:
-            pixels = read_pil.read(encoded, name, transform, planned)
+            (pixels,) = read_pil.read(encoded, name, [(transform, planned, transform.shape)])
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
         y, x = map(int, planned.crop)
         image = crop(resize_window(decoded, name, transform, planned), y, x, *transform.shape)

@@ -125,7 +125,7 @@ def preview(config: Any) -> None:
     dali-pipes preview loader=dali data.train=/my/images
     dali-pipes preview loader=torch data.train=/my/images     # the same samples, the same crops
     """
-    from dali_pipes.tools.preview import preview
+    from dali_pipes.tools.preview.run import preview
 
     preview(config)
 

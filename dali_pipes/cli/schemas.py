@@ -6,17 +6,31 @@ from typing import Any
 from dali_pipes.backends.registry import backends
 from dali_pipes.cli.conf import demo_images, tuned_loaders
 from dali_pipes.data.config import DataConfig
+from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
+from dali_pipes.plan.views import ViewsTransform
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
-from dali_pipes.tools.preview import PreviewConfig
+from dali_pipes.tools.preview.run import PreviewConfig
 from dali_pipes.tools.scan.config import ScanConfig
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
+
+_TRANSFORMS: dict[str, type] = {
+    "train": TrainTransform,
+    "eval": EvalTransform,
+    "center_crop": CenterCropTransform,
+    "random_crop": RandomCropTransform,
+    "shortest_size": ShortestSizeTransform,
+    "letterbox": LetterboxTransform,
+    "iou_crop": IoUCropTransform,
+    "scale_jitter": ScaleJitterTransform,
+    "views": ViewsTransform,
+}
 
 
 def register(users: Path | None = None) -> None:
@@ -40,10 +54,8 @@ def register(users: Path | None = None) -> None:
     store.store(group="data", name="schema", node=DataConfig)
     store.store(group="model", name="schema", node=ModelConfig)
     store.store(group="optimizer", name="schema", node=OptimizerConfig)
-    store.store(group="transform", name="train_schema", node=_with_epochs(TrainTransform, "sizes"))
-    store.store(group="transform", name="eval_schema", node=EvalTransform)
-    store.store(group="transform", name="center_crop_schema", node=_with_epochs(CenterCropTransform, "sizes"))
-    store.store(group="transform", name="random_crop_schema", node=_with_epochs(RandomCropTransform, "sizes"))
+    for name, transform in _TRANSFORMS.items():
+        store.store(group="transform", name=f"{name}_schema", node=_with_epochs(transform, "sizes"))
     for name, sampling in SAMPLINGS.items():
         store.store(group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule"))
     for name, entry in backends().items():

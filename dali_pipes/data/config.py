@@ -1,9 +1,11 @@
 """Where the images are: the options, with their checks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dali_pipes.errors import ConfigError
+from dali_pipes.data.objects import Targets
+from dali_pipes.errors import ConfigError, check_choice, check_options, option
 
+MISSING = ("problem", "skip")
 SPLITS = ("train", "val")
 
 
@@ -14,7 +16,12 @@ class DataConfig:
     Attributes:
         root: folder that holds train/ and val/.
         train, val: a folder with a subfolder for each class, a folder or URL of shards, a CSV or Parquet table of path and label,
-            or a saved manifest; None: the folder of that name in `root`.
+            a JSON file of COCO's form, or a saved manifest; with masks any folder; None: the folder of that name in `root`.
+        train_images, val_images: folder of the images that a table or COCO file names; None: the file's.
+        train_masks, val_masks: folder of masks, each of the name of an image in `train` or `val`; None: none, or as in `targets`.
+        classes: names of the masks' values from 0.
+        missing: "problem" lists images and masks without the other, "skip" passes them over.
+        targets: what tables and shards hold besides labels.
         label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
         cache_dir: folder for cached scans; None: no cache.
         filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None: all.
@@ -24,10 +31,20 @@ class DataConfig:
     root: str | None = None
     train: str | None = None
     val: str | None = None
+    train_images: str | None = None
+    val_images: str | None = None
+    train_masks: str | None = None
+    val_masks: str | None = None
+    classes: list[str] = field(default_factory=list)
+    missing: str = option("problem", check_choice, MISSING)
+    targets: Targets = field(default_factory=Targets)
     label_separator: str | None = None
     cache_dir: str | None = None
     filter: str | None = None
     demo: bool = False
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     def source(self, split: str) -> str:
         """The folder, URL or file that names the images of "train" or "val"."""

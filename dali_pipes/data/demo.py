@@ -6,10 +6,11 @@ spectrum falls as 1/f, as that of natural images does (Field 1987, doi:10.1364/J
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 
 Field = NDArray[np.float32]
+T = TypeVar("T")
 
 # Each takes the place within one tile, u and v in [-1, 1), and returns values in [0, 1].
 PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
@@ -48,23 +50,45 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
     Raises:
         ManifestError: `out` holds a train or val folder that this function did not make.
     """
-    out = Path(out)
-    mark, complete = out / ".demo-set", f"train={train} val={val} seed={seed}"
-    if mark.exists() and mark.read_text() == complete:
-        return out
-    for split in ("train", "val"):
-        if (out / split).exists() and not mark.exists():
-            raise ManifestError(f"{out / split} exists and is not a demo set; choose another folder, nothing was changed")
-        shutil.rmtree(out / split, ignore_errors=True)
-        for name in PATTERNS:
-            (out / split / name).mkdir(parents=True)
-    mark.write_text("unfinished")
-    print(f"making a demo set of {train + val:,} images in {out}, once", file=sys.stderr)
-    tasks = [("train", number) for number in range(train)] + [("val", number) for number in range(val)]
-    for _ in track(in_order(partial(_write, out, seed), tasks, available_cpus(), chunk=8), "making demo images", len(tasks)):
-        pass
-    mark.write_text(complete)
+    out, splits = Path(out), ("train", "val")
+    with new_set(out, ".demo-set", splits, f"train={train} val={val} seed={seed}") as missing:
+        if missing:
+            for folder in (out / split / name for split in splits for name in PATTERNS):
+                folder.mkdir(parents=True)
+            make_images(partial(_write, out, seed), train, val)
     return out
+
+
+@contextmanager
+def new_set(out: Path, mark: str, names: Iterable[str], complete: str) -> Iterator[bool]:
+    """Whether a demo set has to be written here; what there was of an incomplete or a different one is deleted.
+
+    Args:
+        mark: the file in `out` that says so; it holds the text `complete` in the end.
+        names: the folders and files of the set in `out`.
+
+    Raises:
+        ManifestError: one of them is there, and no mark.
+    """
+    done = out / mark
+    if done.exists() and done.read_text() == complete:
+        yield False
+        return
+    for path in (out / name for name in names):
+        if path.exists() and not done.exists():
+            raise ManifestError(f"{path} exists and is not a demo set; choose another folder, nothing was changed")
+        shutil.rmtree(path, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    done.write_text("unfinished")
+    print(f"making a demo set in {out}, once", file=sys.stderr)
+    yield True
+    done.write_text(complete)
+
+
+def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> list[T]:
+    """What `make` returns of each image, of its split and number, on all cores."""
+    tasks = [("train", number) for number in range(train)] + [("val", number) for number in range(val)]
+    return list(track(in_order(make, tasks, available_cpus(), chunk=8), "making demo images", len(tasks)))
 
 
 def _write(out: Path, seed: int, task: tuple[str, int]) -> None:

@@ -27,7 +27,13 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
-    manifest = Manifest.open(source, cache_dir=data.cache_dir, label_separator=data.label_separator, **options)
+    images, masks = (data.train_images, data.train_masks) if split == "train" else (data.val_images, data.val_masks)
+    if masks:
+        options.pop("unchanged", None)
+        manifest = Manifest.from_masks(source, masks, classes=data.classes, missing=data.missing, **options)
+    else:
+        options |= {"label_separator": data.label_separator, "targets": data.targets, "images": images}
+        manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
     if data.filter is None:
         return manifest
     chosen = manifest.filter(data.filter)

@@ -5,11 +5,13 @@ to predict); columns as int64, float32 or bool, fixed-size or large lists of the
 """
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dali_pipes.errors import ManifestError
 
@@ -24,7 +26,7 @@ def task_of(label: pa.DataType) -> str:
     return "classification" if pa.types.is_integer(label) else "regression"
 
 
-def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> tuple[list[str], pa.Array]:
+def read_labels(file: Path | str, column: pa.ChunkedArray, separator: str | None) -> tuple[list[str], pa.Array]:
     """The class names and labels of a table's column; its type decides what it means.
 
     Integers are class numbers from 0, text is a class name, a list of either is any number of classes; fractions, and lists of them
@@ -37,15 +39,15 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
     Raises:
         ManifestError: empty cells, or labels that make no sense.
     """
-    if separator is not None and not _is_list(column.type):
+    if separator is not None and not is_list(column.type):
         column = _split(column, separator)
     if null_count(column):
         raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
-    if _is_list(column.type) and pa.types.is_floating(column.type.value_type):
+    if is_list(column.type) and pa.types.is_floating(column.type.value_type):
         return [], _vectors(file, column)
     if pa.types.is_floating(column.type):
         return [], _finite(file, column.cast(pa.float32(), safe=False).combine_chunks())
-    if not _is_list(column.type):
+    if not is_list(column.type):
         return _number_classes(file, column.combine_chunks())
     lengths = pc.list_value_length(column).to_numpy()
     classes, numbers = _number_classes(file, pc.list_flatten(column).combine_chunks())
@@ -60,8 +62,8 @@ def read_labels(file: Path, column: pa.ChunkedArray, separator: str | None) -> t
     return classes, pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
 
 
-def read_columns(file: Path, table: pa.Table) -> dict[str, pa.Array]:
-    """All columns of numbers, of text and of lists of numbers besides `path` and `label`.
+def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")) -> dict[str, pa.Array]:
+    """All columns of numbers, of text and of lists of numbers besides those that are used otherwise, as "column:NAME".
 
     An empty cell becomes NaN in a column of numbers, which is float32 then, the empty text, or a list of nothing.
 
@@ -70,7 +72,7 @@ def read_columns(file: Path, table: pa.Table) -> dict[str, pa.Array]:
     """
     found = {name: column for name, column in zip(table.column_names, table.columns, strict=True) if _kept(column.type)}
     try:
-        return {name: _stored(column.combine_chunks()) for name, column in found.items() if name not in ("path", "label")}
+        return {COLUMN + name: _stored(column.combine_chunks()) for name, column in found.items() if name not in used}
     except pa.ArrowException as error:
         raise ManifestError(f"{file}: a column cannot be used ({error}); fix it or leave it out") from None
 
@@ -92,9 +94,23 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
     return _column_type(kind)
 
 
+def distinct_labels(counts: NDArray[np.int64], numbers: NDArray[np.int64], classes: int) -> pa.Array:
+    """Labels of several classes each: of every image the distinct ones among its numbers, ascending.
+
+    Args:
+        counts: (N,) how many numbers each image has.
+        numbers: (M,) class numbers, those of each image one after the other.
+        classes: how many classes there are.
+    """
+    pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * max(classes, 1) + numbers)
+    image, number = np.divmod(pairs, max(classes, 1))
+    ends = np.append(0, np.bincount(image, minlength=len(counts)).cumsum())
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(number, pa.int32()))
+
+
 def null_count(column: pa.ChunkedArray) -> int:
     """Empty cells, and empty places in lists."""
-    return int(column.null_count + (pc.list_flatten(column).null_count if _is_list(column.type) else 0))
+    return int(column.null_count + (pc.list_flatten(column).null_count if is_list(column.type) else 0))
 
 
 def is_numeric(kind: pa.DataType) -> bool:
@@ -110,7 +126,7 @@ def _split(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(rows, pa.list_(pa.string()))])
 
 
-def _number_classes(file: Path, labels: pa.Array) -> tuple[list[str], pa.Array]:
+def _number_classes(file: Path | str, labels: pa.Array) -> tuple[list[str], pa.Array]:
     if not len(labels):
         raise ManifestError(f"{file}: no row has a label")
     if pa.types.is_integer(labels.type):
@@ -128,7 +144,7 @@ def _number_classes(file: Path, labels: pa.Array) -> tuple[list[str], pa.Array]:
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
 
 
-def _vectors(file: Path, column: pa.ChunkedArray) -> pa.Array:
+def _vectors(file: Path | str, column: pa.ChunkedArray) -> pa.Array:
     lengths = np.unique(pc.list_value_length(column).to_numpy())
     if len(lengths) != 1 or not lengths[0]:
         raise ManifestError(f"{file}: labels that are lists of fractions must all have the same length, not {lengths.tolist()}")
@@ -136,7 +152,7 @@ def _vectors(file: Path, column: pa.ChunkedArray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(_finite(file, values), int(lengths[0]))
 
 
-def _finite(file: Path, values: pa.Array) -> pa.Array:
+def _finite(file: Path | str, values: pa.Array) -> pa.Array:
     if not pc.all(pc.is_finite(values)).as_py():
         raise ManifestError(f"{file}: a label is not finite; every image needs a number to predict")
     return values
@@ -153,32 +169,37 @@ def _numbers(array: pa.Array) -> pa.Array:
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    if _is_text(array.type):
+    if is_text(array.type):
         return array.cast(pa.large_string()).fill_null("")
-    if not _is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+    if not is_list(array.type) or pa.types.is_fixed_size_list(array.type):
         return _numbers(array)
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
     return pa.LargeListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int64()), _numbers(pc.list_flatten(array)))
 
 
 def _column_type(kind: pa.DataType) -> pa.DataType:
-    if _is_text(kind):
+    if is_text(kind):
         return pa.large_string()
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_column_type(kind.value_type), kind.list_size)
-    if _is_list(kind):
+    if is_list(kind):
         return pa.large_list(_column_type(kind.value_type))
     return pa.float32() if pa.types.is_floating(kind) else pa.bool_() if pa.types.is_boolean(kind) else pa.int64()
 
 
 def _kept(kind: pa.DataType) -> bool:
-    each = kind.value_type if _is_list(kind) else kind
-    return _is_text(kind) or pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
+    each = kind.value_type if is_list(kind) else kind
+    return is_text(kind) or pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether Arrow can hold it: JSON may have half a character, an escape from D800 to DFFF."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)

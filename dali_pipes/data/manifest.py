@@ -4,20 +4,24 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.data import opening
+from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Keypoints, Objects, Targets, keypoints_of
 from dali_pipes.data.opening import absolute
 from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.listed_files import scan_table
+from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.sets import (
     Mix,
     common_root,
@@ -26,6 +30,7 @@ from dali_pipes.data.sets import (
     moved,
     parts,
     renumbered,
+    same_keypoints,
     unified,
     with_source,
 )
@@ -37,6 +42,21 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
+_KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
+
+
+class Shards(NamedTuple):
+    """The files that samples lie in, in the order in which the samples come to them.
+
+    Attributes:
+        numbers: (n,) which file each sample lies in.
+        paths: of the files, relative to the root.
+        bytes: (S,) int64 sizes of the shards; 0: of a file that is one image.
+    """
+
+    numbers: NDArray[np.int32]
+    paths: list[bytes]
+    bytes: NDArray[np.int64]
 
 
 class Manifest:
@@ -49,17 +69,32 @@ class Manifest:
         classes: class names; a label is a place in this list.
     """
 
-    def __init__(self, root: str | Path, classes: list[str], table: pa.Table, folders: FolderRecords | None = None):
+    def __init__(
+        self,
+        root: str | Path,
+        classes: list[str],
+        table: pa.Table,
+        folders: FolderRecords | None = None,
+        keypoints: Keypoints | None = None,
+    ):
         """
         Args:
-            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME".
+            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME" and
+                "target:NAME" (data/objects.py).
             folders: those that were scanned.
+            keypoints: which ones the objects have.
 
         Raises:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        self._set(absolute(root), classes, Samples(usable), others, {"folders": folders or {}})
+        self._set(
+            absolute(root),
+            classes,
+            Samples(usable),
+            others,
+            {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {}),
+        )
         self._check()
 
     @classmethod
@@ -71,9 +106,9 @@ class Manifest:
         return made
 
     def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
-        """Other samples of the same root, and the same mixture if it is one."""
-        mixture = {"mixture": self._known["mixture"]} if "mixture" in self._known else {}
-        return self._of(self.root, self.classes if classes is None else classes, samples, others, mixture)
+        """Other samples of the same root, and what is known of them as parts of the same whole."""
+        kept = {name: self._known[name] for name in _KEPT if name in self._known}
+        return self._of(self.root, self.classes if classes is None else classes, samples, others, kept)
 
     def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
         """
@@ -100,6 +135,7 @@ class Manifest:
         max_pixels: int = MAX_PIXELS,
         cache: str | Path | None = None,
         unchanged: str = "file",
+        targets: Targets = NO_TARGETS,
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
@@ -115,6 +151,7 @@ class Manifest:
             unchanged: what shows that an image is the one that was scanned before: "file", its own size and modification time;
                 "folder", that of its folder, so that one look at each folder is enough. A file that is written over where it lies
                 does not change its folder.
+            targets: what shards hold besides labels: docs/objects.md. Such a scan is not cached: `save` it.
             workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
             progress: show a progress bar on stderr.
 
@@ -122,7 +159,9 @@ class Manifest:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
         file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels)
-        return opening.scan(cls, root, check, file, unchanged, workers, progress)
+        if file and targets.named:
+            raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
+        return opening.scan(cls, root, check, file, unchanged, workers, progress, targets)
 
     @classmethod
     def from_table(
@@ -131,6 +170,7 @@ class Manifest:
         *,
         root: str | Path | None = None,
         label_separator: str | None = None,
+        targets: Targets = NO_TARGETS,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         workers: int | None = None,
@@ -138,9 +178,15 @@ class Manifest:
     ) -> Self:
         """Reads the headers of the images that a CSV or Parquet file lists in its columns `path` and `label`.
 
+        A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the images themselves, as Hugging
+        Face's `datasets` writes them: docs/shards.md.
+
         Args:
+            file: the table.
             root: folder that relative paths start from; by default the table's folder.
             label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
+            targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them `label` may be missing; of objects it
+                is not read.
             verify, max_pixels: as for `scan`.
 
         A label is a class number from 0, a class name, a list of either, a fraction or a list of fractions: docs/targets.md. Names
@@ -149,8 +195,72 @@ class Manifest:
         Raises:
             ManifestError: no such table, or its labels make no sense.
         """
-        file, check = Path(os.path.abspath(file)), ScanOptions(verify, max_pixels)
-        return cls(*scan_table(file, Path(os.path.abspath(root or file.parent)), label_separator, check, workers, progress))
+        place, check = absolute(file), ScanOptions(verify, max_pixels)
+        folder = Path(os.path.abspath(root or Path(file).parent))
+        made = scan_table(place, folder, label_separator, targets, check, workers, progress)
+        return cls(*made, keypoints=keypoints_of(targets))
+
+    @classmethod
+    def from_coco(
+        cls,
+        annotations: str | Path,
+        *,
+        root: str | Path | None = None,
+        bad_objects: str = "drop",
+        verify: str = "header",
+        max_pixels: int = MAX_PIXELS,
+        workers: int | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Reads the headers of the images of a JSON file of COCO's form: detection, keypoints, segmentation or captions.
+
+        The categories, in the order of their ids, are the classes. Of an image's captions the first one is its text.
+
+        Args:
+            root: folder of the images; by default the file's.
+            bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
+                lists it in `dropped`; "problem" leaves out its image.
+            verify, max_pixels: as for `scan`.
+
+        Raises:
+            ManifestError: no such file, or one that is not of this form; docs/objects.md.
+        """
+        check_choice("bad_objects", bad_objects, BAD_OBJECTS)
+        file, check = Path(os.path.abspath(annotations)), ScanOptions(verify, max_pixels)
+        folder = Path(os.path.abspath(root or file.parent))
+        classes, table, keypoints = scan_coco(file, folder, check, bad_objects, workers, progress)
+        return cls(folder, classes, table, keypoints=keypoints)
+
+    @classmethod
+    def from_masks(
+        cls,
+        images: str | Path,
+        masks: str | Path,
+        *,
+        classes: Sequence[str] = (),
+        missing: str = "problem",
+        verify: str = "header",
+        max_pixels: int = MAX_PIXELS,
+        workers: int | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Reads the headers of the images below one folder and of their masks below another: docs/objects.md.
+
+        An image's mask has the same path in its folder but for the extension, and for Cityscapes' suffixes.
+
+        Args:
+            classes: names of the masks' values from 0.
+            missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
+                over.
+            verify, max_pixels: as for `scan`.
+
+        Raises:
+            ManifestError: a folder without images, or no image has a mask.
+        """
+        check_choice("missing", missing, MISSING)
+        folders = Path(os.path.abspath(images)), Path(os.path.abspath(masks))
+        root, table = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels), workers, progress)
+        return cls(root, list(classes), table)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -165,8 +275,8 @@ class Manifest:
         """
         stored = saved.read(file)
         if not stored.file:
-            read = cls(stored.root, stored.classes, stored.table)
-            read._known = {name: stored.known[name] for name in ("folders", "mixture") if name in stored.known}
+            read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
+            read._known = {name: stored.known[name] for name in ("folders", *_KEPT) if name in stored.known}
             return read
         usable, others = divided(stored.table)
         validate(others)
@@ -182,23 +292,32 @@ class Manifest:
         cache_dir: str | Path | None = None,
         unchanged: str = "folder",
         label_separator: str | None = None,
+        targets: Targets = NO_TARGETS,
+        images: str | Path | None = None,
         progress: bool = True,
     ) -> Self:
-        """A manifest from a folder or a shard to scan, a saved manifest, or a table of path and label.
+        """A manifest from a folder or a shard to scan, a saved manifest, a table of path and label, or a JSON file of COCO's form.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
             label_separator: as for `from_table`; for tables only.
+            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
+            images: folder of the images that a table or COCO file names; by default the file's.
         """
         kind = opening.kind_of(source)
         if kind == "manifest":
             return cls.load(source)
         if kind == "table":
-            return cls.from_table(source, label_separator=label_separator, verify=verify, max_pixels=max_pixels, progress=progress)
-        cache = opening.cache_file(cache_dir, source) if cache_dir else None
-        return cls.scan(source, verify=verify, max_pixels=max_pixels, cache=cache, unchanged=unchanged, progress=progress)
+            listed: dict[str, Any] = {"root": images, "label_separator": label_separator, "targets": targets}
+            return cls.from_table(source, **listed, verify=verify, max_pixels=max_pixels, progress=progress)
+        if kind == "coco":
+            bad = targets.bad_objects
+            return cls.from_coco(source, root=images, bad_objects=bad, verify=verify, max_pixels=max_pixels, progress=progress)
+        cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
+        scanned: dict[str, Any] = {"cache": cache, "unchanged": unchanged, "targets": targets}
+        return cls.scan(source, **scanned, verify=verify, max_pixels=max_pixels, progress=progress)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
@@ -291,6 +410,60 @@ class Manifest:
         """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
         return {name.removeprefix(COLUMN): self._samples.numbers(name, ids) for name in self._numeric}
 
+    def has_target(self, name: str) -> bool:
+        """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
+        return TARGET + name in self._samples.whole.column_names
+
+    @cached_property
+    def keypoints(self) -> Keypoints | None:
+        """Which keypoints the objects have, if they have any."""
+        return Keypoints.read(self._known.get("keypoints"))
+
+    def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
+        """The objects of these samples, in pixels as stored; None: this manifest has no boxes.
+
+        Raises:
+            ManifestError: their columns do not belong together, or a label is no class.
+        """
+        if not self.has_target("boxes"):
+            return None
+        counts = self._samples.lengths(TARGET + "boxes", ids) // 4
+        names = self.keypoints.names if self.keypoints else []
+
+        def values(name: str, each: int = 1) -> NDArray[Any] | None:
+            if not self.has_target(name):
+                return None
+            if (self._samples.lengths(TARGET + name, ids) != each * counts).any():
+                raise ManifestError(f"{self.root}: the manifest has objects of which {name} are too few or too many; scan again")
+            return self._samples.joined(TARGET + name, ids)
+
+        boxes, labels, points = values("boxes", 4), values("box_labels"), values("keypoints", 3 * len(names))
+        if boxes is None or labels is None:
+            raise ManifestError(f"{self.root}: the manifest has objects without labels; scan again")
+        if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
+            raise ManifestError(f"{self.root}: the manifest has objects outside its {len(self.classes)} classes; scan again")
+        keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
+        return Objects(counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints)
+
+    def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
+        """A column of targets that is text, of these samples."""
+        return [self._samples.text(TARGET + name, sample_id).decode() for sample_id in ids.tolist()]
+
+    def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
+        """(N,) EXIF's orientations, 1 to 8."""
+        return self._samples.numbers("orientation", ids)
+
+    def mask_extent(self, sample_id: int) -> Extent | None:
+        """Where one sample's encoded mask is; None: it has none."""
+        if self.has_target("mask") and (path := self._samples.text(TARGET + "mask", sample_id)):
+            return Extent(os.path.join(self.root, os.fsdecode(path)))
+        if not self.has_target("mask_bytes") or not (size := self._samples.number(TARGET + "mask_bytes", sample_id)):
+            return None
+        image = self.extent(sample_id)
+        return image._replace(
+            member=f"{image.member} (its mask)", offset=self._samples.number(TARGET + "mask_offset", sample_id), length=size
+        )
+
     @cached_property
     def _numeric(self) -> list[str]:
         table = self._samples.whole
@@ -339,6 +512,14 @@ class Manifest:
         columns = zip(*(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
         return [(os.fsdecode(path + b"/" + member if member else path), why) for path, member, why in columns]
 
+    @property
+    def dropped(self) -> list[tuple[str, str]]:
+        """(path, what was wrong) of every object that was left out of an image that is used."""
+        if not self.has_target("dropped"):
+            return []
+        found = enumerate(self._samples.column(TARGET + "dropped").to_pylist())
+        return [(self.name(sample_id), line) for sample_id, lines in found for line in lines.splitlines()]
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over name, label, height, width and own columns of the usable images; it does not depend on the root."""
@@ -348,6 +529,14 @@ class Manifest:
     def whole_files(self) -> bool:
         """Whether each image is a separate file."""
         return self._samples.all_empty("member")
+
+    @property
+    def shards(self) -> Shards:
+        """Which samples lie in one file; made when it is asked for."""
+        coded = self._samples.column("path").combine_chunks().dictionary_encode()
+        numbers, paths = coded.indices.to_numpy(), coded.dictionary.to_pylist()
+        firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(paths)))
+        return Shards(numbers, paths, self._samples.numbers("file_bytes", firsts))
 
     def path(self, sample_id: int) -> Path:
         """The file of one sample, or the shard that holds it; for a remote shard its local copy, which may not exist yet."""
@@ -440,6 +629,7 @@ class Manifest:
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = common_root([each.root for each in manifests])
+        known = same_keypoints([each.keypoints for each in manifests])
         names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
 
         def joined(tables: list[pa.Table]) -> pa.Table:
@@ -448,7 +638,7 @@ class Manifest:
 
         files = tuple(file for each in manifests for file in each._samples.files)
         samples = Samples(joined([each.samples for each in manifests]), files)
-        return cls._of(root, names, samples, joined([each._others for each in manifests]))
+        return cls._of(root, names, samples, joined([each._others for each in manifests]), known)
 
     @classmethod
     def mix(cls, sources: Mapping[str, tuple[Self, float]], *, mode: str = "stratified", classes: str = "join") -> Self:
@@ -478,7 +668,7 @@ class Manifest:
             samples, others = (with_source(table, number) for table in (each.samples, each._others))
             named.append(each._with(Samples(samples, each._samples.files), others))
         made = cls.concat(named, classes=classes)
-        made._known = {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
+        made._known |= {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
         return made
 
     @property
@@ -503,6 +693,7 @@ class Manifest:
         for ids in self._samples.blocks():
             self.take_labels(ids)
             self.take_sizes(ids)
+            self.take_objects(ids)
             paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
             if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
                 raise self._strange_path()

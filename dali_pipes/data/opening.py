@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dali_pipes.data.objects import Targets, keypoints_of
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
+from dali_pipes.data.scanning.embedded import embedded_files
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.journal import Journal
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
@@ -33,10 +35,18 @@ def scan(
     unchanged: str,
     workers: int | None,
     progress: bool,
+    targets: Targets,
 ) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
     check_choice("unchanged", unchanged, ("file", "folder"))
     folder, shards = list_shards(absolute(root))
+    if targets.named:
+        if not shards:
+            raise ManifestError(
+                f"{folder}: targets are read from shards and tables; of images in folders use from_coco or from_masks"
+            )
+        classes, table = scan_shards(folder, shards, check, None, workers, progress, targets)
+        return kind(folder, classes, table, keypoints=keypoints_of(targets))
     folders: FolderRecords = {}
     with Journal(cache) as journal:
         known = _remembered(kind, cache) if cache else None
@@ -76,13 +86,19 @@ def _cached(manifest: Manifest, cache: Path | None) -> Manifest:
 
 
 def kind_of(source: str | Path) -> str:
-    """What a source is: a saved "manifest", a "table" of paths and labels, or "images" in folders or in shards."""
+    """What a source is: a "manifest", a "table" of paths, a JSON file of "coco", or "images" in folders or in shards."""
     file = Path(source)
     if is_remote(source):
-        return "images"
+        return "table" if file.suffix == ".parquet" else "images"
+    if file.suffix == ".json":
+        return "coco"
     if (file.suffix == saved.MAPPED and not file.is_dir()) or (file.suffix == ".parquet" and saved.is_manifest(file)):
         return "manifest"
-    if (file.is_file() and not is_shard(file)) or file.suffix in (saved.MAPPED, ".parquet", ".csv"):
+    if (
+        (file.is_dir() and embedded_files(file))
+        or (file.is_file() and not is_shard(file))
+        or file.suffix in (saved.MAPPED, ".parquet", ".csv")
+    ):
         return "table"
     return "images"
 

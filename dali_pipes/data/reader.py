@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.shards.remote import CHANGED, is_remote, open_copy
+from dali_pipes.data.shards.remote import CHANGED, is_copied, open_copy
 
 
 class Extent(NamedTuple):
@@ -40,6 +40,8 @@ class ShardMember(NamedTuple):
         offset, length: where it is, in bytes.
         label: its class number.
         problem: why it cannot be used; None if it can, as far as is known without looking at the image.
+        targets: what was asked for besides, as the file has it, by the field of `objects.Targets`; of a mask, where it begins, and
+            how long it is.
     """
 
     member: bytes = b""
@@ -47,6 +49,7 @@ class ShardMember(NamedTuple):
     length: int = 0
     label: int = -1
     problem: str | None = None
+    targets: dict[str, Any] | None = None
 
 
 class Reader:
@@ -87,7 +90,7 @@ class OpenFile:
     """A file that stays open while it is used, so that no other thread closes it during a read."""
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):
-        self.number = open_copy(file, stamp) if stamp and is_remote(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        self.number = open_copy(file, stamp) if stamp and is_copied(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         stat = os.fstat(self.number)
         self.size = stat.st_size
         if stamp and stamp != (stat.st_size, stat.st_mtime_ns):

@@ -3,18 +3,21 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels import COLUMN
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.labels import COLUMN, distinct_labels
+from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
+from dali_pipes.data.table.schema import further_columns, replaced
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
+MASK = TARGET + "mask"
+_OF_SOME = {TARGET + name: value for name, value in {"dropped": "", "mask_offset": 0, "mask_bytes": 0}.items()}
 SOURCE = "source"  # the column that says of each image of a mixture which source it is from, from 0
 
 
@@ -87,9 +90,13 @@ def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
     """With paths that are relative to `to`, which is `root` or above it."""
     if root == to:
         return table
-    kind = table["path"].type
-    prefix = os.fsencode(os.path.join(os.path.relpath(root, to), ""))
-    return replaced(table, "path", pc.binary_join_element_wise(pa.scalar(prefix, kind), table["path"], pa.scalar(b"", kind)))
+    prefix = os.path.join(os.path.relpath(root, to), "")
+    for name in {"path", MASK} & set(table.column_names):
+        old, kind = table[name], table[name].type
+        given, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
+        new = pc.binary_join_element_wise(given, old, nothing)
+        table = replaced(table, name, pc.if_else(pc.equal(old, nothing), old, new))
+    return table
 
 
 def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], list[NDArray[np.int64]]]:
@@ -107,15 +114,37 @@ def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], 
 
 def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     """With the labels' class numbers replaced: n becomes numbers[n]. -1, of an unusable image, stays; so do numbers to predict."""
+    table = _renumbered_objects(table, numbers)
     labels = table["label"].combine_chunks()
     if pa.types.is_list(labels.type):
         new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
         rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
+        if len(set(numbers.tolist())) < len(numbers):  # an image may have had two of those that became one
+            rows = distinct_labels(rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers))
         return replaced(table, "label", rows)
     if not pa.types.is_integer(labels.type):
         return table
     old = labels.to_numpy()
     return replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
+
+
+def _renumbered_objects(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
+    if BOX_LABELS not in table.column_names:
+        return table
+    labels = table[BOX_LABELS].combine_chunks()
+    offsets = pc.subtract(labels.offsets, labels.offsets[0])
+    return replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, pa.array(numbers).take(labels.flatten())))
+
+
+def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
+    """What is known of the keypoints of all.
+
+    Raises:
+        ManifestError: they are not the same.
+    """
+    if any(each != found[0] for each in found):
+        raise ManifestError("manifests with different keypoints cannot be joined; scan them with the same names")
+    return {} if found[0] is None else {"keypoints": list(found[0])}
 
 
 def unified(tables: Sequence[pa.Table]) -> pa.Table:
@@ -127,7 +156,7 @@ def unified(tables: Sequence[pa.Table]) -> pa.Table:
     kinds = sorted({str(table["label"].type) for table in tables})
     if len(kinds) > 1:
         raise ManifestError(f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}")
-    names = dict.fromkeys(name for table in tables for name in table.column_names if name.startswith(COLUMN))
+    names = dict.fromkeys(name for table in tables for name in further_columns(table))
     for name in names:
         tables = _with_column(tables, name)
     order = tables[0].column_names
@@ -147,12 +176,18 @@ def with_source(table: pa.Table, number: int) -> pa.Table:
 def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
     (kind, *others) = {table[name].type for table in tables if name in table.column_names}
     lacking = any(name not in table.column_names for table in tables)
+    if lacking and name.startswith(TARGET) and name not in _OF_SOME:
+        label = name.removeprefix(TARGET)
+        raise ManifestError(f"only some of the manifests have {label}; join those that have the same targets")
     if others or (lacking and pa.types.is_nested(kind)):
         label = name.removeprefix(COLUMN)
         raise ManifestError(f"the column {label} is not in all manifests, or of different types there; rename it or leave it out")
     if not lacking:
         return list(tables)
-    kind, empty = (kind, "") if pa.types.is_large_string(kind) else (pa.float32(), float("nan"))
+    if name in _OF_SOME:
+        kind, empty = kind, _OF_SOME[name]
+    else:
+        kind, empty = (kind, "") if pa.types.is_large_string(kind) else (pa.float32(), float("nan"))
     return [
         replaced(table, name, table[name].cast(kind, safe=False))
         if name in table.column_names

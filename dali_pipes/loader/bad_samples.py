@@ -7,8 +7,10 @@ import numpy as np
 
 from dali_pipes.backends.base import Backend
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.decoders import pillow
 from dali_pipes.data.scanning.headers import examine, os_problem
+from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.cpus import available_cpus
 
@@ -44,6 +46,12 @@ def _problem(manifest: Manifest, sample_id: int) -> str | None:
     ((height, width),) = manifest.take_sizes(np.array([sample_id]))
     if (header.height, header.width) != (height, width):
         return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
+    if mask := manifest.mask_extent(sample_id):
+        try:
+            why = mask_problem(BytesIO(Reader(keep=1).read(mask).data), height, width, "full")
+        except OSError as error:
+            why = os_problem(error)
+        return why and f"its mask {mask}: {why}"
     return None
 
 

@@ -19,9 +19,9 @@ from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mixing import check_fits
-from dali_pipes.loader.targets import join
+from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.plan.plan import Plan, PlannedBatch, Shard, noted
+from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
 
@@ -128,13 +128,13 @@ class Loader:
         self.bad_samples: list[tuple[int, str, str]] = []
         self._transform, self._build_backend = transform, build_backend
         self._size = transform.size_at(0)
-        self._backend = build_backend(transform.at(0))
+        self._backend, self._targets = build_backend(transform.at(0)), TargetReader(plan, transform)
         self._batch_transform = batch_transform
         self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
         self._stream: Iterator[DecodedBatch] | None = None
-        self._in_work: deque[PlannedBatch] = deque()  # the rows that the backend was given and has not yielded
+        self._in_work: deque[Begun] = deque()  # the rows that the backend was given and has not yielded
         self._iteration = 0
         self._closed = False
 
@@ -177,19 +177,19 @@ class Loader:
         for step in range(self._step, len(self.plan)):
             if iteration != self._iteration:
                 raise RuntimeError("this epoch was abandoned when iter() was called again; a loader delivers one epoch at a time")
-            decoded = self._next_batch()
+            decoded, begun = self._next_batch()
             last = step + 1 == self.plan.steps
             self._move_to(epoch + last, 0 if last else step + 1)
             self._abandoned = not last
-            yield self._complete(decoded, epoch, step)
+            yield self._complete(decoded, begun, epoch, step)
         if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
             self._move_to(epoch + 1, 0)
 
-    def _complete(self, decoded: DecodedBatch, epoch: int, step: int) -> Batch:
-        ids = self._in_work.popleft().ids if self._in_work else decoded.ids.numpy()  # DALI's own reader takes nothing of the plan
-        batch = join(decoded, ids, self.plan.manifest)
+    def _complete(self, decoded: DecodedBatch, begun: Begun | None, epoch: int, step: int) -> Batch:
+        batch = self._targets.join(decoded, begun)
         if self._batch_transform is None:
             return batch
+        ids = begun.rows.ids if begun else decoded.ids.numpy()
         return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
 
     def _move_to(self, epoch: int, step: int) -> None:
@@ -197,21 +197,35 @@ class Loader:
         if self._transform.size_at(epoch) != self._size:
             self._stream = None
 
-    def _next_batch(self) -> DecodedBatch:
+    def _next_batch(self) -> tuple[DecodedBatch, Begun | None]:
+        """With its targets, unless the backend takes nothing of the plan, as DALI's own reader."""
         while True:
             if self._stream is None:
                 self._fit_backend()
             try:
                 if self._stream is None:
-                    self._in_work = deque()
-                    self._stream = self._backend.stream(noted(self._rows(), self._in_work))
-                return next(self._stream)
+                    self._drop_work()
+                    self._stream = self._backend.stream(self._begun())
+                decoded, begun = next(self._stream), self._in_work.popleft() if self._in_work else None
+                if begun:
+                    begun.wait()
+                return decoded, begun
             except Exception as error:
                 self._stream = None
                 self._record_bad_samples(error)
             except BaseException:  # such as Ctrl-C in the middle of it: the next one is made anew
                 self._stream = None
                 raise
+
+    def _begun(self) -> Iterator[PlannedBatch]:
+        for rows in self._rows():
+            self._in_work.append(self._targets.begin(rows))
+            yield rows
+
+    def _drop_work(self) -> None:
+        for each in self._in_work:
+            each.cancel()
+        self._in_work = deque()
 
     def _fit_backend(self) -> None:
         """Another backend if this epoch's images are of another size than those before."""
@@ -306,7 +320,9 @@ class Loader:
     def close(self) -> None:
         """Ends the backend's threads and processes. The loader cannot be used afterwards."""
         self._closed, self._stream = True, None
+        self._drop_work()
         self._backend.close()
+        self._targets.close()
 
     def __enter__(self) -> Self:
         return self

@@ -53,13 +53,17 @@ class _Mix(ABC):
         check_range(f"probability of {type(self).__name__}", self.probability, 0, 1)
 
     def check(self, manifest: Manifest) -> None:
-        """Raises a ConfigError if the labels of these images do not fit into `num_classes`."""
+        """Raises a ConfigError if the labels of these images do not fit into `num_classes`, or they have boxes or masks."""
+        if unmixed := [name for name, column in (("boxes", "boxes"), ("masks", "mask")) if manifest.has_target(column)]:
+            raise ConfigError(f"{type(self).__name__} mixes images and labels, not {' and '.join(unmixed)}; leave it out")
         classes = len(manifest.classes)
         if manifest.task == "classification" and (self.num_classes or 0) < classes:
             mismatch = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
             raise ConfigError(f"{mismatch}; pass num_classes=len(manifest.classes)")
 
     def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
+        if batch.views:
+            raise ConfigError(f"{type(self).__name__} mixes one view of each image, and this batch has several; leave it out")
         labels = soft_labels(batch.labels, self.num_classes)
         if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
             return replace(batch, labels=labels)

@@ -1,31 +1,172 @@
-"""Labels and further targets, joined to the images of a batch by their ids."""
+"""Labels and targets, joined to the images of a batch by their ids, and moved as the plan moves the pixels of its first view."""
 
+import json
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from dali_pipes.backends.base import Batch, DecodedBatch
-from dali_pipes.data.manifest import Manifest
+from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
+from dali_pipes.backends.common.transfer import copy_to_gpu
+from dali_pipes.data.objects import Objects
+from dali_pipes.data.outlines import rasterize
+from dali_pipes.data.reader import Reader
+from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.plan.coordinates import mask_indices, move_objects, turned
+from dali_pipes.plan.plan import Plan, PlannedBatch
+from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.system.cpus import available_cpus
+
+Values = NDArray[Any]
 
 
-def join(batch: DecodedBatch, ids: NDArray[np.int64], manifest: Manifest) -> Batch:
-    """Adds labels and the columns of numbers, on the batch's device; lists of class numbers become multi-hot.
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The targets of planned rows, as far as they are made.
 
-    Args:
-        ids: those of the batch, on the CPU.
+    Attributes:
+        objects: those that are left; None: this manifest has none.
+        masks: of each image (H, W), its mask.
+        outlines: of each image (M, H, W) bool, of its objects.
     """
 
-    def there(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(batch.images.device, non_blocking=True)
+    rows: PlannedBatch
+    objects: Objects | None
+    masks: list[Future[Values]]
+    outlines: list[Future[Values]]
 
-    labels = there(manifest.take_labels(ids))
-    if manifest.task == "multilabel":
-        labels = multi_hot(labels, len(manifest.classes))
-    ids_there = batch.ids.to(batch.images.device, non_blocking=True)
-    return Batch(batch.images, labels, ids_there, {name: there(values) for name, values in manifest.take_columns(ids).items()})
+    def wait(self) -> None:
+        """Until all masks are there.
+
+        Raises:
+            OSError, ValueError: one cannot be read.
+        """
+        for each in (*self.masks, *self.outlines):
+            each.result()
+
+    def cancel(self) -> None:
+        for each in (*self.masks, *self.outlines):
+            each.cancel()
+
+
+class TargetReader:
+    """Makes the targets of batches. Masks are read, decoded, cropped, resized and flipped in threads, as soon as rows are begun."""
+
+    def __init__(self, plan: Plan, transform: Transform):
+        self._plan, self._manifest, self._transform = plan, plan.manifest, transform
+        self._has_masks, self._has_outlines = (self._manifest.has_target(name) for name in ("mask", "outlines"))
+        self._threads = ThreadPoolExecutor(available_cpus(), "masks") if self._has_masks or self._has_outlines else None
+        self._reader = Reader()
+
+    def begin(self, rows: PlannedBatch) -> Begun:
+        objects, kept = self._objects(rows)
+        masks, outlines = [], []
+        if self._threads and self._has_masks:
+            masks = [self._threads.submit(self._mask, rows, at) for at in range(len(rows))]
+        if self._threads and self._has_outlines:
+            outlines = [self._threads.submit(self._outlined, rows, at, each) for at, each in enumerate(kept)]
+        return Begun(rows, objects, masks, outlines)
+
+    def _objects(self, rows: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
+        """Those that are left, and of each image which of its objects they are."""
+        if (objects := self._plan.objects(rows.ids)) is None:
+            return None, []
+        view, transform = rows.views[0], views_of(self._transform)[0]
+        options = self._manifest.keypoints, transform.min_box_size, transform.crops_around_boxes
+        moved, kept = move_objects(objects, view.geometry, view.augmentation, view.shape, *options)
+        return moved, np.split(kept, objects.counts.cumsum()[:-1])
+
+    def _mask(self, rows: PlannedBatch, at: int) -> Values:
+        extent = self._manifest.mask_extent(int(rows.ids[at]))
+        if extent is None:
+            return np.full(rows.shape, self._transform.ignore_index, np.int32)
+        encoded = BytesIO(self._reader.read(extent).data)
+        height, width = self._stored(rows, at)
+        if why := mask_problem(encoded, height, width, "header"):
+            raise ValueError(f"{extent}: {why}")
+        values = np.asarray(Image.open(encoded))
+        return self._moved(values if values.dtype == np.uint8 else values.astype(np.int32), rows, at, self._transform.ignore_index)
+
+    def _outlined(self, rows: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
+        outlines = json.loads(self._manifest.take_texts("outlines", rows.ids[at : at + 1])[0] or "[]")
+        left = [each for each, is_left in zip(outlines, kept, strict=True) if is_left]
+        masks = [self._moved(rasterize(each, *self._stored(rows, at)).view(np.uint8), rows, at, 0) for each in left]
+        return np.stack(masks).astype(bool) if masks else np.zeros((0, *rows.shape), bool)
+
+    def _stored(self, rows: PlannedBatch, at: int) -> tuple[int, int]:
+        """Height and width of the image as stored."""
+        ((height, width),) = self._manifest.take_sizes(rows.ids[at : at + 1]).tolist()
+        return height, width
+
+    def _moved(self, mask: Values, rows: PlannedBatch, at: int, outside: int) -> Values:
+        """A mask of the stored image as the first view shows it."""
+        view = rows.views[0]
+        if self._transform.exif == "apply":
+            mask = turned(mask, int(self._manifest.take_orientations(rows.ids[at : at + 1])[0]))
+        lines, columns = mask_indices(view.geometry.take(at), view.shape)
+        if outside > np.iinfo(mask.dtype).max:
+            mask = mask.astype(np.int32)
+        made = mask[lines[:, None], columns]
+        made[lines < 0], made[:, columns < 0] = outside, outside
+        ops, magnitudes = view.augmentation.ops[at], view.augmentation.magnitudes[at]
+        if not ops.any():
+            return made
+        from dali_pipes.backends.common.torchvision_augment import augment_mask
+
+        return augment_mask(torch.from_numpy(made), views_of(self._transform)[0].augmenter.slots, ops, magnitudes, outside).numpy()
+
+    def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
+        """The images with labels and targets, all on the images' device; lists of class numbers become multi-hot.
+
+        Args:
+            begun: None: the backend took no planned rows, and the batch's ids are on the CPU.
+        """
+        manifest, device = self._manifest, decoded.images.device
+        ids = begun.rows.ids if begun else decoded.ids.numpy()
+        labels = _there(manifest.take_labels(ids), device)
+        if manifest.task == "multilabel":
+            labels = multi_hot(labels, len(manifest.classes))
+        targets: dict[str, Any] = {name: _there(values, device) for name, values in manifest.take_columns(ids).items()}
+        if begun:
+            targets |= self._targets(begun, device)
+        if manifest.has_target("text"):
+            targets["text"] = manifest.take_texts("text", ids)
+        groups = (images.view(-1, len(ids), *images.shape[1:]).transpose(0, 1) for images in decoded.groups)
+        views = dict(zip(names, groups, strict=True)) if (names := getattr(self._transform, "views", None)) else {}
+        return Batch(decoded.images[: len(ids)], labels, decoded.ids.to(device, non_blocking=True), targets, views)
+
+    def _targets(self, begun: Begun, device: torch.device) -> dict[str, Any]:
+        targets: dict[str, Any] = {}
+        objects = begun.objects
+        if objects is not None:
+            lengths = objects.counts.tolist()
+            named: dict[str, Values | None] = {"boxes": objects.boxes, "box_labels": objects.labels, "areas": objects.areas}
+            named |= {"crowd": objects.crowd, "keypoints": objects.keypoints}
+            if begun.outlines:
+                named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
+            targets |= {name: Ragged(_there(values, device), lengths) for name, values in named.items() if values is not None}
+        if begun.masks:
+            targets["mask"] = _there(np.stack([each.result() for each in begun.masks]), device).long()
+        if self._transform.pads_batches:
+            targets["sizes"] = _there(begun.rows.geometry.resize, device)
+        return targets
+
+    def close(self) -> None:
+        """Ends the threads, after the masks in work."""
+        if self._threads:
+            self._threads.shutdown(cancel_futures=True)
+        self._reader.close()
+
+
+def _there(values: Values, device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:

@@ -1,13 +1,14 @@
-"""Do the arms deliver the same samples and the same pixels? Compared in a separate process."""
+"""Do the arms deliver the same samples, pixels and targets? Compared in a separate process."""
 
 from collections.abc import Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from PIL import Image
 
+from dali_pipes.backends.base import Ragged
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
@@ -17,6 +18,7 @@ from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller
 
+MOST_VALUES = 60_000_000  # of pixels that are compared: 128 images and more of 224 pixels, fewer of large ones
 SHOWN = 3
 AMPLIFIED = 64
 
@@ -55,12 +57,30 @@ def _compared(job: dict[str, Any], cpus: Set[int]) -> Agreement:
 def _check(config: LoadersConfig, reference: str, arm: str, difference: ArmDifference) -> None:
     if not difference["same_ids"]:
         raise ArmError(f"{arm} and {reference} deliver different samples; nothing was timed")
+    if others := difference.get("other_targets"):
+        raise ArmError(f"{arm} and {reference} deliver other {' and '.join(others)}; nothing was timed")
     if not (difference["mean"] <= config.max_mean_difference and difference["p99"] <= config.max_p99_difference):  # nor NaN
         raise ArmError(
             f"{arm} and {reference} differ by {difference['mean']:.2f} of 255 in the mean and {difference['p99']:.1f} "
             f"at the 99th percentile, more than max_mean_difference={config.max_mean_difference:g} and "
             f"max_p99_difference={config.max_p99_difference:g}; nothing was timed, since the work was not the same"
         )
+
+
+class Seen(NamedTuple):
+    """What an arm delivers first.
+
+    Attributes:
+        ids: of its images.
+        pixels: of all views of all images, one after the other, from 0 to 255.
+        pictures: the first images.
+        targets: by name, of each batch.
+    """
+
+    ids: torch.Tensor
+    pixels: torch.Tensor
+    pictures: list[torch.Tensor]
+    targets: list[dict[str, bytes]]
 
 
 def send_agreement(controller: Controller) -> None:
@@ -74,26 +94,28 @@ def agreement(job: dict[str, Any]) -> Agreement:
 
     Returns:
         |difference| in steps of 1/255 of the pixel range: max, mean and p99 over all arms (the largest of each) and for each arm;
-        same_ids; images compared; the reference arm.
+        same_ids; the names of other_targets; images compared; the reference arm.
     """
     work = Workload.from_dict(job["work"])
     loaders = {name: from_dict(config) for name, config in job["loaders"].items()}
     reference, *others = loaders
-    ids, pixels = _first_images(work, loaders[reference], job["images"])
+    expected = _first_images(work, loaders[reference], job["images"])
     folder = Path(job["samples"])
-    _save(pixels, folder, reference)
+    _save(expected.pictures, folder, reference)
     arms: dict[str, ArmDifference] = {}
     for name in others:
-        other_ids, other_pixels = _first_images(work, loaders[name], job["images"])
-        _save(other_pixels, folder, name)
-        _save((other_pixels - pixels).abs() * AMPLIFIED, folder, name, "_difference")
-        arms[name] = {**difference(other_pixels, pixels), "same_ids": torch.equal(ids, other_ids)}
+        seen = _first_images(work, loaders[name], job["images"])
+        _save(seen.pictures, folder, name)
+        apart = zip(seen.pictures, expected.pictures, strict=True)
+        _save([(ours - theirs).abs() * AMPLIFIED for ours, theirs in apart], folder, name, "_difference")
+        same = {"same_ids": torch.equal(seen.ids, expected.ids), "other_targets": _other_targets(seen, expected)}
+        arms[name] = cast(ArmDifference, difference(seen.pixels, expected.pixels) | same)
     return {
         "max": max((arm["max"] for arm in arms.values()), default=0.0),
         "mean": max((arm["mean"] for arm in arms.values()), default=0.0),
         "p99": max((arm["p99"] for arm in arms.values()), default=0.0),
         "same_ids": all(arm["same_ids"] for arm in arms.values()),
-        "images": len(ids),
+        "images": len(expected.ids),
         "reference": reference,
         "arms": arms,
     }
@@ -105,19 +127,40 @@ def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
     return {"max": float(found.max()), "mean": float(found.mean(dtype=np.float64)), "p99": float(np.percentile(found, 99))}
 
 
-def _first_images(work: Workload, config: LoaderConfig, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    ids, images = [], []
+def _other_targets(seen: Seen, expected: Seen) -> list[str]:
+    each = zip(seen.targets, expected.targets, strict=True)
+    return sorted({name for ours, theirs in each for name in ours.keys() | theirs if ours.get(name) != theirs.get(name)})
+
+
+def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
+    """At most `count`, and not many more than `MOST_VALUES` values of pixels."""
+    ids, pixels = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
+    pictures: list[torch.Tensor] = []
+    targets: list[dict[str, bytes]] = []
     with work.loader(config) as loader:
         for batch in loader:
-            ids.append(batch.ids.cpu())
-            images.append(to_steps(batch.images.cpu(), work.transform))
-            if sum(map(len, ids)) >= count:
+            left = count - len(ids)
+            ids = torch.cat([ids, batch.ids[:left].cpu()])
+            views = [to_steps(views[:left].cpu(), work.transform) for views in (*batch.views.values(),) or (batch.images,)]
+            pixels = torch.cat([pixels, *(view.flatten() for view in views)])
+            if len(pictures) < SHOWN:
+                pictures += to_steps(batch.images[: min(left, SHOWN)].cpu(), work.transform)
+            targets.append({name: _as_bytes(value) for name, value in batch.to("cpu").targets.items()})
+            if len(ids) >= count or len(pixels) >= MOST_VALUES:
                 break
-    return torch.cat(ids)[:count], torch.cat(images)[:count]
+    return Seen(ids, pixels, pictures[:SHOWN], targets)
 
 
-def _save(images: torch.Tensor, folder: Path, arm: str, suffix: str = "") -> None:
+def _as_bytes(target: Any) -> bytes:
+    if isinstance(target, Ragged):
+        return repr(target.lengths).encode() + _as_bytes(target.values)
+    if isinstance(target, torch.Tensor):
+        return f"{target.dtype} {tuple(target.shape)}".encode() + target.numpy().tobytes()
+    return repr(target).encode()
+
+
+def _save(images: list[torch.Tensor], folder: Path, arm: str, suffix: str = "") -> None:
     folder.mkdir(exist_ok=True)
-    for number, image in enumerate(images[:SHOWN]):
+    for number, image in enumerate(images):
         pixels = image.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
         Image.fromarray(pixels).save(folder / f"{arm}_{number}{suffix}.png")

@@ -140,6 +140,7 @@ class Difference(TypedDict):
 
 class ArmDifference(Difference):
     same_ids: bool
+    other_targets: NotRequired[list[str]]  # names
 
 
 class Agreement(TypedDict, total=False):

@@ -7,9 +7,14 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
+from dali_pipes.plan.views import ViewsTransform
 
-_TRANSFORMS = (EvalTransform, TrainTransform, CenterCropTransform, RandomCropTransform)
+_TRANSFORMS = (
+    *(EvalTransform, TrainTransform, CenterCropTransform, RandomCropTransform),
+    *(ShortestSizeTransform, LetterboxTransform, IoUCropTransform, ScaleJitterTransform, ViewsTransform),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,11 @@ Resize = int | Pair | None  # of the shorter side, of both, or as stored
 # Numbers of the draws of one sample in one epoch. A number is never reused for something else.
 FLIP_DRAW = 0
 SHIFT_DRAW = 1
+SCALE_DRAW = 2
 CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
 CROP_TRIES = 10
+# from 32 on: the policies of augment/augmenter.py
+BOXES_DRAW = 2**15  # and all after it: windows that are tried around boxes
 
 
 @dataclass(frozen=True, slots=True)

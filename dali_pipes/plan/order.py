@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.plan.permutation import bijection
 from dali_pipes.plan.philox import HIGH, Kind, philox4x32
+from dali_pipes.plan.windows import Lanes
 
 Int = NDArray[np.int64]
 _TRIED_AT_ONCE = 64  # substitutes
@@ -25,12 +26,14 @@ class Order:
         at: the ids at these places, counted through all epochs.
         repeats: whether an epoch may hold a sample more than once, so that its random numbers are keyed by its place.
         good: likewise the ids, with bad samples replaced by others of their group; None: a batch takes others of its own.
+        lanes: who reads which shards when; None: any sample may come at any time.
     """
 
     epoch_size: int
     at: Callable[[Int], Int]
     repeats: bool = True
     good: Callable[[Int, Int], Int] | None = None
+    lanes: Lanes | None = None
 
     def ids(self, epoch: int, places: Int, bad: Int | None = None) -> Int:
         """The samples at these places of an epoch."""

@@ -47,12 +47,15 @@ class Kind(IntEnum):
     MEMBERS = 5  # of the images of one class or source
     WINDOW = 6  # of the places of a batch, or of another number of samples
     WEIGHTED = 7  # a draw by weights, by its place in all epochs
+    SHARDS = 8  # a permutation of all shards
+    SHARD_WINDOW = 9  # of the samples of one window of shards
 
 
 # The counter of every random number. The key is the seed; stored permutations alone come from NumPy (`permutation.stored`).
 #
-#         SAMPLE, BATCH, PLACE             IMAGES, GROUPS, MEMBERS          WINDOW                    WEIGHTED
-# word 0  bits 31 … 0 of the id or place   0, or the class or source        four of its places        bits 31 … 0 of the place
+#                                          IMAGES, GROUPS, MEMBERS,
+#         SAMPLE, BATCH, PLACE             SHARDS, SHARD_WINDOW             WINDOW                    WEIGHTED
+# word 0  bits 31 … 0 of the id or place   0; the class, source or window   four of its places        bits 31 … 0 of the place
 # word 1  epoch                            the permutation's number         its number                0
 # word 2  view (31 … 16), draw (15 … 0)    0                                0                         0
 # word 3  bits 55 … 32 of the id, place or number (31 … 8), kind (7 … 0)

@@ -1,41 +1,57 @@
 """Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed, epoch, step, shard)."""
 
+import itertools
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, check_choice, check_min
 from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
-from dali_pipes.plan.geometry import Geometry
+from dali_pipes.plan.coordinates import turn_upright
+from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, named
+from dali_pipes.plan.windows import Lanes
 
 
 class PlannedTransform(Protocol):
-    """What the plan needs from a transform."""
+    """What the plan needs from a transform; `Transform` says what each is."""
 
     @property
     def exif(self) -> str: ...
 
     @property
-    def shape(self) -> tuple[int, int]: ...
+    def shape(self) -> Pair: ...
 
     @property
     def augmenter(self) -> Augmenter: ...
 
+    @property
+    def groups(self) -> tuple[tuple[Self, ...], ...]: ...
+
     def at(self, epoch: int) -> Self: ...
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
+
+    @property
+    def crops_around_boxes(self) -> bool: ...
+
+    def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry: ...
+
+    def batch_shape(self, geometry: Geometry) -> Pair: ...
+
+    def placed(self, geometry: Geometry, shape: Pair) -> Geometry: ...
 
 
 _PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
@@ -74,32 +90,74 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedView:
+    """What is made of N images.
+
+    Attributes:
+        geometry: windows, sizes, crops and flips.
+        augmentation: further operations on the pixels.
+        shape: height and width of what is made, equal for all of a batch.
+    """
+
+    geometry: Geometry
+    augmentation: Augmentation
+    shape: Pair
+
+    def take(self, places: NDArray[np.int64] | slice) -> "PlannedView":
+        return PlannedView(self.geometry.take(places), self.augmentation.take(places), self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What one shard does in one step: N samples and the geometry of each.
+    """What one shard does in one step with N samples.
 
     Attributes:
         ids: (N,) int64.
-        geometry: windows, sizes, crops and flips.
-        augmentation: further operations on the pixels.
+        groups: what is made of each image, once for each view of the transform's `groups`.
     """
 
     epoch: int
     step: int
     ids: NDArray[np.int64]
-    geometry: Geometry
-    augmentation: Augmentation
+    groups: tuple[tuple[PlannedView, ...], ...]
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def views(self) -> tuple[PlannedView, ...]:
+        """All views of `groups`."""
+        return tuple(view for group in self.groups for view in group)
+
+    @property
+    def geometry(self) -> Geometry:
+        """That of the first view."""
+        return self.groups[0][0].geometry
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """That of the first view."""
+        return self.groups[0][0].augmentation
+
+    @property
+    def shape(self) -> Pair:
+        """That of the first view."""
+        return self.groups[0][0].shape
+
+    @property
+    def region(self) -> NDArray[np.int64]:
+        """(N, 4) top, left, height, width of the smallest region of each image that holds the windows of all views."""
+        views = self.views
+        if len(views) == 1:
+            return self.geometry.window
+        windows = np.stack([each.geometry.window for each in views])
+        start, end = windows[..., :2].min(axis=0), (windows[..., :2] + windows[..., 2:]).max(axis=0)
+        return np.concatenate([start, end - start], axis=1)
+
     def take(self, places: NDArray[np.int64] | slice) -> Self:
         """The same step with some of its rows, in the order of `places`."""
-        return replace(
-            self,
-            ids=self.ids[places],
-            geometry=self.geometry.take(places),
-            augmentation=self.augmentation.take(places),
-        )
+        groups = tuple(tuple(view.take(places) for view in group) for group in self.groups)
+        return replace(self, ids=self.ids[places], groups=groups)
 
 
 @dataclass(frozen=True)
@@ -133,6 +191,9 @@ class Plan:
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
+        for order in self._orders.values():
+            if order.lanes:
+                order.lanes.check_ranks(self.shard.count)
         n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
@@ -180,6 +241,10 @@ class Plan:
         """One step of this shard; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
 
+    def lanes(self, epoch: int) -> Lanes | None:
+        """Who reads which shards when; None: any sample may come at any time."""
+        return self._order(epoch).lanes
+
     def batch_offset(self, step: int) -> int:
         """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""
         return int(self._places(step)[0])
@@ -203,15 +268,26 @@ class Plan:
         order, places = self._order(epoch), np.concatenate(each_step)
         ids = order.ids(epoch, places % self.epoch_size, bad)
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
-        draws = Draws(self.seed, epoch, places, Kind.PLACE) if order.repeats else Draws(self.seed, epoch, ids)
-        transform = self.transform.at(epoch)
-        geometry = transform.geometry(sizes, draws)
-        augmentation = self._augmenter.draw(draws, len(ids), transform.shape)
-        planned = PlannedBatch(epoch, steps.start, ids, geometry, augmentation)
+        numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
+        groups = self.transform.at(epoch).groups
+        objects = self.objects(ids) if any(each.crops_around_boxes for group in groups for each in group) else None
+        planned, views = [], itertools.count()
+        for group in groups:
+            of_each = [(each, Draws(self.seed, epoch, numbers, kind, next(views))) for each in group]
+            planned.append([_Drawn.of(transform, sizes, objects, draws) for transform, draws in of_each])
         start = 0
         for step, each in zip(steps, each_step, strict=True):
-            yield replace(planned.take(slice(start, start + len(each))), step=step)
+            rows = slice(start, start + len(each))
+            yield PlannedBatch(epoch, step, ids[rows], tuple(tuple(view.take(rows) for view in group) for group in planned))
             start += len(each)
+
+    def objects(self, ids: NDArray[np.int64]) -> Objects | None:
+        """The objects of these samples, in pixels of the images as they are planned: turned upright, if the transform does that."""
+        objects = self.manifest.take_objects(ids)
+        if objects is None or self.transform.exif != "apply":
+            return objects
+        sizes = self.manifest.take_sizes(ids, upright=True)
+        return turn_upright(objects, self.manifest.take_orientations(ids), sizes, self.manifest.keypoints)
 
     def _order(self, epoch: int) -> Order:
         return self._orders[max(since for since in self._orders if since <= epoch)]
@@ -225,16 +301,31 @@ class Plan:
     def _orders(self) -> dict[int, Order]:
         return self.sampling.orders(self.manifest, self.seed, self.global_batch_size)
 
-    @cached_property
-    def _augmenter(self) -> Augmenter:
-        return self.transform.augmenter
-
     def _places(self, step: int) -> NDArray[np.int64]:
         """The slice of the epoch's order that holds this shard's samples of one step."""
         start = step * self.global_batch_size
         size = min(self.global_batch_size, self.epoch_samples - start)
         index, count = self.shard.index, self.shard.count
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
+
+
+class _Drawn(NamedTuple):
+    """One view of the samples of several steps."""
+
+    transform: PlannedTransform
+    geometry: Geometry
+    augmentation: Augmentation
+
+    @classmethod
+    def of(cls, transform: PlannedTransform, sizes: NDArray[np.int64], objects: Objects | None, draws: Draws) -> "_Drawn":
+        geometry = transform.geometry(sizes, draws) if objects is None else transform.geometry_around(sizes, objects, draws)
+        return cls(transform, geometry, transform.augmenter.draw(draws, len(sizes), transform.shape))
+
+    def take(self, rows: slice) -> PlannedView:
+        """Those of one step."""
+        geometry = self.geometry.take(rows)
+        shape = self.transform.batch_shape(geometry)
+        return PlannedView(self.transform.placed(geometry, shape), self.augmentation.take(rows), shape)
 
 
 def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_options, option
+from dali_pipes.data.manifest import Manifest, Shards
+from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_number, check_options, option
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
 from dali_pipes.plan.philox import Kind
+from dali_pipes.plan.windows import Lanes, near
 
 Int = NDArray[np.int64]
 LARGE = 2**24  # images, from which on no permutation is stored
@@ -272,6 +273,47 @@ class Schedule(Sampling):
         return {"kind": "Schedule"} | {str(since): each.state(manifest) for since, each in self.schedule.items()}
 
 
+@dataclass(kw_only=True, slots=True)
+class Windows(Sampling):
+    """Every image once, in an order that needs a few shards at a time, for shards that do not all fit onto a machine.
+
+    The shards are dealt to lanes in a new random order each epoch; a lane reads window after window of whole shards, permutes the
+    samples of each, and has its own share of every global batch.
+
+    Attributes:
+        lanes: how many, such as one for each node; the ranks divide them, or are divided by them.
+        window_gb: 10**9 bytes of shards that a window of a lane has at most: half of what a node's cache holds for the lane, so
+            that it holds the next window too.
+        times: how often an image comes, side by side, as `Repeated` has them.
+    """
+
+    lanes: int = option(1, check_int, 1)
+    window_gb: float = option(100.0, check_number, 1e-6, 1e6)
+    times: int = option(1, check_int, 1)
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        if global_batch_size % self.times:
+            fits = near(global_batch_size, self.times * self.lanes)
+            raise ConfigError(f"sampling.times={self.times} does not divide a global batch of {global_batch_size}; {fits} would do")
+        shards = _shards(manifest)
+        size = self._size(manifest) if self.times == 1 else self._whole_batches(manifest, global_batch_size)
+        lengths, window = np.bincount(shards.numbers), round(self.window_gb * 1e9)
+        cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
+        lanes = Lanes(lengths, shards.bytes, *cut)
+        apart = (np.diff(shards.numbers) < 0).any()  # a shard's images do not stand side by side
+        members = np.argsort(shards.numbers, kind="stable") if apart else None
+
+        def at(places: Int) -> Int:
+            found = lanes.at(places // self.times)
+            return found if members is None else members[found]
+
+        return Order(size, at, repeats=self.times > 1 or size != len(manifest), lanes=lanes)
+
+    def state(self, manifest: Manifest) -> dict[str, Any]:
+        digest = hashlib.sha256(_shards(manifest).bytes.tobytes()).hexdigest()[:16]
+        return Sampling.state(self, manifest) | {"algorithm": "line of shards, Feistel", "shard_sizes": digest}
+
+
 SAMPLINGS: dict[str, type[Sampling]] = {
     "uniform": Uniform,
     "sequential": Sequential,
@@ -281,6 +323,7 @@ SAMPLINGS: dict[str, type[Sampling]] = {
     "repeated": Repeated,
     "mixture": Mixture,
     "schedule": Schedule,
+    "windows": Windows,
 }
 
 
@@ -320,6 +363,16 @@ def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool)
             "Manifest.concat instead, or leave sampling out"
         )
     return sampling
+
+
+def _shards(manifest: Manifest) -> Shards:
+    shards = manifest.shards
+    if not shards.bytes.all():
+        raise ConfigError(
+            f"sampling=windows is for shards, and {manifest.root} has images that are files of their own; pack them by `dali-pipes "
+            "prepare to=shards`, or leave sampling out"
+        )
+    return shards
 
 
 def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:

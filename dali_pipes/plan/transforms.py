@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import Objects
 from dali_pipes.errors import (
     ConfigError,
     OptionError,
     check_choice,
+    check_int,
+    check_number,
     check_options,
     check_ordered_pair,
     check_range,
@@ -53,7 +56,7 @@ def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
     return numbers if several else value
 
 
-def _check_size(option: str, value: object) -> Any:
+def check_size(option: str, value: object) -> Any:
     height, width = shape_of(_check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
 
@@ -78,15 +81,19 @@ class Transform(ABC):
         dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not normalized).
         memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, height, width) in both.
         exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
+        min_box_size: objects whose box is narrower or lower than this in the output, in pixels, are removed.
+        ignore_index: the value of a mask's pixels outside the image.
     """
 
-    size: Any = option(224, _check_size)
+    size: Any = option(224, check_size)
     interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
     mean: tuple[float, float, float] = option(IMAGENET_MEAN, _check_colors)
     std: tuple[float, float, float] = option(IMAGENET_STD, _check_positive_colors)
     dtype: str = option("fp32", check_choice, tuple(DTYPES))
     memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
     exif: str = option("ignore", check_choice, ("ignore", "apply"))
+    min_box_size: float = option(1.0, check_number, 0, 2**16)
+    ignore_index: int = option(255, check_int, 0, 2**16 - 1)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -124,6 +131,24 @@ class Transform(ABC):
         """Further operations on the pixels."""
         return Augmenter([])
 
+    @property
+    def groups(self) -> tuple[tuple["Transform", ...], ...]:
+        """The views that are made of each image, those of one name and shape together; of most transforms only itself."""
+        return ((self,),)
+
+    @property
+    def pads_batches(self) -> bool:
+        """Whether each batch has a height and width of its own, which hold all of its images."""
+        return False
+
+    def batch_shape(self, geometry: Geometry) -> Pair:
+        """Height and width of a batch of these images, in pixels; what an image leaves of it is black."""
+        return self.shape
+
+    def placed(self, geometry: Geometry, shape: Pair) -> Geometry:
+        """The geometry of these images in a batch of this height and width."""
+        return geometry
+
     def size_at(self, epoch: int) -> Any:
         """The size of one epoch's images, as `size`."""
         return self.size
@@ -141,6 +166,20 @@ class Transform(ABC):
     @abstractmethod
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
+
+    @property
+    def crops_around_boxes(self) -> bool:
+        """Whether `geometry_around` depends on the objects; those whose box's centre is outside the window are then removed."""
+        return False
+
+    def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry:
+        """`geometry` of images with these objects, whose boxes are in pixels of `source`."""
+        return self.geometry(source, draws)
+
+
+def views_of(transform: Transform) -> list[Transform]:
+    """All views of its groups, in one list."""
+    return [view for group in transform.groups for view in group]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -219,7 +258,7 @@ class RandomCropTransform(RandomTransform):
         pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are refused.
     """
 
-    size: Any = option(32, _check_size)
+    size: Any = option(32, check_size)
     resize: Any = option(None, _check_resize)
     padding: Any = option(0, _check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)")
     pad_if_needed: bool = False
@@ -314,7 +353,7 @@ def _epochs_and_sizes(given: object) -> dict[int, Any]:
     """With integer keys; JSON has strings only."""
     pairs = list(given.items()) if isinstance(given, Mapping) else [("", 0)]
     try:
-        sizes = {int(epoch): _check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()}
+        sizes = {int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()}
     except ConfigError:
         sizes = {}
     if len(sizes) < len(pairs):

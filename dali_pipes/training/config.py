@@ -5,6 +5,7 @@ from typing import Any
 
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, OptionError, check_choice, check_min, check_options, check_range, option
+from dali_pipes.plan.transforms import views_of
 
 
 @dataclass(kw_only=True, slots=True)
@@ -128,5 +129,9 @@ class TrainConfig:
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
                 raise ConfigError("transform.dtype=uint8 is not normalized and cannot be trained on; use fp32, fp16 or bf16")
+            if transform is not None and len(views_of(transform)) > 1:
+                raise ConfigError(
+                    "transform=views makes several views, and this trains on one; examples/simclr has a loop for them"
+                )
         if self.eval_only != (self.checkpoint is not None):
             raise ConfigError("eval_only=true and checkpoint=FILE go together; to continue training use resume=FILE")

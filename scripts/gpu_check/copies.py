@@ -22,7 +22,7 @@ from dali_pipes.measure.consume import Touch
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.telemetry import MIB, cpu_seconds
-from dali_pipes.tools.preview import PreviewConfig
+from dali_pipes.tools.preview.run import PreviewConfig
 
 SECONDS, WARM_UP = 0.5, 4  # of a window, and batches before it
 ALL_SECONDS = 14.0  # of as many rounds as fit, at least one
@@ -120,7 +120,7 @@ def _running(pipeline: Pipeline) -> Iterator[Pipeline]:
 
 def _finished(work: Work, images: torch.Tensor, ids: torch.Tensor) -> DecodedBatch:
     """With the cast that `exported` makes as it copies."""
-    batch = to_batch(images, ids, work.transform)
+    batch = to_batch([images], ids, work.transform)
     return replace(batch, images=batch.images.to(TORCH_DTYPES[work.transform.dtype]))
 
 

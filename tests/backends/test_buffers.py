@@ -30,7 +30,7 @@ def buffers(batch_size=3, **form):
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_a_buffer_has_the_form_of_the_transform(form):
     transform = dp.TrainTransform(**{"size": 8} | form)
-    images = Buffers(transform, 3, pinned=False).take(2)
+    images = Buffers(transform, 3, pinned=False).take(2, transform.shape)
     assert images.shape == (2, 3, *transform.shape)
     assert images.element_size() == {"bf16": 2, "fp16": 2, "uint8": 1}.get(transform.dtype, 4)
     last = transform.memory_format == "channels_last"
@@ -40,35 +40,35 @@ def test_a_buffer_has_the_form_of_the_transform(form):
 def test_memory_that_nobody_holds_is_taken_again():
     some, seen = buffers(), set()
     for _ in range(20):
-        seen.add(some.take(3).data_ptr())
+        seen.add(some.take(3, (8, 8)).data_ptr())
     assert len(seen) == 1
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_memory_is_not_taken_again_while_someone_holds_it(holder):
     some = buffers()
-    images = some.take(3).fill_(7)
+    images = some.take(3, (8, 8)).fill_(7)
     place = images.data_ptr()
     held = HOLDERS[holder](images)
     del images
     for _ in range(5):
-        assert some.take(3).fill_(9).data_ptr() != place
+        assert some.take(3, (8, 8)).fill_(9).data_ptr() != place
     del held
     gc.collect()
-    assert place in {each.data_ptr() for each in [some.take(3) for _ in range(KEPT)]}
+    assert place in {each.data_ptr() for each in [some.take(3, (8, 8)) for _ in range(KEPT)]}
 
 
 def test_a_batch_that_is_not_full_holds_no_more_memory_than_its_images():
     """What pickles it, or saves it, writes its whole storage."""
     some = buffers()
-    some.take(3)
-    images = some.take(1)
-    assert images.untyped_storage().nbytes() == images.nbytes and images.data_ptr() != some.take(3).data_ptr()
+    some.take(3, (8, 8))
+    images = some.take(1, (8, 8))
+    assert images.untyped_storage().nbytes() == images.nbytes and images.data_ptr() != some.take(3, (8, 8)).data_ptr()
 
 
 def test_only_so_much_is_kept():
     some = buffers()
-    held = [some.take(3) for _ in range(3 * KEPT)]
+    held = [some.take(3, (8, 8)) for _ in range(3 * KEPT)]
     places = {each.data_ptr() for each in held}
     assert len(places) == 3 * KEPT
     del held
@@ -77,7 +77,7 @@ def test_only_so_much_is_kept():
 
 def test_memory_outlives_the_buffers():
     some = buffers()
-    images, copy = some.take(3).fill_(7), torch.full((3, 3, 8, 8), 7.0)
+    images, copy = some.take(3, (8, 8)).fill_(7), torch.full((3, 3, 8, 8), 7.0)
     del some
     gc.collect()
     assert torch.equal(images, copy)

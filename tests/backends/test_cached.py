@@ -39,8 +39,8 @@ def cached(manifest, batches, batch_size=8, transform=TRANSFORM):
     return backend, source
 
 
-def planned(manifest, steps, batch_size=8):
-    plan = Plan(manifest, TRANSFORM, batch_size, seed=2)
+def planned(manifest, steps, batch_size=8, transform=TRANSFORM):
+    plan = Plan(manifest, transform, batch_size, seed=2)
     return list(itertools.islice(plan.iter_from(), steps))
 
 
@@ -99,7 +99,7 @@ def test_it_starts_with_a_partial_batch(manifest):
 def test_form_of_the_images(manifest, memory_format):
     transform = dp.TrainTransform(size=24, dtype="fp16", memory_format=memory_format)
     backend, _ = cached(manifest, 2, transform=transform)
-    for batch in backend.stream(iter(planned(manifest, 3))):
+    for batch in backend.stream(iter(planned(manifest, 3, transform=transform))):
         assert batch.images.dtype == torch.float16 and batch.images.shape == (8, 3, 24, 24)
         expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         assert batch.images.is_contiguous(memory_format=expected)
@@ -111,7 +111,7 @@ def test_close_lets_the_images_go(manifest):
     source.closed = False
     backend.close()
     backend.close()
-    assert source.closed and not backend._images
+    assert source.closed and not backend._made
 
 
 @pytest.mark.parametrize("on_bad_sample", ["raise", "substitute"])

@@ -94,6 +94,8 @@ def test_the_cpu_only_reads_files(manifest, transform, decode):
         (dp.RandomCropTransform(resize=40, vertical_flip=0.5), 8, ["Flip", "Resize", "Slice"]),
         (dp.EvalTransform(resize=None), 6, ["Slice"]),
         (dp.EvalTransform(size=(9, 8), resize=(9, 8)), 5, ["Resize"]),
+        (dp.LetterboxTransform(), 7, ["Resize", "Slice"]),
+        (dp.ShortestSizeTransform(), 8, ["Resize", "Slice"]),
     ],
 )
 def test_the_graph_has_only_what_the_transform_needs(manifest, transform, inputs, operators):
@@ -102,6 +104,19 @@ def test_the_graph_has_only_what_the_transform_needs(manifest, transform, inputs
     on_cpu = sorted(kind(operator) for operator in path if device(operator) == "cpu")
     assert on_cpu == sorted(["ExternalSource"] * inputs + ["io__file__Read", *GUARD])
     assert sorted(kind(operator) for operator in path if device(operator) == "gpu") == ["CropMirrorNormalize", *operators]
+
+
+def test_an_image_is_decoded_once_for_all_of_its_views(manifest):
+    transform = dp.ViewsTransform(views={"global": {"count": 2}, "local": {"count": 2, "size": 96, "augment": ["RandomSolarize"]}})
+    *views, ids = gpu_pipeline(manifest, transform)._graph_outputs
+    assert len(views) == 4 and {each.device for each in (*views, ids)} == {"gpu"}
+    every = [operator for images in views for operator in [images.source, *upstream(images.source)]]
+    path = [each for at, each in enumerate(every) if each not in every[:at]]
+    assert [kind(operator) for operator in path if device(operator) == "mixed"] == ["decoders__ImageSlice"]
+    on_cpu = {kind(operator) for operator in path if device(operator) == "cpu"}
+    assert on_cpu - {"_conditional__Split"} == {"ExternalSource", "io__file__Read", *GUARD}
+    on_gpu = [kind(operator) for operator in path if device(operator) == "gpu"]
+    assert [on_gpu.count(each) for each in ("Slice", "Resize", "CropMirrorNormalize")] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

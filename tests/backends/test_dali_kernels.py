@@ -15,7 +15,7 @@ import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import graph as dali_graph
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.dali.graph import PlanInputs, erase
+from dali_pipes.backends.dali.graph import ViewInputs, erase
 from dali_pipes.backends.reference.dali_native import DaliNativeBackend
 from dali_pipes.plan.augment.augmenter import POLICIES
 from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
@@ -26,7 +26,12 @@ AUGMENT = [
     ["TrivialAugmentWide"],
     [{"name": "RandAugment", "interpolation": "bilinear"}],
     ["AutoAugment"],
-    [{"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}, "RandomGrayscale", "GaussianBlur"],
+    [
+        {"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
+        "RandomGrayscale",
+        "GaussianBlur",
+        "RandomSolarize",
+    ],
 ]
 AFTER = [[], ["RandomErasing"], ["RandomRotation", "RandomErasing"]]
 HALF = types.DALIDataType.FLOAT16
@@ -54,6 +59,8 @@ def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
         for augment in AFTER:
             found |= used(images, dp.TrainTransform(**form, augment=augment), decode)
             found |= used(images, dp.RandomCropTransform(**form, augment=augment, resize=40), decode)
+        found |= used(images, dp.ShortestSizeTransform(**form), decode)
+        found |= used(images, dp.ViewsTransform(**form, views={"a": {}, "b": {"size": 96, "vertical_flip": 0.5}}), decode)
     assert {use.output for use in found if use.operator == "CropMirrorNormalize"} == {"float32", "float16", "uint8"}
     assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice", "WarpAffine"} <= {use.operator for use in found}
     nothing_is_lacking(found)
@@ -187,7 +194,7 @@ def _erasing(images, layout):
     """As image_graph does it, and by DALI's operator on float16, which it has on the CPU."""
     image = fn.external_source(source=lambda: images, dtype=HALF, ndim=3, layout=layout)
     region = {"erased": types.Constant(np.float32([3, 5])), "erased_shape": types.Constant(np.float32([60, 41]))}
-    inputs = PlanInputs(*[image] * 5, **region)
+    inputs = ViewInputs(**region)
     plain = fn.erase(image, anchor=region["erased"], shape=region["erased_shape"], axis_names="HW", fill_value=0)
     return erase(image, inputs, HALF), plain, image
 

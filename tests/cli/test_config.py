@@ -17,7 +17,7 @@ from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
-from dali_pipes.tools.preview import PreviewConfig
+from dali_pipes.tools.preview.run import PreviewConfig
 from dali_pipes.tools.scan.config import ScanConfig
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
@@ -42,6 +42,7 @@ NEEDED = {
     "predict": ["out=made", "checkpoint=best.pt"],
 }
 OPTION_NEEDS = {"weighted": ["sampling.weights=loss"], "schedule": ["sampling.schedule={0: balanced}"]}
+NOT_OF_TRAIN = ("views", "iou_crop", "letterbox", "scale_jitter")  # whose evaluation would have their size and resize=256
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
 OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
@@ -79,7 +80,9 @@ def test_jobs_compose_into_their_schema(job):
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group, option):
-    for job in ["train"] if "resnet" in option else jobs_of(group):
+    jobs = ["train"] if "resnet" in option else jobs_of(group)
+    training = {job for job in jobs if issubclass(JOBS[job], TrainConfig)}
+    for job in set(jobs) - training if option in NOT_OF_TRAIN else jobs:
         override = f"{group}@loaders.torch={option}" if (job, group) == ("benchmark", "loader") else f"{group}={option}"
         assert isinstance(composed(job, override, *OPTION_NEEDS.get(option, [])), JOBS[job])
 
@@ -92,6 +95,7 @@ def test_samplings_of_the_command_line():
     assert sampling("sampling=weighted", "sampling.weights={cat: 1, dog: 2.5}").weights == {"cat": 1, "dog": 2.5}
     assert sampling("sampling=weighted", "sampling.weights=loss") == dp.Weighted(weights="loss")
     assert sampling("sampling=per_class", "sampling.samples=2") == dp.PerClass(samples=2)
+    assert sampling("sampling=windows", "sampling.lanes=4", "sampling.window_gb=20") == dp.Windows(lanes=4, window_gb=20)
     schedule = sampling("sampling=schedule", "sampling.schedule={0: balanced, 10: {name: weighted, weights: loss}}")
     assert schedule == dp.Schedule(schedule={0: dp.Balanced(), 10: dp.Weighted(weights="loss")})
     with pytest.raises(dp.ConfigError, match="begins with that of epoch 0"):
@@ -198,6 +202,10 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=[]), "name at least one loader"),
         (lambda: TrainConfig(epochs=0), "TrainConfig.epochs is 0; it must be at least 1"),
         (lambda: TrainConfig(precision="fp8"), "TrainConfig.precision is 'fp8'; choose one of fp32, bf16, fp16"),
+        (
+            lambda: TrainConfig(transform=dp.ViewsTransform(views={"a": {"count": 2}})),
+            "makes several views, and this trains on one",
+        ),
         (lambda: TrainConfig(eval_only=True), "eval_only=true and checkpoint=FILE go together"),
         (lambda: TrainConfig(transform=dp.TrainTransform(dtype="uint8")), "dtype=uint8 is not normalized"),
         (lambda: OptimizerConfig(nesterov=True, momentum=0), "OptimizerConfig.nesterov=true needs a momentum greater than 0"),

@@ -1,4 +1,7 @@
+import json
+
 import pytest
+from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.data import images
@@ -33,3 +36,21 @@ def test_images_of_ones_own_are_left_alone(made, image_folder):
     assert len(images.open_images(mixed, "train")) == 37 and made == []
     with pytest.raises(dp.ManifestError, match="no such folder"):
         images.open_images(DataConfig(root="/no/such"), "train")
+
+
+def test_masks_and_coco_files_are_opened_by_their_options(tmp_path):
+    for folder, mode in (("images", "RGB"), ("masks", "L")):
+        (tmp_path / folder).mkdir()
+        Image.new(mode, (8, 6)).save(tmp_path / folder / "a.png")
+    Image.new("RGB", (8, 6)).save(tmp_path / "images/b.png")
+    masks = DataConfig(val=str(tmp_path / "images"), val_masks=str(tmp_path / "masks"), classes=["sky"], missing="skip")
+    manifest = images.open_images(masks, "val", unchanged="file")
+    assert len(manifest) == 1 and manifest.has_target("mask") and manifest.classes == ["sky"]
+    coco = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [{"image_id": 1, "bbox": [1, 1, 0, 1], "category_id": 1}]}
+    (tmp_path / "a.json").write_text(json.dumps(coco | {"categories": [{"id": 1, "name": "cat"}]}))
+    listed = DataConfig(
+        train=str(tmp_path / "a.json"), train_images=str(tmp_path / "images"), targets=dp.Targets(bad_objects="problem")
+    )
+    with pytest.raises(dp.ConfigError, match="missing is 'no'"):
+        DataConfig(missing="no")
+    assert images.open_images(listed, "train").problems[0][1].startswith("annotations[0]: its box is empty")

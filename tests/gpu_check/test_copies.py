@@ -6,7 +6,7 @@ from gpu_check import copies as ways
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
-from dali_pipes.tools.preview import PreviewConfig
+from dali_pipes.tools.preview.run import PreviewConfig
 
 TRANSFORM = dp.TrainTransform(size=48, dtype="fp16", memory_format="channels_last")
 DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)]

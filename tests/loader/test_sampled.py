@@ -9,6 +9,7 @@ import torch
 from faults import FAULTS
 from hypothesis import given
 from hypothesis import strategies as st
+from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes.loader.mixing import apart
@@ -58,6 +59,35 @@ def test_a_resumed_epoch_is_the_uninterrupted_one_on_any_number_of_ranks(scanned
         assert torch.equal(ids, now) and torch.equal(images, pixels)
     for rank in ranks:
         rank.close()
+
+
+def test_windows_go_on_with_other_ranks_that_fit_their_lanes(scanned, tmp_path):
+    """From two ranks to one and to four; three are refused."""
+    packed = dp.Manifest.scan(tar_shards(scanned, tmp_path / "shards", 4), progress=False)
+    window = 2.1e-9 * packed.shards.bytes.max()
+    options = {"sampling": {"name": "windows", "lanes": 2, "window_gb": float(window)}, "last_batch": "drop"}
+
+    def ranks(count):
+        return [build(packed, "", 12 // count, dp.Shard(index, count), **options) for index in range(count)]
+
+    def ids(loaders, steps):
+        return [each.tolist() for each, _ in of_all(loaders, steps)]
+
+    expected, before = ids(ranks(2), 8), ranks(2)
+    assert ids(before, 5) == expected[:5] and len(set(itertools.chain(*expected[:3]))) == 36
+    state = json.loads(json.dumps(before[0].state_dict()))
+    for count in (1, 4):
+        after = ranks(count)
+        for each in after:
+            each.load_state_dict(state)
+        assert ids(after, 3) == expected[5:]
+    with pytest.raises(dp.ConfigError, match=r"3 ranks cannot share sampling\.lanes=2; 1, 2 ranks would do"):
+        ranks(3)
+    with (
+        build(packed, "", **options | {"sampling": options["sampling"] | {"lanes": 4}}) as other,
+        pytest.raises(dp.ConfigError, match=r"sampling\.lanes \(2 → 4\)"),
+    ):
+        other.load_state_dict(state)
 
 
 @pytest.mark.parametrize(

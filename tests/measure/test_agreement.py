@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.registry import entry_of
@@ -43,13 +46,37 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
     original = module._first_images
 
     def spoiled(work, config, count):
-        ids, images = original(work, config, count)
-        return (ids.flip(0) if isinstance(config, dp.SyntheticConfig) else ids), images + 3 * isinstance(config, dp.SyntheticConfig)
+        seen = original(work, config, count)
+        if not isinstance(config, dp.SyntheticConfig):
+            return seen
+        targets = [{"text": each["text"] + b"!"} for each in seen.targets]
+        return seen._replace(ids=seen.ids.flip(0), pixels=seen.pixels + 3, targets=targets)
 
     monkeypatch.setattr(module, "_first_images", spoiled)
+    monkeypatch.setattr(Batch, "to", lambda batch, device: replace(batch, targets={"text": ["a"]}))
     found = agreement(job(a=dp.SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0)))
     assert not found["same_ids"] and not found["arms"]["b"]["same_ids"]
+    assert found["arms"]["b"]["other_targets"] == found["arms"]["c"]["other_targets"] == ["text"]
     assert found["mean"] > 3
+
+
+@pytest.mark.parametrize(
+    ("transform", "images"),
+    [(dp.ViewsTransform(size=32, views={"a": {"count": 2}, "b": {"size": 16}}), 20), (dp.ShortestSizeTransform(min_size=[64]), 20)],
+    ids=["views", "padded"],
+)
+def test_all_views_and_padded_batches_are_compared(work, tmp_path, monkeypatch, transform, images):
+    """As long as there are not too many pixels."""
+    loaders = {"torch": dp.TorchConfig(num_workers=0), "dali_cpu": dp.DaliConfig(device="cpu")}
+    values = {name: module._first_images(replace(work, transform=transform), config, 20) for name, config in loaders.items()}
+    seen, expected = values["dali_cpu"], values["torch"]
+    assert len(seen.ids) == images and len(seen.pixels) == len(expected.pixels) and len(seen.pictures) == 3
+    assert seen.targets == expected.targets and ("sizes" in seen.targets[0]) == transform.pads_batches
+    assert 0 < module.difference(seen.pixels, expected.pixels)["mean"] <= 0.25
+    if len(transform.groups) > 1:
+        assert len(seen.pixels) == 20 * 3 * (2 * 32**2 + 16**2)
+    monkeypatch.setattr(module, "MOST_VALUES", 10)
+    assert len(module._first_images(replace(work, transform=transform), loaders["torch"], 20).ids) == 8
 
 
 def test_only_arms_on_the_plan_are_compared():

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dali_pipes import EvalTransform, Manifest, Plan, RandomCropTransform, Shard, TrainTransform
+from dali_pipes import EvalTransform, Manifest, Plan, RandomCropTransform, Shard, TrainTransform, ViewsTransform
 from dali_pipes.data.table.schema import SCHEMA
 
 IMAGES = 1_700
@@ -34,6 +34,10 @@ TRANSFORMS = {
         for policy in AUGMENTATIONS
     },
     "all": TrainTransform(size=160, augment=AUGMENTATIONS),
+    "RandomSolarize": TrainTransform(size=96, augment=[{"name": "RandomSolarize", "threshold": 100, "p": 0.3}]),
+    "views": ViewsTransform(
+        views={"global": {"count": 2}, "local": [{"size": 96, "scale": (0.05, 0.4), "augment": AUGMENTATIONS}]}
+    ),
 }
 GOLDEN = {
     "train": "e66c263e72560c30",
@@ -49,6 +53,8 @@ GOLDEN = {
     "RandomRotation": "6436cc38dc48f679",
     "RandomErasing": "369ef44f41ea255d",
     "all": "8a46ddb145c05aab",
+    "RandomSolarize": "acfa3ca93923cc5d",
+    "views": "c25664ca2e69e831",
 }
 
 
@@ -75,10 +81,11 @@ def images() -> Manifest:
 
 def named_arrays(rows, labels):
     yield from {"ids": rows.ids, "labels": labels[rows.ids]}.items()
-    for name in ("source", "window", "resize", "crop", "flip"):
-        yield name, getattr(rows.geometry, name)
-    for name in ("ops", "magnitudes", "erased"):
-        yield name, getattr(rows.augmentation, name)
+    for view in rows.views:
+        for name in ("source", "window", "resize", "crop", "flip"):
+            yield name, getattr(view.geometry, name)
+        for name in ("ops", "magnitudes", "erased"):
+            yield name, getattr(view.augmentation, name)
 
 
 def digest(plan: Plan) -> str:

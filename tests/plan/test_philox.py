@@ -56,9 +56,13 @@ def test_random_numbers_are_those_of_the_first_version():
     assert Draws(7, 3, np.array([5]), Kind.PLACE, 2).uniform(1)[0].tolist() == BY_PLACE
     assert bijection(1000, np.arange(8), 7, Kind.IMAGES, 3).tolist() == ORDER
     assert bijection(10**9, np.arange(3), 7, Kind.MEMBERS, 2**40, 5).tolist() == FAR_ORDER
+    assert bijection(1000, np.arange(4), 7, Kind.SHARDS, 3).tolist() == SHARDS
+    assert bijection(1000, np.arange(4), 7, Kind.SHARD_WINDOW, 3, 2).tolist() == IN_WINDOW
 
 
 DRAWN = [0.5256563646253198, 0.8839373860973865]
 BY_PLACE = [0.7922014673240483]
 ORDER = [425, 646, 538, 125, 818, 479, 97, 157]
 FAR_ORDER = [91221691, 284291244, 215344240]
+SHARDS = [575, 559, 88, 876]
+IN_WINDOW = [491, 42, 418, 349]

@@ -113,6 +113,7 @@ def test_color_jitter_happens_with_its_probability_and_in_part():
     ("policy", "op", "low", "high", "p"),
     [
         ({"name": "RandomGrayscale", "p": 0.2}, "Color", -1, -1, 0.2),
+        ({"name": "RandomSolarize", "threshold": 128, "p": 0.2}, "Solarize", np.float32(127.5 / 255), np.float32(127.5 / 255), 0.2),
         ({"name": "GaussianBlur", "sigma": [0.5, 1.5], "p": 0.6}, "GaussianBlur", 0.5, 1.5, 0.6),
         ({"name": "RandomRotation", "degrees": 30}, "Rotate", -30, 30, 1.0),
     ],

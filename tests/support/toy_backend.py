@@ -37,7 +37,8 @@ class ToyBackend(Backend):
 
     def _image(self, planned, at):
         encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
-        return pillow.read(encoded, name, self._transform, planned.geometry.take(at))
+        (pixels,) = pillow.read(encoded, name, [(self._transform, planned.geometry.take(at), planned.shape)])
+        return pixels
 
 
 ENTRY = BackendEntry(name="toy", config=ToyConfig, backend="toy_backend:ToyBackend")

@@ -8,20 +8,21 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from dali_pipes.backends.base import DecodedBatch
 from dali_pipes.backends.common.buffers import Buffers
 from dali_pipes.backends.common.pixels import erase, normalization, normalize_into
 from dali_pipes.plan.augment.operations import Codes, Numbers
-from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.plan import PlannedBatch, PlannedView
+from dali_pipes.plan.transforms import Transform, views_of
 
 _COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
 _COUNTING = threading.Lock()  # whoever sets PyTorch's count of threads back must have read it before others set theirs
@@ -30,7 +31,7 @@ Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
 
 
 class Finisher:
-    """Resizes, crops, flips, augments and normalizes windows, one batch ahead.
+    """Makes every view of windows: resizes, crops, flips, augments and normalizes them, one batch ahead.
 
     Args:
         threads: each takes a part of every batch, and one core.
@@ -38,11 +39,9 @@ class Finisher:
     """
 
     def __init__(self, transform: Transform, batch_size: int, threads: int, pinned: bool):
-        self._transform, self._slots, self._erases = transform, transform.augmenter.slots, transform.augmenter.erases
+        self._buffers = [Buffers(group[0], batch_size * len(group), pinned) for group in transform.groups]
+        self._views = list(map(_View, views_of(transform)))
         self._count, self._threads = threads, ThreadPoolExecutor(threads, "finish")
-        self._buffers = Buffers(transform, batch_size, pinned)
-        self._normalization = normalization(transform)
-        self._run = _unlocked(_place_all if self._slots else _place_and_normalize_all)
         _one_core_each(self._threads, threads)
 
     def __call__(self, decoded: Iterator[tuple[PlannedBatch, Windows]]) -> Iterator[DecodedBatch]:
@@ -63,37 +62,80 @@ class Finisher:
             ahead = started
 
     def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[DecodedBatch, list[Future[None]]]:
-        batch = DecodedBatch(self._buffers.take(len(rows)), torch.from_numpy(rows.ids))
-        geometry, drawn = rows.geometry, rows.augmentation
-        flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
-        places = torch.from_numpy(np.concatenate([geometry.resize, geometry.crop, flips], axis=1, dtype=np.int64))
-        of_each: tuple[Any, ...] = windows, places, batch.images, drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
-        count = min(self._count, -(-len(rows) // LEAST))
-        edges = [len(rows) * part // count for part in range(count + 1)]
-        return batch, [
-            self._threads.submit(self._finish, *(values[first:last] for values in of_each)) for first, last in pairwise(edges)
+        """
+        Args:
+            windows: those of `rows.region`.
+        """
+        n, origin = len(rows), rows.region[:, :2]
+        each_group = zip(self._buffers, rows.groups, strict=True)
+        groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
+        outs = [out for group in groups for out in torch.split(group, n)]
+        views = [(_places(view, origin), *_drawn(view), out) for view, out in zip(rows.views, outs, strict=True)]
+        count = min(self._count, -(-n // LEAST))
+        edges = [n * part // count for part in range(count + 1)]
+        return DecodedBatch.of(groups, torch.from_numpy(rows.ids)), [
+            self._threads.submit(self._finish, windows[first:last], [[values[first:last] for values in view] for view in views])
+            for first, last in pairwise(edges)
         ]
 
-    def _finish(
-        self, windows: Windows, places: torch.Tensor, out: torch.Tensor, ops: Codes, magnitudes: Numbers, erased: torch.Tensor
-    ) -> None:
-        placed = windows, places, list(self._transform.shape), self._transform.interpolation
-        if self._slots:
-            self._augment(self._run(*placed), ops, magnitudes, out)
-        else:
-            self._run(*placed, out, *self._normalization)
-        if self._erases:
-            erase(out, erased)
-
-    def _augment(self, images: list[torch.Tensor], ops: Codes, magnitudes: Numbers, out: torch.Tensor) -> None:
-        from dali_pipes.backends.common.torchvision_augment import augment
-
-        for image, finished, *drawn in zip(images, out, ops, magnitudes, strict=True):
-            normalize_into(finished, augment(image, self._slots, *drawn), *self._normalization)
+    def _finish(self, windows: Windows, views: list[list[Any]]) -> None:
+        for finish, values in zip(self._views, views, strict=True):
+            finish(windows, *values)
 
     def close(self) -> None:
         """Ends the threads, after the images in work."""
         self._threads.shutdown(cancel_futures=True)
+
+
+class _View:
+    """Makes one view of windows."""
+
+    def __init__(self, transform: Transform):
+        self._slots, self._erases, self._mode = transform.augmenter.slots, transform.augmenter.erases, transform.interpolation
+        self._normalization = cache(partial(normalization, transform))
+        self._run = _unlocked(_place_all if self._slots else _place_and_normalize_all)
+
+    def __call__(
+        self, windows: Windows, places: torch.Tensor, ops: Codes, magnitudes: Numbers, erased: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """
+        Args:
+            out: (N, 3, H, W), which is written.
+        """
+        placed = windows, places, list(out.shape[2:]), self._mode
+        constants = self._normalization(out.shape[3])
+        if self._slots:
+            self._augment(self._run(*placed), ops, magnitudes, out, constants)
+        else:
+            self._run(*placed, out, *constants)
+        if self._erases:
+            erase(out, erased)
+
+    def _augment(
+        self,
+        images: list[torch.Tensor],
+        ops: Codes,
+        magnitudes: Numbers,
+        out: torch.Tensor,
+        constants: tuple[torch.Tensor, torch.Tensor],
+    ) -> None:
+        from dali_pipes.backends.common.torchvision_augment import augment
+
+        for image, finished, *drawn in zip(images, out, ops, magnitudes, strict=True):
+            normalize_into(finished, augment(image, self._slots, *drawn), *constants)
+
+
+def _places(view: PlannedView, origin: NDArray[np.int64]) -> torch.Tensor:
+    """(N, 10) the arguments of `_place` for each image, in windows whose top left corner is `origin` of its image."""
+    geometry = view.geometry
+    flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
+    window = geometry.window[:, :2] - origin, geometry.window[:, 2:]
+    return torch.from_numpy(np.concatenate([geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64))
+
+
+def _drawn(view: PlannedView) -> tuple[Codes, Numbers, torch.Tensor]:
+    drawn = view.augmentation
+    return drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
 
 
 def _result(batch: DecodedBatch, parts: list[Future[None]]) -> DecodedBatch:
@@ -119,9 +161,12 @@ def _place(window: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     """(3, *shape): the window resized, cropped or padded with black, and flipped.
 
     Args:
-        place: the height and width to resize to, top and left of the crop, and 1 to flip left to right and top to bottom.
+        place: the height and width to resize to, top and left of the crop, 1 to flip left to right and top to bottom, and top,
+            left, height and width of the part that is resized.
     """
     height, width, top, left = place[:4]
+    if [window.size(0), window.size(1)] != place[8:]:
+        window = window[place[6] : place[6] + place[8], place[7] : place[7] + place[9]].contiguous()
     image = window.unsqueeze(0).permute(0, 3, 1, 2)  # in this order: only so it is channels_last, which is resized faster
     if image.size(2) != height or image.size(3) != width:
         image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")

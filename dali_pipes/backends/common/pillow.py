@@ -1,5 +1,6 @@
 """One planned image with Pillow."""
 
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 
 import numpy as np
@@ -7,22 +8,30 @@ from PIL import Image, ImageOps
 
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.data.scanning.decoders import FORMATS
-from dali_pipes.plan.geometry import Geometry
+from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import Transform
 
+View = tuple[Transform, Geometry, Pair]  # of one image: its geometry, and height and width of what is made
 
-def read(encoded: np.ndarray, name: str, transform: Transform, planned: Geometry) -> np.ndarray:
-    """(height, width, 3) uint8 from an image's encoded bytes; `name` is for messages."""
-    top, left, height, width = map(int, planned.window)
+
+def read(encoded: np.ndarray, name: str, views: Iterable[View]) -> Iterator[np.ndarray]:
+    """(height, width, 3) uint8 for each view from an image's encoded bytes, decoded once; `name` is for messages."""
     with Image.open(BytesIO(encoded.data), formats=FORMATS) as file:
-        image = ImageOps.exif_transpose(file) if transform.exif == "apply" else file
-        check_size(name, planned.source, image.height, image.width)
-        image = image.crop((left, top, left + width, top + height))
-    if image.mode != "RGB":
-        image = image.convert("RGB")
+        image: Image.Image = file
+        for transform, planned, shape in views:
+            if image is file and transform.exif == "apply":
+                image = ImageOps.exif_transpose(file)
+            check_size(name, planned.source, image.height, image.width)
+            yield crop_and_flip(np.asarray(_resized(image, transform, planned)), planned, shape)
+
+
+def _resized(image: Image.Image, transform: Transform, planned: Geometry) -> Image.Image:
+    top, left, height, width = map(int, planned.window)
+    window = image.crop((left, top, left + width, top + height))
+    if window.mode != "RGB":
+        window = window.convert("RGB")
     method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]  # Pillow's NEAREST is exact
-    image = image.resize((int(planned.resize[1]), int(planned.resize[0])), method)
-    return crop_and_flip(np.asarray(image), planned, transform.shape)
+    return window.resize((int(planned.resize[1]), int(planned.resize[0])), method)
 
 
 def check_size(name: str, planned: np.ndarray, height: int, width: int) -> None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 
-from dali_pipes.plan.geometry import Geometry
-from dali_pipes.plan.transforms import DTYPES, Transform
+from dali_pipes.plan.geometry import Geometry, Pair
+from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
 DTYPE_BYTES = {name: dtype.itemsize for name, dtype in TORCH_DTYPES.items()}
@@ -16,12 +17,13 @@ MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.
 
 def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
     """A batch of the largest images, in words and as the count of its values."""
-    height, width = transform.largest_shape
-    return f"of {batch_size} × {height} × {width} pixels", batch_size * 3 * height * width
+    shapes = [each.largest_shape for each in views_of(transform)]
+    (height, width), more = shapes[0], f" and {len(shapes) - 1} more views" if len(shapes) > 1 else ""
+    return f"of {batch_size} × {height} × {width} pixels{more}", batch_size * 3 * sum(map(prod, shapes))
 
 
 def empty_images(
-    count: int, shape: tuple[int, int], dtype: torch.dtype, memory_format: str, memory: Callable[[int], torch.Tensor]
+    count: int, shape: Pair, dtype: torch.dtype, memory_format: str, memory: Callable[[int], torch.Tensor]
 ) -> torch.Tensor:
     """(count, 3, *shape), not initialized, in `memory(bytes)`: (bytes,) uint8."""
     last = memory_format == "channels_last"
@@ -34,8 +36,9 @@ class Normalizer:
     """Turns (N, 3, H, W) uint8 images into finished ones, on whatever device they are."""
 
     def __init__(self, transform: Transform):
+        self._transform = transform
         self._dtype, self._memory_format = TORCH_DTYPES[transform.dtype], MEMORY_FORMATS[transform.memory_format]
-        self._constants = {torch.device("cpu"): normalization(transform)}
+        self._constants: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, images: torch.Tensor, erased: torch.Tensor) -> torch.Tensor:
         """The finished images; `erased`, int64 of (N, 4) on the CPU, is top, left, height and width of the regions set to zero."""
@@ -46,23 +49,24 @@ class Normalizer:
     def _normalize(self, images: torch.Tensor) -> torch.Tensor:
         if self._dtype == torch.uint8:
             return images.contiguous(memory_format=self._memory_format)
-        if images.device not in self._constants:  # once: each copy of them would wait for all copies before it
-            mean, scale = self._constants[torch.device("cpu")]
-            self._constants[images.device] = mean.to(images.device), scale.to(images.device)
+        form = images.device, images.shape[3]
+        if form not in self._constants:  # once: each copy of them would wait for all copies before it
+            mean, scale = normalization(self._transform, images.shape[3])
+            self._constants[form] = mean.to(images.device), scale.to(images.device)
         finished = torch.empty(images.shape, dtype=self._dtype, device=images.device, memory_format=self._memory_format)
         # on the CPU one image at a time, which stays in the cache: a third of the time of whole batches
         parts = [(finished, images)] if images.is_cuda else zip(finished, images, strict=True)
         for out, pixels in parts:
-            normalize_into(out, pixels, *self._constants[images.device])
+            normalize_into(out, pixels, *self._constants[form])
         return finished
 
 
-def normalization(transform: Transform) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, H, W)."""
+def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, H, width)."""
     mean, std = (torch.tensor(each, dtype=torch.float32).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
     scale = std.reciprocal()
-    if transform.memory_format == "channels_last":  # whole images in their layout: rows of three values take five times as long
-        mean, scale = (each.expand(1, 3, *transform.shape).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
+    if transform.memory_format == "channels_last":  # whole rows in their layout: three values at a time take five times as long
+        mean, scale = (each.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
     return mean[0], scale[0]
 
 
@@ -90,7 +94,7 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
     return images.float() * std + mean
 
 
-def crop_and_flip(pixels: np.ndarray, planned: Geometry, shape: tuple[int, int]) -> np.ndarray:
+def crop_and_flip(pixels: np.ndarray, planned: Geometry, shape: Pair) -> np.ndarray:
     """(*shape, 3) out of a resized image of (H, W, 3); areas outside the image are black."""
     (top, left), (height, width) = (int(each) for each in planned.crop), shape
     before = max(0, -top), max(0, -left)

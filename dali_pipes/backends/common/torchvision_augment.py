@@ -5,12 +5,13 @@ pixels in a hundred thousand, by one step, whose sum is rounded in another order
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from dali_pipes.plan.augment.operations import OPS, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import AFFINE, OPS, Codes, Numbers, Slot
 
 
 def augment(image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers) -> torch.Tensor:
@@ -21,19 +22,27 @@ def augment(image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes
     return image
 
 
-def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot) -> torch.Tensor:
+def augment_mask(mask: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers, outside: int) -> torch.Tensor:
+    """(H, W) of whole numbers, moved to the nearest pixel as the operations move an image; `outside` where nothing of it is."""
+    for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
+        if OPS[code] in AFFINE:
+            mask = _apply(mask[None], OPS[code], magnitude, replace(slot, interpolation="nearest"), float(outside))[0]
+    return mask
+
+
+def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None = None) -> torch.Tensor:
     match op:
         case "Identity":
             return image
         case "ShearX" | "ShearY":
             degrees = math.degrees(math.atan(magnitude))
-            return _affine(image, slot, shear=[degrees, 0.0] if op == "ShearX" else [0.0, degrees], center=[0, 0])
+            return _affine(image, slot, fill, shear=[degrees, 0.0] if op == "ShearX" else [0.0, degrees], center=[0, 0])
         case "TranslateX" | "TranslateY":
             most = image.shape[2 if op == "TranslateX" else 1]
             pixels = min(max(int(magnitude), -most), most)
-            return F.pad(image, [pixels, 0, -pixels, 0] if op == "TranslateX" else [0, pixels, 0, -pixels])
+            return F.pad(image, [pixels, 0, -pixels, 0] if op == "TranslateX" else [0, pixels, 0, -pixels], fill=fill)
         case "Rotate":
-            return F.rotate(image, magnitude, InterpolationMode(slot.interpolation))
+            return F.rotate(image, magnitude, InterpolationMode(slot.interpolation), fill=fill)
         case "Brightness":
             return F.adjust_brightness(image, 1 + magnitude)
         case "Color":
@@ -59,9 +68,9 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot) -> torch.
     raise ValueError(op)
 
 
-def _affine(image: torch.Tensor, slot: Slot, **options: list[float]) -> torch.Tensor:
+def _affine(image: torch.Tensor, slot: Slot, fill: float | None, **options: list[float]) -> torch.Tensor:
     still = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0]}
-    return F.affine(image, **still | options, interpolation=InterpolationMode(slot.interpolation))
+    return F.affine(image, **still | options, interpolation=InterpolationMode(slot.interpolation), fill=fill)
 
 
 def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """One planned image with torchvision's JPEG decoder and resize; Pillow decodes the other formats."""
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import torch
 from torchvision.io import ImageReadMode, decode_jpeg
@@ -12,14 +14,16 @@ from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.transforms import Transform
 
 
-def read(encoded: np.ndarray, name: str, transform: Transform, planned: Geometry) -> np.ndarray:
-    """(height, width, 3) uint8 from an image's encoded bytes; `name` is for messages."""
+def read(encoded: np.ndarray, name: str, views: Sequence[read_pil.View]) -> Iterator[np.ndarray]:
+    """(height, width, 3) uint8 for each view from an image's encoded bytes, decoded once; `name` is for messages."""
     if encoded[:3].tobytes() != b"\xff\xd8\xff":
-        return read_pil.read(encoded, name, transform, planned)
-    upright = transform.exif == "apply"
+        yield from read_pil.read(encoded, name, views)
+        return
+    upright = views[0][0].exif == "apply"
     image = decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB, apply_exif_orientation=upright)
-    resized = resize_window(image, name, transform, planned)
-    return crop_and_flip(resized.permute(1, 2, 0).numpy(), planned, transform.shape)
+    for transform, planned, shape in views:
+        resized = resize_window(image, name, transform, planned)
+        yield crop_and_flip(resized.permute(1, 2, 0).numpy(), planned, shape)
 
 
 def resize_window(image: torch.Tensor, name: str, transform: Transform, planned: Geometry) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Copies batches into PyTorch's memory on a GPU, from host memory or from another library's memory."""
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,29 +12,34 @@ from dali_pipes.plan.plan import PlannedBatch
 
 MOST_KEPT = 4  # batches of another library
 
-Arrays = tuple[torch.Tensor, ...]  # images, ids, and further arguments of `finish`, which stay on the CPU
+Groups = tuple[torch.Tensor, ...]  # as `DecodedBatch.groups`
 
 
 def to_gpu(batches: Iterator[DecodedBatch], device: torch.device) -> Iterator[DecodedBatch]:
     """Finished batches, on `device`, ready on the current stream when yielded."""
-    return finish_on_gpu(((batch.images, batch.ids) for batch in batches), device, lambda images: images)
+    return finish_on_gpu(((batch.groups, batch.ids, None) for batch in batches), device, lambda groups, _: groups)
 
 
-def finish_on_gpu(batches: Iterator[Arrays], device: torch.device, finish: Callable[..., torch.Tensor]) -> Iterator[DecodedBatch]:
+def finish_on_gpu(
+    batches: Iterator[tuple[Groups, torch.Tensor, Any]], device: torch.device, finish: Callable[[Groups, Any], Groups]
+) -> Iterator[DecodedBatch]:
     """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
 
     One batch is fetched ahead. An error while fetching it is raised only after the batch before it has been delivered.
+
+    Args:
+        batches: images, ids, and what else `finish` needs, which stays on the CPU.
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(batch: Arrays) -> DecodedBatch:
+    def start(groups: Groups, ids: torch.Tensor, more: Any) -> DecodedBatch:
         with torch.cuda.stream(copies):
-            images, ids = (copy_to_gpu(tensor, device) for tensor in batch[:2])
-            return DecodedBatch(finish(images, *batch[2:]), ids)
+            there = tuple(copy_to_gpu(images, device) for images in groups)
+            return DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
 
     def fetch() -> DecodedBatch | None:
         batch = next(batches, None)
-        return start(batch) if batch else None
+        return start(*batch) if batch else None
 
     ahead = fetch()
     while ahead:
@@ -57,16 +63,25 @@ def ids_on(device: torch.device, rows: PlannedBatch) -> torch.Tensor:
     return ids if device.type == "cpu" else copy_to_gpu(ids, device)
 
 
+def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False) -> Groups:
+    """The views of each group one after another in one tensor; one alone is copied only if asked or if its dtype is another."""
+    ends = itertools.accumulate(counts)
+    parts = [views[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    return tuple(torch.cat(part).to(dtype) if len(part) > 1 else part[0].to(dtype, copy=copy) for part in parts)
+
+
 def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
     """The batch, ready on the current stream; its memory is not reused before that stream has read it."""
     current = torch.cuda.current_stream(batch.images.device)
     current.wait_stream(made_on)
-    for tensor in (batch.images, batch.ids):
+    for tensor in (*batch.groups, batch.ids):
         tensor.record_stream(current)
     return batch
 
 
-def copy_to_torch_memory(batches: Iterator[tuple[Any, DecodedBatch]], dtype: torch.dtype) -> Iterator[DecodedBatch]:
+def copy_to_torch_memory(
+    batches: Iterator[tuple[Any, DecodedBatch]], dtype: torch.dtype, views: Sequence[int] = (1,)
+) -> Iterator[DecodedBatch]:
     """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
 
     The copy casts the images: one pass over memory, whatever their dtype was.
@@ -88,8 +103,9 @@ def copy_to_torch_memory(batches: Iterator[tuple[Any, DecodedBatch]], dtype: tor
     `copies` measures them.
 
     Args:
-        batches: with what owns that memory.
+        batches: with what owns that memory; of each view a group of its own.
         dtype: of the copied images.
+        views: of each group of the copies.
     """
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
@@ -97,7 +113,7 @@ def copy_to_torch_memory(batches: Iterator[tuple[Any, DecodedBatch]], dtype: tor
             while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
                 being_copied[0][0].synchronize()
                 being_copied.popleft()
-            copy = DecodedBatch(batch.images.to(dtype, copy=True), batch.ids.clone())
+            copy = DecodedBatch.of(grouped(batch.groups, views, dtype, copy=True), batch.ids.clone())
             copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
             being_copied.append((copied, (owner, batch)))

@@ -4,9 +4,8 @@ import gc
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common.finish import Finisher
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.common.read_ahead import ReadAhead
-from dali_pipes.backends.common.transfer import copy_to_torch_memory, to_gpu
+from dali_pipes.backends.common.transfer import copy_to_torch_memory, grouped, to_gpu
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions
 from dali_pipes.backends.dali.feed import plan_inputs, window_plan_inputs
@@ -28,7 +27,7 @@ from dali_pipes.backends.dali.graph import decoder_options, image_graph, window_
 from dali_pipes.backends.dali.memory import memory_needs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch, noted
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
 from dali_pipes.system.memory import Need
 
@@ -111,12 +110,14 @@ class DaliBackend(Backend):
 
     def _batches(self, pipeline: Pipeline) -> Iterator[DecodedBatch]:
         """On the device where they arrive; on a GPU in PyTorch's memory."""
-        outputs = DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-        made = ((output, to_batch(output["images"], output["ids"], self._transform)) for (output,) in outputs)
+        counts = [len(group) for group in self._transform.groups]
+        views = [f"view {number}" for number in range(sum(counts))]
+        outputs = DALIGenericIterator([pipeline], [*views, "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+        made = ((output, to_batch([output[view] for view in views], output["ids"], self._transform)) for (output,) in outputs)
         dtype = TORCH_DTYPES[self._transform.dtype]
         if self.device_id is not None:
-            return copy_to_torch_memory(made, dtype)
-        batches = (replace(batch, images=batch.images.to(dtype)) for _, batch in made)
+            return copy_to_torch_memory(made, dtype, counts)
+        batches = (DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids) for _, batch in made)
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
@@ -131,7 +132,7 @@ class DaliBackend(Backend):
             self.decoding.region,
             rows,
             self._read_ahead,
-            enable_conditionals=define is _planned_pipeline and bool(self._transform.augmenter.slots),
+            enable_conditionals=define is _planned_pipeline and any(each.augmenter.slots for each in views_of(self._transform)),
             **self._settings,
             **options,
         )
@@ -177,11 +178,11 @@ def shut_down(pipeline: Pipeline) -> None:
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
-def to_batch(images: torch.Tensor, ids: torch.Tensor, transform: Transform) -> DecodedBatch:
-    """DALI's tensors as a batch, not copied and not yet cast."""
+def to_batch(views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transform) -> DecodedBatch:
+    """DALI's tensors as a batch, not copied and not yet cast; of each view a group of its own."""
     if transform.memory_format == "channels_last":
-        images = images.permute(0, 3, 1, 2)
-    return DecodedBatch(images, ids.flatten().long())
+        views = [images.permute(0, 3, 1, 2) for images in views]
+    return DecodedBatch.of(views, ids.flatten().long())
 
 
 def windows_of(pipeline: Pipeline) -> Iterator[list[torch.Tensor]]:
@@ -218,4 +219,4 @@ def _planned_pipeline(
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
     inputs, ids = plan_inputs(manifest, transform, rows, read_ahead)
-    return image_graph(inputs, transform, decoder, region, device), ids if device == "cpu" else ids.gpu()
+    return *image_graph(inputs, transform, decoder, region, device), ids if device == "cpu" else ids.gpu()

@@ -11,7 +11,7 @@ from nvidia.dali.data_node import DataNode
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.augment import SlotInputs, augment
 from dali_pipes.backends.dali.decoding import output_dtype, preallocation
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import Transform, views_of
 
 _DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
 WIDTHS = 2**30  # more than any width; DALI 2.2 keeps only the lower 32 bits of an INT64 constant
@@ -30,42 +30,67 @@ class PlanInputs:
     Attributes:
         encoded: the image's encoded bytes.
         source: height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,).
-        anchor, shape: the window to decode, (y, x) and (height, width) relative to the image. Relative, because a window that
+        anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that
             leaves the image crashes the process, and the file may have been replaced by a smaller one since the scan.
-        flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never.
-        resize: height and width to resize to; None: the output size.
-        crop: top and left of the output in the resized image; None: all of it.
-        slots: the operations of augmentation.
-        erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none.
+        views: what is made of it.
     """
 
     encoded: DataNode
     source: DataNode
     anchor: DataNode
     shape: DataNode
+    views: list["ViewInputs"] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewInputs:
+    """The graph's inputs for each sample of one view; all on the CPU.
+
+    Attributes:
+        start, size: the view's window in the region, (y, x) and (height, width); None: all of it.
+        flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never.
+        resize: height and width to resize to; None: the output size.
+        crop: top and left of the output in the resized image; None: all of it.
+        canvas: height and width of the output; None: those of the transform.
+        slots: the operations of augmentation.
+        erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none.
+    """
+
+    start: DataNode | None = None
+    size: DataNode | None = None
     flip: DataNode | None = None
     vertical_flip: DataNode | None = None
     resize: DataNode | None = None
     crop: DataNode | None = None
+    canvas: DataNode | None = None
     slots: list[SlotInputs] = field(default_factory=list)
     erased: DataNode | None = None
     erased_shape: DataNode | None = None
 
 
-def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str) -> DataNode:
-    """Images of (height, width, 3) or (3, height, width) on `device`, "cpu" or "gpu"; the CPU only checks headers.
+def image_graph(
+    inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str
+) -> tuple[DataNode, ...]:
+    """For each view images of (height, width, 3) or (3, height, width) on `device`, "cpu" or "gpu"; the CPU only checks headers.
 
     Args:
         decoder: the decoder's options, as from `decoder_options`.
-        region: decode the planned window only, not the whole image.
+        region: decode the planned region only, not the whole image.
     """
     image = window_graph(inputs, transform, decoder, region)
+    return tuple([view_graph(image, inputs.views[place], each, device) for place, each in enumerate(views_of(transform))])
+
+
+def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device: str) -> DataNode:
+    """One view of decoded regions."""
+    if inputs.start is not None:
+        image = fn.slice(image, inputs.start, inputs.size, axes=[0, 1])
     if transform.resizes:
-        image = fn.resize(
-            image, size=transform.shape if inputs.resize is None else inputs.resize, **RESIZE[transform.interpolation]
-        )
+        size = transform.shape if inputs.resize is None else inputs.resize
+        image = fn.resize(image, size=size, **RESIZE[transform.interpolation])
     if inputs.crop is not None:
-        image = fn.slice(image, start=inputs.crop, shape=transform.shape, axes=[0, 1], out_of_bounds_policy="pad")
+        shape = transform.shape if inputs.canvas is None else inputs.canvas
+        image = fn.slice(image, start=inputs.crop, shape=shape, axes=[0, 1], out_of_bounds_policy="pad")
     flip: DataNode | int = 0 if inputs.flip is None else inputs.flip
     if inputs.slots or inputs.vertical_flip is not None:  # the normalization flips left to right only
         vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
@@ -74,7 +99,7 @@ def image_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any
 
 
 def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
-    """The planned windows of the stored images, (height, width, 3) uint8; arguments as for `image_graph`."""
+    """The planned regions of the stored images, (height, width, 3) uint8; arguments as for `image_graph`."""
     encoded = _check_header(inputs.encoded, inputs.source, transform)
     if region:
         return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
@@ -120,7 +145,7 @@ def normalize(image: DataNode, flip: DataNode | int, transform: Transform, devic
     )
 
 
-def erase(image: DataNode, inputs: PlanInputs, dtype: types.DALIDataType) -> DataNode:
+def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> DataNode:
     """Zeros in the region; `dtype` is that of the image.
 
     DALI's GPU operator has no float16, though the CPU's has: ERASE_SUPPORTED_TYPES in its dali/operators/generic/erase/erase.cu and

@@ -21,7 +21,8 @@ class CachedBackend(Backend):
     def _prepare(self) -> None:
         dali = DaliConfig().on_cores()
         self._source = DaliBackend(self._manifest, self._transform, dali, self._batch_size, self._device, self._probe)
-        self._images: list[torch.Tensor] = []
+        self._refuse_padding()
+        self._made: list[tuple[torch.Tensor, ...]] = []
 
     @property
     def engine_mix(self) -> str | None:
@@ -31,20 +32,21 @@ class CachedBackend(Backend):
         return f"the same {self._config.batches} batches again and again; once, {self._source.explain()}"
 
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        if not self._images:
+        if not self._made:
             first = next(rows)
             rows = itertools.chain([first], rows)
             places = np.resize(np.arange(len(first)), self._batch_size)
             orders = [first.take(np.roll(places, shift)) for shift in range(self._config.batches)]
             made = self._source.stream(itertools.cycle(orders))
-            self._images = [batch.images.clone() for batch in itertools.islice(made, self._config.batches)]
+            self._made = [tuple(map(torch.clone, batch.groups)) for batch in itertools.islice(made, self._config.batches)]
             self._source.close()
         return self._repeat(rows)
 
     def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        for row, images in zip(rows, itertools.cycle(self._images)):
-            yield DecodedBatch(images[: len(row)], ids_on(self._device, row))
+        for row, groups in zip(rows, itertools.cycle(self._made)):
+            parts = zip(groups, row.groups, strict=True)
+            yield DecodedBatch.of([images[: len(row) * len(views)] for images, views in parts], ids_on(self._device, row))
 
     def close(self) -> None:
         self._source.close()
-        self._images = []
+        self._made = []

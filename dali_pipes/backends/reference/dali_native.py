@@ -18,10 +18,13 @@ class DaliNativeBackend(DaliBackend):
     """Batches of random samples and crops; the rows of the plan are not used. Ids are on the CPU, where labels are looked up."""
 
     def _prepare(self) -> None:
+        self._refuse_views()
         if not isinstance(self._transform, TrainTransform):
             raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
         if self._transform.augmenter.policies or self._transform.sizes or self._transform.vertical_flip:
             raise ConfigError("DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use DaliConfig")
+        if any(map(self._manifest.has_target, ("boxes", "mask"))):
+            raise ConfigError("DaliNativeConfig draws its crops itself, so boxes and masks cannot follow them; use DaliConfig")
         if not self._manifest.whole_files:
             raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
         super()._prepare()

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from dali_pipes.data.config import SPLITS
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
+from dali_pipes.data.scanning.embedded import embedded_files
 from dali_pipes.data.scanning.files import chunk_size, file_rows, read_headers
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
 from dali_pipes.data.scanning.journal import Journal
-from dali_pipes.data.scanning.listed_files import refuse_embedded_images
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ManifestError
 
@@ -138,8 +138,8 @@ def _images_in(folder: Path) -> bool:
 
 def _refuse_other_containers(root: Path) -> None:
     """Raises for files of many images whose images cannot be read one by one."""
+    if embedded_files(root):
+        raise ManifestError(f"{root}: its Parquet files hold the images; open them with Manifest.open or Manifest.from_table")
     for file in sorted(root.iterdir()):
-        if file.suffix == ".parquet":
-            refuse_embedded_images(file)
         if file.name.endswith(_COMPRESSED):
             raise ManifestError(f"{file}: is compressed, so its images cannot be read one by one; unpack it to a .tar")

@@ -5,10 +5,11 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.labels import is_text
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.headers import Header, ScanOptions, read_header
 from dali_pipes.data.table.schema import SCHEMA, typed
@@ -27,6 +28,11 @@ def chunk_size(check: ScanOptions) -> int:
     return _CHUNK if check.verify == "header" else _CHUNK_DECODED
 
 
+def processes_for(total: int, check: ScanOptions, workers: int | None) -> int:
+    few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
+    return 1 if few else workers or 2 * available_cpus()
+
+
 def read_headers(
     root: Path, files: Iterable[File], total: int, check: ScanOptions, workers: int | None, progress: bool
 ) -> Iterator[Header]:
@@ -36,8 +42,7 @@ def read_headers(
     """
     if check.verify == "full":
         decoders.load()
-    few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
-    processes = 1 if few else workers or 2 * available_cpus()
+    processes = processes_for(total, check, workers)
     headers = in_order(partial(_read, os.fsencode(root), check), files, processes, chunk_size(check))
     return track(headers, "reading images", total, progress)
 
@@ -53,7 +58,29 @@ def _read(base: bytes, check: ScanOptions, file: File) -> Header:
 
 
 def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
-    """One row for each file of one image."""
+    """One row for each file of one image.
+
+    Args:
+        columns: further ones of the manifest, "column:NAME" and "target:NAME"; of images in files of many, where they are.
+    """
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
-    own = {COLUMN + name: values for name, values in (columns or {}).items()}
-    return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | own))
+    return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
+
+
+def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
+    """Rows that only say what is wrong with something that is no image, by its path; with the columns of another table."""
+    given = dict(zip(("path", "problem"), zip(*problems, strict=True), strict=False))
+    rows = [given.get(field.name, [_nothing(field.type)] * len(problems)) for field in like.schema]
+    return pa.table(list(map(list, rows)), schema=like.schema)
+
+
+def _nothing(kind: pa.DataType) -> Any:
+    return (
+        []
+        if pa.types.is_nested(kind)
+        else b""
+        if pa.types.is_large_binary(kind)
+        else ""
+        if is_text(kind)
+        else pa.scalar(0).cast(kind).as_py()
+    )

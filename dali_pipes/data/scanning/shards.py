@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from io import BufferedReader
 from itertools import pairwise
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dali_pipes.data.labels import MAX_CLASSES
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import OpenFile, PartFile, ShardMember
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.earlier import checked, pixels
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, os_problem
+from dali_pipes.data.scanning.shard_objects import labels_of_all, objects_of_all, target_columns
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.remote import FileVersion, check_room, is_remote, list_objects, read_object
 from dali_pipes.data.table.schema import SCHEMA, replaced
@@ -38,23 +41,33 @@ def scan_shards(
     known: pa.Table | None,
     workers: int | None,
     progress: bool,
+    targets: Targets = NO_TARGETS,
 ) -> tuple[list[str], pa.Table]:
     """Class names and rows. A shard that has not changed since and was checked as thoroughly is not read again.
 
     Args:
-        known: rows of an earlier scan of the same root.
+        known: rows of an earlier scan of the same root, without targets.
+        targets: what is read of each sample besides its label.
     """
     tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
     if check.verify == "full":
         decoders.load()
-    read = in_order(partial(read_shard, check=check), files, min(workers or 2 * available_cpus(), len(files)))
+    read_one = partial(read_shard, check=check, targets=targets)
+    read = in_order(read_one, files, min(workers or 2 * available_cpus(), len(files)))
     tables |= zip(missing, track(read, "reading shards", len(files), progress), strict=True)
-    table = pa.concat_tables([tables[name] for name in shards])
-    if not len(table):
+    ordered = [tables[name] for name in shards]
+    if not sum(map(len, ordered)):
         raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
-    classes = class_names(root, 1 + max(pc.max(table["label"]).as_py(), -1))
+    classes = class_names(root)
+    if targets.boxes:
+        return objects_of_all(root, ordered, targets, classes)
+    table = labels_of_all(pa.concat_tables(ordered)) if targets.named else pa.concat_tables(ordered)
+    if pa.types.is_list(table["label"].type):
+        return classes or [], table
+    if classes is None:
+        classes = [str(number) for number in range(1 + max(pc.max(table["label"]).as_py(), -1))]
     unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
     problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
     return classes, replaced(table, "problem", problem)
@@ -101,28 +114,42 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     return source, {os.fsencode(name): _stamp(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)}
 
 
-def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
+def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Targets = NO_TARGETS) -> pa.Table:
     """One row for each image of a shard, usable or not. Never raises because of the shard: what is wrong is in `problem`."""
     file, version = os.fsdecode(shard[0]), shard[1]
     size, mtime_ns = 0, 0
+    columns: dict[str, pa.Array] = {}
+    members: list[ShardMember] = []
     try:
         opened = OpenFile(file, version if is_remote(file) else None)
         stat = os.fstat(opened.number)
         size, mtime_ns = stat.st_size, stat.st_mtime_ns
-        members = _members(file, opened.number, size) if size else iter([ShardMember(problem="empty file")])
-        found = [(member, _header(opened.number, member, mtime_ns, check)) for member in members]
+        members = list(_members(file, opened.number, size, targets)) if size else [ShardMember(problem="empty file")]
+        headers = [_header(opened.number, member, mtime_ns, check) for member in members]
+        if targets.named:
+            headers, columns = target_columns(opened.number, members, headers, _of_kind(targets, file), check.verify)
     except OSError as error:
-        broken = ShardMember(problem=os_problem(error))
-        found = [(broken, Header(0, mtime_ns, problem=broken.problem))]
+        members = [ShardMember(problem=os_problem(error))]
+        headers = [Header(0, mtime_ns, problem=members[0].problem)]
+        if targets.named:
+            _, columns = target_columns(-1, members, headers, targets, check.verify)
+    name = os.path.split(shard[0])[1]
     rows = [
-        (os.path.split(shard[0])[1], -1 if header.problem else member.label, *header, member.member, member.offset, size)
-        for member, header in found
+        (name, -1 if header.problem else member.label, *header, member.member, member.offset, size)
+        for member, header in zip(members, headers, strict=True)
     ]
-    return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
+    table = pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
+    for column, values in columns.items():
+        table = table.append_column(column, values)
+    return table
 
 
-def class_names(root: Path | str, labels: int) -> list[str]:
-    """The names in `classes.json` beside the shards; if there is none, the numbers from 0 on, `labels` of them.
+def _of_kind(targets: Targets, file: str) -> Targets:
+    return targets if file.endswith(".tar") else replace(targets, box_format="relative_xyxy")
+
+
+def class_names(root: Path | str) -> list[str] | None:
+    """The names in `classes.json` beside the shards; None: there is no such file.
 
     Raises:
         ManifestError: the file is not a list of names.
@@ -131,7 +158,7 @@ def class_names(root: Path | str, labels: int) -> list[str]:
     try:
         names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())
     except FileNotFoundError:
-        return [str(number) for number in range(labels)]
+        return None
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(f"{file}: cannot be read ({error}); make it a list of class names, or remove it") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -165,5 +192,5 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
         return examine(file, member.length, mtime_ns, check)
 
 
-def _members(file: str, number: int, size: int) -> Iterator[ShardMember]:
-    return tar.parts(number, size) if file.endswith(".tar") else tfrecord.parts(number, size)
+def _members(file: str, number: int, size: int, targets: Targets) -> Iterator[ShardMember]:
+    return (tar if file.endswith(".tar") else tfrecord).parts(number, size, targets)

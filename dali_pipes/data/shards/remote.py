@@ -1,6 +1,7 @@
 """Shards in an object store (s3://, gs://, any URL of fsspec), copied whole into a local cache folder of bounded size.
 
-Reading an image waits until its shard is in the cache, then reads that file like any other. All processes of a machine share the
+Reading an image waits until its shard is in the cache, then reads that file like any other. So it is with row groups of Parquet
+files, remote or not, whose images are unpacked there. All processes of a machine share the
 folder: one process downloads a shard and the others wait for it. The least recently used shards are removed to make room.
 """
 
@@ -13,8 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
+from dali_pipes.data.shards.parquet import copy_group, group_of, is_group
 from dali_pipes.errors import ConfigError, ManifestError
 
 T = TypeVar("T")
@@ -33,6 +35,11 @@ log = logging.getLogger(__name__)
 def is_remote(source: str | os.PathLike[str]) -> bool:
     """Whether it is a URL."""
     return "://" in os.fspath(source)
+
+
+def is_copied(file: str) -> bool:
+    """Whether it is read from a copy in the local folder."""
+    return is_remote(file) or is_group(file)
 
 
 def list_objects(url: str) -> dict[str, FileVersion]:
@@ -66,6 +73,31 @@ def read_object(url: str) -> bytes:
         raise
     except Exception as error:
         raise OSError(f"cannot be fetched ({_short(error)})") from None
+
+
+def read_file(file: str, read: Callable[[Any], T]) -> T:
+    """What `read` makes of a path, or of an open object, parts of which are fetched as it reads them.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not is_remote(file):
+        return read(file)
+    files, path = _file_system(file)
+
+    def ask() -> T:
+        with files.open(path, "rb") as opened:
+            return read(opened)
+
+    return _patiently(file, ask)
+
+
+def time_of(file: str) -> int:
+    """The modification time of a file or an object, in nanoseconds."""
+    if not is_remote(file):
+        return os.stat(file).st_mtime_ns
+    files, path = _file_system(file)
+    return _patiently(file, lambda: _stamp(files.info(path))[1])
 
 
 def check_room(url: str, stamps: dict[bytes, FileVersion]) -> None:
@@ -113,26 +145,39 @@ def _fetch(url: str, stamp: FileVersion, copy: Path) -> None:
         with open(partial, "wb") as file:
             os.truncate(file.fileno(), stamp[0])
     try:
-        files, path = _file_system(url)
         with open(partial, "r+b") as file:
-            _same(files, path, stamp)
-            _download(files, path, stamp[0], file)
-            _same(files, path, stamp)  # not replaced meanwhile
+            (_unpack if is_group(url) else _download)(url, stamp, file)
         os.utime(partial, ns=(time.time_ns(), stamp[1]))
         partial.replace(copy)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _download(files: Any, path: str, size: int, file: Any) -> None:
+def _unpack(name: str, stamp: FileVersion, file: BinaryIO) -> None:
+    """The images of a row group; the size is theirs, the time the Parquet file's."""
+    url, number = group_of(name)
+
+    def unpack(opened: Any) -> int:
+        file.seek(0)
+        return copy_group(opened, number, file)
+
+    if (read_file(url, unpack), time_of(url)) != stamp:
+        raise OSError(CHANGED)
+
+
+def _download(url: str, stamp: FileVersion, file: BinaryIO) -> None:
+    files, path = _file_system(url)
+
     def part(start: int, end: int) -> bytes:
         found = files.cat_file(path, start=start, end=end)
         if len(found) != end - start:
             raise OSError(f"{len(found):,} bytes came instead of {end - start:,}")
         return bytes(found)
 
-    for start in range(0, size, _CHUNK):
-        file.write(_patiently(path, part, start, min(start + _CHUNK, size)))
+    _same(files, path, stamp)
+    for start in range(0, stamp[0], _CHUNK):
+        file.write(_patiently(path, part, start, min(start + _CHUNK, stamp[0])))
+    _same(files, path, stamp)  # not replaced meanwhile
 
 
 def _same(files: Any, path: str, stamp: FileVersion) -> None:

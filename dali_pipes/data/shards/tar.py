@@ -9,8 +9,10 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from dali_pipes.data.labels import is_unicode
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
 
@@ -42,11 +44,14 @@ class DamagedError(Exception):
     """The archive cannot be read from here on."""
 
 
-def parts(number: int, total: int) -> Iterator[ShardMember]:
+def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[ShardMember]:
     """The images of an open tar of `total` bytes with their labels, and what is wrong with other members, in archive order.
 
     An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class number) of one key form a sample.
     Members of other kinds are ignored if their key has an image.
+
+    Args:
+        targets: what else a sample needs: members, such as ".txt", and keys of its .json. The label may be missing then.
     """
     found: dict[bytes, dict[bytes, Member]] = {}
     faults: list[tuple[int, ShardMember]] = []
@@ -63,7 +68,7 @@ def parts(number: int, total: int) -> Iterator[ShardMember]:
                 fields[field] = member
     except DamagedError as damage:
         faults.append((total, ShardMember(problem=str(damage))))
-    chosen = [one for fields in found.values() for one in _choose(number, fields)]
+    chosen = [one for fields in found.values() for one in _choose(number, fields, targets)]
     yield from (part for _, part in sorted([(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]))
 
 
@@ -185,18 +190,23 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
     return (match[1], match[2].lower()) if match else (name, b"")
 
 
-def _choose(number: int, fields: dict[bytes, Member]) -> Iterator[ShardMember]:
+def _choose(number: int, fields: dict[bytes, Member], targets: Targets) -> Iterator[ShardMember]:
     """The image of one key with its label, or why it has none."""
-    images = [member for field, member in fields.items() if field.decode("latin-1") in IMAGE_EXTENSIONS]
+    names = {field: field.decode("latin-1") for field in fields}
+    images = [member for field, member in fields.items() if names[field] in IMAGE_EXTENSIONS and names[field] != targets.mask]
     labels = {field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields}
     if not images:
-        names = ", ".join(os.fsdecode(field) for field in fields)
+        there = ", ".join(os.fsdecode(field) for field in fields)
         for first in list(fields.values())[:1]:
-            yield ShardMember(first.name, first.offset, first.size, problem=f"no image of this key ({names})")
+            yield ShardMember(first.name, first.offset, first.size, problem=f"no image of this key ({there})")
         return
     first, *others = images
     label, problem = _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
-    yield ShardMember(first.name, first.offset, first.size, label, problem)
+    if targets.named:
+        found, problem = _targets(number, fields, targets)
+        yield ShardMember(first.name, first.offset, first.size, label, problem, found)
+    else:
+        yield ShardMember(first.name, first.offset, first.size, label, problem)
     for other in others:
         yield ShardMember(
             other.name, other.offset, other.size, problem=f"a second image of one key; {os.fsdecode(first.name)} is used"
@@ -219,3 +229,40 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
         return value, None
     wanted = "class number" if field == b".cls" else "class number called label or cls"
     return -1, f"no label: its {field.decode()} holds no {wanted} ({text[:40]!r})"
+
+
+def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tuple[dict[str, Any], str | None]:
+    """What is asked for besides the label, or what is missing."""
+    found: dict[str, Any] = {}
+    content: Any = None
+    try:
+        if any(not name.startswith(".") for name in targets.named.values()):
+            content = json.loads(_read(number, fields[b".json"]))
+        for each, name in targets.named.items():
+            if not name.startswith("."):
+                found[each] = content[name]
+            elif each == "mask":
+                found[each] = fields[name.encode()][2:]
+            else:
+                found[each] = _read(number, fields[name.encode()]).decode()
+    except KeyError as error:
+        key = error.args[0]
+        return {}, f"no {key.decode()} of this key" if isinstance(key, bytes) else f"its .json has no {key}"
+    except (ValueError, RecursionError, TypeError):
+        return (
+            {},
+            f"its {', '.join(targets.named.values())} cannot be read; text must be UTF-8, and a .json have the keys asked for",
+        )
+    if targets.text and not (isinstance(found["text"], str) and is_unicode(found["text"])):
+        return {}, f"its {targets.text} is no text"
+    return found, None
+
+
+def _read(number: int, member: Member) -> bytes:
+    """
+    Raises:
+        ValueError: it is too long.
+    """
+    if member.size > _LONGEST_LABEL:
+        raise ValueError
+    return os.pread(number, member.size, member.offset)

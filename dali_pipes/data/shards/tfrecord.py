@@ -8,12 +8,14 @@ it. Of the record, which is a protocol buffer, only the fields of the image and 
 import os
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import ShardMember
 
 IMAGES = (b"image/encoded", b"image")  # as TensorFlow's own scripts and TensorFlow Datasets name them
 LABELS = (b"image/class/label", b"label")
+_FLOATS, _TEXTS_OR_INTS = (2,), (1, 3)  # numbers of the fields of a tf.train.Feature
 _HEAD, _TAIL = 12, 4
 _LONGEST_KEY = 1024
 
@@ -25,12 +27,20 @@ class Range(NamedTuple):
     end: int
 
 
+class MissingError(Exception):
+    """A record has no such feature."""
+
+
 class MalformedError(Exception):
     """A record is not a tf.train.Example."""
 
 
-def parts(number: int, total: int) -> Iterator[ShardMember]:
-    """The image of each record of an open file of `total` bytes. A record's name is its index in the file."""
+def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[ShardMember]:
+    """The image of each record of an open file of `total` bytes. A record's name is its index in the file.
+
+    Args:
+        targets: features that a record needs besides the image; the label may be missing then.
+    """
     at, index = 0, 0
     while at < total:
         head = os.pread(number, _HEAD, at)
@@ -44,11 +54,11 @@ def parts(number: int, total: int) -> Iterator[ShardMember]:
             sizes = f"it has {length:,} bytes, and the file ends after {total - start:,}"
             yield ShardMember(problem=f"is cut off in record {index}: {sizes}")
             return
-        yield _part(number, b"%d" % index, Range(start, end))
+        yield _part(number, b"%d" % index, Range(start, end), targets)
         at, index = end + _TAIL, index + 1
 
 
-def _part(number: int, name: bytes, record: Range) -> ShardMember:
+def _part(number: int, name: bytes, record: Range, targets: Targets) -> ShardMember:
     whole = ShardMember(name, record.start, record.end - record.start)
     try:
         features = dict(_features(number, record))
@@ -65,11 +75,83 @@ def _part(number: int, name: bytes, record: Range) -> ShardMember:
             packed = os.pread(number, min(11, value.end - value.start), value.start)
             first, used = _varint(packed, 0)
             value = first if used == len(packed) else None
+        if targets.named:
+            found = found._replace(targets=_targets(number, features, targets))
+    except MissingError as error:
+        return found._replace(problem=f"no {error} in this record, or not of its type")
     except MalformedError as error:
         return whole._replace(problem=f"not a tf.train.Example ({error})")
     if value is None or value >= 2**63:
+        if targets.named:
+            return found
         return found._replace(problem=f"no label: {LABELS[0].decode()} is missing, or not a class number")
     return found._replace(label=value)
+
+
+def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
+    """What is asked for besides the label.
+
+    Raises:
+        MissingError: a feature is missing, or of another type.
+    """
+    found: dict[str, Any] = {}
+    for each, name in targets.named.items():
+        if each == "boxes":
+            sides = [_list(number, features, f"{name}/{side}", _FLOATS) for side in ("xmin", "ymin", "xmax", "ymax")]
+            found[each] = list(zip(*sides, strict=True)) if len(set(map(len, sides))) == 1 else None
+        elif each == "mask":
+            found[each] = _place(number, features, name)
+        else:
+            values = _list(number, features, name, _FLOATS if each in ("areas", "keypoints") else _TEXTS_OR_INTS)
+            found[each] = values if each != "text" else _only_text(name, values)
+    return found
+
+
+def _place(number: int, features: dict[bytes, Range], name: str) -> tuple[int, int]:
+    """Where the only string of bytes of a feature begins, and how long it is."""
+    place = _only(number, features[name.encode()], 1) if name.encode() in features else None
+    if not isinstance(place, Range):
+        raise MissingError(name)
+    return place.start, place.end - place.start
+
+
+def _only_text(name: str, values: list[Any]) -> str:
+    if len(values) != 1 or not isinstance(values[0], str):
+        raise MissingError(name)
+    return values[0]
+
+
+def _list(number: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]) -> list[Any]:
+    """The values of a feature: text, fractions or whole numbers.
+
+    Args:
+        kinds: those that it may have: text (1), fractions (2), whole numbers (3).
+    """
+    if name.encode() not in features:
+        raise MissingError(name)
+    found: list[Any] = []
+    for kind, values in _fields(number, features[name.encode()]):
+        for _, value in _fields(number, values) if isinstance(values, Range) else ():
+            if kind not in kinds:
+                raise MissingError(name)
+            found += _decoded(name, kind, number, value) if isinstance(value, Range) else [value]
+    return found
+
+
+def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:
+    data = os.pread(number, place.end - place.start, place.start)
+    try:
+        if kind == 1:
+            return [data.decode()]
+        if kind == 2:
+            return [value for (value,) in struct.iter_unpack("<f", data)]
+    except (UnicodeDecodeError, struct.error):
+        raise MissingError(name) from None
+    found, at = [], 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        found.append(value)
+    return found
 
 
 def _features(number: int, record: Range) -> Iterator[tuple[bytes, Range]]:

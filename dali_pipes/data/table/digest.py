@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.labels import is_numeric, task_of
 from dali_pipes.data.table.samples import Samples
-from dali_pipes.data.table.schema import own_columns
+from dali_pipes.data.table.schema import further_columns
 
 _VALUES = 1 << 22  # at once
 
@@ -25,14 +25,14 @@ class _Part(NamedTuple):
 
 
 def digest(classes: list[str], samples: Samples) -> str:
-    """SHA-256 over classes, names, labels, sizes and own columns."""
+    """SHA-256 over classes, names, labels, sizes, own columns and targets."""
     found = hashlib.sha256(json.dumps(classes).encode())
     members = [] if samples.all_empty("member") else [_offsets(samples, "member"), _text(samples, "member").blocks]
     sizes = _blocks(samples, lambda ids: np.stack([samples.numbers(name, ids) for name in ("height", "width")], 1).astype(np.int64))
     for block in chain(_offsets(samples, "path"), _text(samples, "path").blocks, *members, labels(samples).blocks, sizes):
         found.update(block.tobytes())
     own = {} if task_of(samples.whole["label"].type) == "classification" else {"label": [labels(samples)]}
-    own |= {name: _content(samples, name) for name in own_columns(samples.whole)}
+    own |= {name: _content(samples, name) for name in further_columns(samples.whole)}
     for name, parts in own.items():
         for part in parts:
             found.update(json.dumps([name, part.dtype, part.shape]).encode())

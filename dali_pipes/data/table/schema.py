@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dali_pipes.data.labels import COLUMN, stored_type
+from dali_pipes.data.objects import TARGET, TYPES
 
 SCHEMA = pa.schema(
     {
@@ -31,15 +32,24 @@ def typed(table: pa.Table) -> pa.Table:
     for name in _WHOLE_FILE.keys() - set(table.column_names):
         value = pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type)
         table = table.append_column(name, pa.repeat(value, len(table)))
-    own = ["label", *own_columns(table)]
-    types = {name: stored_type(name, table.schema.field(name).type) for name in own}
+    own = ["label", *further_columns(table)]
+    types = {name: _type(name, table.schema.field(name).type) for name in own}
     fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
     schema = pa.schema([*fields, *types.items()])
     return table.select(schema.names).cast(schema)
 
 
+def _type(name: str, kind: pa.DataType) -> pa.DataType:
+    return TYPES[name.removeprefix(TARGET)] if name.startswith(TARGET) else stored_type(name, kind)
+
+
 def own_columns(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if name.startswith(COLUMN)]
+
+
+def further_columns(table: pa.Table) -> list[str]:
+    """Those that not every manifest has: a table's own, and targets."""
+    return [name for name in table.column_names if name.startswith((COLUMN, TARGET))]
 
 
 def divided(table: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -12,7 +12,7 @@ from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.augment.policies import DRAWS, Policy, RandomErasing
 from dali_pipes.plan.philox import Draws
 
-_FIRST_DRAW = 32  # the draws below are geometry.py's
+_FIRST_DRAW = 32  # the draws below, and those from 2**15 on, are geometry.py's
 
 
 POLICIES: dict[str, type] = {
@@ -23,6 +23,7 @@ POLICIES: dict[str, type] = {
         policies.AutoAugment,
         policies.ColorJitter,
         policies.RandomGrayscale,
+        policies.RandomSolarize,
         policies.GaussianBlur,
         policies.RandomRotation,
         policies.RandomErasing,

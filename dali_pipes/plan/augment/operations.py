@@ -49,7 +49,7 @@ class Augmentation:
         return Augmentation(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
-def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float32]:
+def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float64]:
     """(N, 2, 3) matrices from pixels of the result to pixels of the source, (0, 0) being the corner of the first pixel.
 
     Shears leave the top left corner in place and rotations the centre, as torchvision's do; other operations give the identity.
@@ -65,4 +65,4 @@ def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> 
     cos, sin, y, x = np.cos(angle), np.sin(angle), shape[0] / 2, shape[1] / 2
     matrices[turned, 0] = np.stack([cos, -sin, x - cos * x + sin * y], axis=1)
     matrices[turned, 1] = np.stack([sin, cos, y - sin * x - cos * y], axis=1)
-    return matrices.astype(np.float32)
+    return matrices

@@ -178,6 +178,28 @@ class RandomGrayscale(Policy):
 
 
 @dataclass(kw_only=True, slots=True)
+class RandomSolarize(Policy):
+    """All values from a threshold on inverted, with probability `p`; BYOL's (Grill et al., NeurIPS 2020, appendix B).
+
+    Attributes:
+        threshold: from 0 to 256, of values up to 255.
+    """
+
+    name: str = "RandomSolarize"
+    threshold: int = option(128, check_int, 0, 256)
+    p: float = option(0.5, check_number, 0, 1)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(("Solarize",)),)
+
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        happens, *_ = draws.uniform(first)
+        between = (self.threshold - 0.5) / 255  # two values, so that no rounding moves it onto another
+        return _one("Solarize", np.full_like(happens, between), happens < self.p)
+
+
+@dataclass(kw_only=True, slots=True)
 class GaussianBlur(Policy):
     """A blur of random strength, with probability `p`.
 

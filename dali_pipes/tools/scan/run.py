@@ -24,6 +24,10 @@ def scan(config: ScanConfig) -> None:
         console.print(_problems(manifest))
     for path, problem in manifest.problems:
         console.print(f"{escape(path)}: {escape(problem)}", highlight=False)
+    if manifest.dropped:
+        console.print(f"{len(manifest.dropped):,} objects left out of images that are used:")
+    for name, why in manifest.dropped:
+        console.print(f"{escape(name)}: {escape(why)}", highlight=False)
     if config.out:
         manifest.save(config.out)
         console.print(f"Manifest: {config.out}", markup=False)
@@ -53,6 +57,10 @@ def _summary(manifest: Manifest) -> Table:
         several = ", any number for each image" if manifest.task == "multilabel" else ""
         empty = len(manifest.classes) - len(np.unique(manifest.labels[manifest.labels >= 0]))
         table.add_row("classes", f"{len(manifest.classes):,}{several}" + (f" ({empty:,} without a usable image)" if empty else ""))
+    if objects := manifest.take_objects(np.arange(len(manifest))):
+        table.add_row("objects", f"{len(objects.boxes):,}" + (f" ({len(manifest.dropped):,} left out)" if manifest.dropped else ""))
+    if targets := [name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)]:
+        table.add_row("targets", ", ".join(targets))
     if manifest.columns:
         table.add_row("columns", escape(", ".join(manifest.columns)))
     table.add_row("not used", f"{len(manifest.problems):,}")

@@ -2,6 +2,7 @@
 
 import collections
 import logging
+from pathlib import Path
 
 import pytest
 from faulty_proxy import FaultyProxy
@@ -12,6 +13,7 @@ import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards import remote
 
+PARQUET = Path(__file__).with_name("files")
 server, boto3 = later("moto.server", "s3fs"), later("boto3", "flask")
 # what the libraries themselves leave to the garbage collector when a connection breaks
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
@@ -34,9 +36,22 @@ def s3(manifest, tmp_path_factory):
         client.create_bucket(Bucket="images")
         for path in tar_shards(manifest, tmp_path_factory.mktemp("s3")).iterdir():
             client.upload_file(str(path), "images", f"deep/train/{path.name}")
+        for path in PARQUET.glob("*.parquet"):
+            client.upload_file(str(path), "images", f"hf/{path.name}")
         yield proxy
     proxy.close()
     moto.stop()
+
+
+def test_row_groups_of_parquet_files_are_fetched_by_themselves(s3, tmp_path, monkeypatch):
+    """Those of Hugging Face's files in test_parquet.py."""
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path))
+    far, near = Manifest.open("s3://images/hf/*.parquet", progress=False), Manifest.open(PARQUET, progress=False)
+    assert len(far) == 9 and far.classes == near.classes and far.labels.tolist() == near.labels.tolist()
+    assert far.name(3) == "s3://images/hf/images-00000-of-00002.parquet#1/3.jpg"
+    assert far.read(8).tobytes() == near.read(8).tobytes()
+    assert len([file for file in tmp_path.iterdir() if not file.suffix]) == 2  # one far, one near
+    assert all(far.read(number).tobytes() == near.read(number).tobytes() for number in range(9))
 
 
 @pytest.fixture(scope="module")

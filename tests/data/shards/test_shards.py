@@ -5,7 +5,6 @@ import os
 import shutil
 import tarfile
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -155,7 +154,7 @@ def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
     original = reading.read_shard
     monkeypatch.setattr(reading, "in_order", lambda read_one, files, workers: map(read_one, files))
-    monkeypatch.setattr(reading, "read_shard", lambda file, check: read.append(file) or original(file, check))
+    monkeypatch.setattr(reading, "read_shard", lambda file, **options: read.append(file) or original(file, **options))
     again = scan(folder, cache_dir=tmp_path / "cache")
     assert again.table.equals(first.table) and read == []
     changed = folder / "shard-000002.tar"
@@ -182,24 +181,3 @@ def test_exif_is_read(tmp_path):
 def test_dali_native_says_that_it_cannot(folder):
     with pytest.raises(dp.ConfigError, match="these images are in shards; use DaliConfig"):
         dp.build_loader(scan(folder), DaliNativeConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=4)
-
-
-def test_images_inside_parquet_are_refused_with_what_to_do(tmp_path):
-    """Hugging Face's layout of a column of images."""
-    images = pa.array([{"bytes": b"x", "path": "a.jpg"}])
-    pq.write_table(pa.table({"image": images, "label": [0]}), tmp_path / "train-00000-of-00001.parquet")
-    for source in (tmp_path, tmp_path / "train-00000-of-00001.parquet"):
-        with pytest.raises(ManifestError, match=r"in its column image; .* write them as tar shards first \(docs/shards\.md"):
-            scan(source)
-
-
-def test_the_documented_lines_turn_parquet_into_shards(manifest, tmp_path, monkeypatch):
-    rows = [{"image": {"bytes": manifest.read(number).tobytes(), "path": None}, "label": number % 3} for number in range(5)]
-    pq.write_table(pa.Table.from_pylist(rows * 14), tmp_path / "train-00000-of-00257.parquet")
-    (tmp_path / "shards").mkdir()
-    monkeypatch.chdir(tmp_path)
-    doc = (Path(__file__).parents[3] / "docs" / "shards.md").read_text()
-    exec(doc.split("```python\n")[-1].split("```")[0])
-    shards = scan(tmp_path / "shards")
-    assert not shards.problems and shards.labels.tolist() == [number % 3 for number in range(5)] * 14
-    assert shards.read(66).tobytes() == manifest.read(1).tobytes()

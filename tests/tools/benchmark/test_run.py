@@ -136,6 +136,7 @@ def test_a_failing_baseline_leaves_no_ratio(made_up, run):
     ("found", "message"),
     [
         ({"same_ids": False}, "deliver different samples"),
+        ({"other_targets": ["boxes", "mask"]}, "deliver other boxes and mask; nothing was timed"),
         ({"mean": 0.3}, "differ by 0.30 of 255"),
         ({"mean": float("nan")}, "differ by nan"),
         ({"p99": 3.0}, "more than max_mean_difference=0.25 and max_p99_difference=2"),

@@ -1,5 +1,6 @@
 """What `dali-pipes scan` prints and draws."""
 
+import json
 import re
 import shutil
 
@@ -46,6 +47,27 @@ def test_a_summary_with_problems_by_kind(folder, capsys):
     assert rows["images"] == "37" and rows["not used"] == "4" and "4:2:0" in rows["chroma subsampling"]
     assert rows["empty file"] == "3" and rows["not an image, or its header is broken"] == "1"
     assert sum(line.endswith(": empty file") for line in lines) == 3
+
+
+def test_objects_are_counted_and_those_left_out_listed(tmp_path, capsys):
+    Image.new("RGB", (8, 6)).save(tmp_path / "a.png")
+    boxes = [[1, 1, 2, 2], [1, 1, 0, 2], [9, 9, 1, 1]]
+    objects = [{"id": number, "image_id": 1, "category_id": 1, "bbox": box} for number, box in enumerate(boxes)]
+    content = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": objects, "categories": [{"id": 1, "name": "cat"}]}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    scan(ScanConfig(data=DataConfig(train=str(tmp_path / "a.json")), picture=str(tmp_path / "scan.png")))
+    said = capsys.readouterr().out
+    assert "1 (2 left out)" in said and "2 objects left out of images that are used" in said
+    assert "a.png: annotation 1: its box is empty" in said and "a.png: annotation 2: its box is outside" in said
+
+
+def test_images_without_a_class_are_drawn(tmp_path, capsys):
+    for folder, mode in (("images", "RGB"), ("masks", "L")):
+        (tmp_path / folder).mkdir()
+        Image.new(mode, (8, 6)).save(tmp_path / folder / "a.png")
+    data = DataConfig(train=str(tmp_path / "images"), train_masks=str(tmp_path / "masks"))
+    scan(ScanConfig(data=data, picture=str(tmp_path / "scan.png")))
+    assert "mask" in capsys.readouterr().out and (tmp_path / "scan.png").exists()
 
 
 @pytest.mark.parametrize("name", ["scan.png", "scan.svg"])

@@ -7,20 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from PIL import Image
 from rich.console import Console
 
-from dali_pipes.backends.base import Batch
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import check_choice, check_min, check_options, option
 from dali_pipes.loader.loader import build_loader
-from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.progress import track
-
-SHOWN, COLUMNS, GAP = 24, 6, 4
+from dali_pipes.tools.preview.picture import draw
 
 
 @dataclass(kw_only=True, slots=True)
@@ -51,7 +45,7 @@ class PreviewConfig:
 
 
 def preview(config: PreviewConfig) -> None:
-    """Loads some batches, prints what they are, and saves a picture of the first images.
+    """Loads some batches, prints what they are, and saves a picture of the first images and what is known of them.
 
     The digest is a hash of the sample ids in order: it is the same for every loader that carries out the same plan.
     """
@@ -72,21 +66,11 @@ def preview(config: PreviewConfig) -> None:
         for number, batch in enumerate(track(itertools.islice(loader, total), "loading", total)):
             if number == 0:
                 console.print(f"first batch: {batch}", highlight=False)
-                picture = _save(batch, config.transform, Path(config.out))
+                picture = Path(config.out) / "batch.png"
+                draw(batch, config.transform, manifest.classes).save(picture)
             digest.update(batch.ids.cpu().numpy().tobytes())
             images += len(batch)
         seconds = time.perf_counter() - start
     console.print(f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} images/s with start-up")
     console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
     console.print(f"picture: {picture}", markup=False)
-
-
-def _save(batch: Batch, transform: Transform, folder: Path) -> Path:
-    pixels = to_steps(batch.images[:SHOWN].cpu(), transform).round().clamp(0, 255).to(torch.uint8)
-    (height, width), rows = pixels.shape[-2:], -(-len(pixels) // COLUMNS)
-    picture = Image.new("RGB", (COLUMNS * (width + GAP) - GAP, rows * (height + GAP) - GAP), "white")
-    for at, image in enumerate(pixels.permute(0, 2, 3, 1).contiguous().numpy()):
-        picture.paste(Image.fromarray(image), (at % COLUMNS * (width + GAP), at // COLUMNS * (height + GAP)))
-    file = folder / "batch.png"
-    picture.save(file)
-    return file

@@ -1,0 +1,183 @@
+"""What a manifest knows beyond an image's label: objects with boxes, keypoints and outlines, a mask, a text.
+
+They are columns called "target:NAME", large lists of numbers of which an image has as many as it needs, or large strings:
+
+    boxes          4 float32 an object: left, top, right, bottom in pixels of the image as stored, not turned by its EXIF tag
+    box_labels     int64 class number of each object
+    areas          float32 of each object, in pixels
+    crowd          bool of each object: a group that is outlined as one, as COCO's iscrowd
+    keypoints      3 float32 a keypoint, as many an object as `Keypoints.names`: x, y, and COCO's visibility 0, 1 or 2
+    outlines       JSON of a list: COCO's segmentation of each object, polygons or run lengths
+    mask           path of a mask, relative to the root; "" if it is a part of the image's shard, or there is none
+    mask_offset    int64, where in the shard the mask begins
+    mask_bytes     int64, how long it is there; 0: not there
+    text           a text, such as a caption
+    dropped        what was wrong with objects that were left out, one a line
+"""
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ManifestError, OptionError, check_choice, check_options, option
+
+TARGET = "target:"
+BOX_LABELS = TARGET + "box_labels"
+TYPES: dict[str, pa.DataType] = {
+    "boxes": pa.large_list(pa.float32()),
+    "box_labels": pa.large_list(pa.int64()),
+    "areas": pa.large_list(pa.float32()),
+    "crowd": pa.large_list(pa.bool_()),
+    "keypoints": pa.large_list(pa.float32()),
+    "outlines": pa.large_string(),
+    "mask": pa.large_string(),
+    "mask_offset": pa.int64(),
+    "mask_bytes": pa.int64(),
+    "text": pa.large_string(),
+    "dropped": pa.large_string(),
+}
+BOX_FORMATS = tuple(prefix + name for prefix in ("", "relative_") for name in ("xyxy", "xywh", "cxcywh"))
+BAD_OBJECTS = ("drop", "problem")
+_OTHER_SIDE = {"left": "right", "right": "left", "Left": "Right", "Right": "Left", "LEFT": "RIGHT", "RIGHT": "LEFT"}
+
+
+class Keypoints(NamedTuple):
+    """Which keypoints an object has.
+
+    Attributes:
+        names: such as "left_eye".
+        flipped: the number of the keypoint that each is called once the image is flipped left to right.
+    """
+
+    names: list[str]
+    flipped: list[int]
+
+    @classmethod
+    def read(cls, stored: Any) -> Self | None:
+        """What a file says of them; None: nothing.
+
+        Raises:
+            ManifestError: it makes no sense.
+        """
+        if stored is None:
+            return None
+        try:
+            names, flipped = stored
+            if all(type(each) is str for each in names) and [flipped[each] for each in flipped] == list(range(len(names))):
+                return cls(names, flipped)
+        except (TypeError, ValueError, IndexError):
+            pass
+        raise ManifestError("the manifest's keypoints have no names, or do not become one another on a flip; scan the images again")
+
+    @classmethod
+    def named(cls, names: list[str]) -> Self:
+        """Those that become one another on a flip differ by "left" and "right" in their names.
+
+        Raises:
+            ManifestError: two have the same name.
+        """
+        if len(set(names)) < len(names):
+            raise ManifestError(f"the keypoints {', '.join(names)} are not all different; give each its own name")
+        other = [re.sub("left|right|Left|Right|LEFT|RIGHT", lambda found: _OTHER_SIDE[found[0]], name) for name in names]
+        return cls(names, [names.index(name) if name in names else place for place, name in enumerate(other)])
+
+
+@dataclass(kw_only=True, slots=True)
+class Targets:
+    """What is read of each sample besides its label, by the name of a table's column; of a tar's member, such as ".txt", or a key
+    in its .json; or of a TFRecord's feature.
+
+    Attributes:
+        boxes: of each object four numbers, one after the other or in lists of four; in a TFRecord what the features' names have in
+            common, such as "image/object/bbox", before /xmin, /ymin, /xmax and /ymax; None: no objects.
+        box_labels: of each object its class number from 0 or class name; needed with boxes.
+        box_format: "xyxy", "xywh", "cxcywh", in pixels of the image as stored, or "relative_" and one of these, in fractions of its
+            width and height; a TFRecord's are always fractions.
+        areas: of each object its area in pixels; None: that of its box.
+        keypoints: of each object x, y and visibility of each keypoint, in pixels or in fractions as the boxes; None: no keypoints.
+        keypoint_names: what they are; needed with keypoints. "left_eye" and "right_eye" become one another on a flip.
+        mask: a path, relative to the root; of a tar or TFRecord the mask itself, a PNG; None: no masks.
+        text: a text, such as a caption; None: no texts.
+        bad_objects: what becomes of an object with a box that is empty, inverted, not finite or outside the image: "drop" leaves it
+            out and lists it; "problem" leaves out its image.
+    """
+
+    boxes: str | None = None
+    box_labels: str | None = None
+    box_format: str = option("xyxy", check_choice, BOX_FORMATS)
+    areas: str | None = None
+    keypoints: str | None = None
+    keypoint_names: list[str] = field(default_factory=list)
+    mask: str | None = None
+    text: str | None = None
+    bad_objects: str = option("drop", check_choice, BAD_OBJECTS)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for name, needed in (("boxes", "box_labels"), ("box_labels", "boxes"), ("areas", "boxes"), ("keypoints", "boxes")):
+            if getattr(self, name) and not getattr(self, needed):
+                raise OptionError(type(self), f"{name} needs {needed}; name it as well")
+        if bool(self.keypoints) != bool(self.keypoint_names):
+            raise OptionError(type(self), "keypoints and keypoint_names need one another; a flip goes by the names")
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The columns, members or keys that are read, by what they are."""
+        every = ("boxes", "box_labels", "areas", "keypoints", "mask", "text")
+        return {each: name for each in every if (name := getattr(self, each))}
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """How many values of each kind an object has."""
+        every = {"boxes": 4, "box_labels": 1, "areas": 1, "keypoints": 3 * len(self.keypoint_names)}
+        return {each: width for each, width in every.items() if getattr(self, each)}
+
+    @property
+    def misfit(self) -> str:
+        """What is wrong with an image whose objects have too few or too many of these values, or others."""
+        wanted = ", ".join(f"{width} in {getattr(self, each)}" for each, width in self.widths.items())
+        return f"the values of its objects do not belong together; each object needs {wanted}"
+
+
+NO_TARGETS = Targets()
+
+
+def keypoints_of(targets: Targets) -> Keypoints | None:
+    return Keypoints.named(list(targets.keypoint_names)) if targets.keypoints else None
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The objects of N images, those of each image one after the other; M in all.
+
+    Attributes:
+        counts: (N,) int64, how many each image has.
+        boxes: (M, 4) float32 left, top, right, bottom in pixels.
+        labels: (M,) int64 class numbers.
+        areas: (M,) float32 in pixels; None: not known.
+        crowd: (M,) bool; None: not known.
+        keypoints: (M, K, 3) float32 x, y, visibility; None: there are none.
+    """
+
+    counts: NDArray[np.int64]
+    boxes: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    areas: NDArray[np.float32] | None = None
+    crowd: NDArray[np.bool_] | None = None
+    keypoints: NDArray[np.float32] | None = None
+
+    @property
+    def images(self) -> NDArray[np.int64]:
+        """(M,) the place of each object's image among the N."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def keep(self, chosen: NDArray[np.bool_]) -> Self:
+        """Only the chosen objects, of the same images."""
+        counts = np.bincount(self.images[chosen], minlength=len(self.counts)).astype(np.int64)
+        values = [getattr(self, each.name) for each in fields(self)[1:]]
+        kept: list[Any] = [None if each is None else each[chosen] for each in values]
+        return type(self)(counts, *kept)

@@ -1,0 +1,98 @@
+"""Outlines of objects as COCO writes them: a list of polygons, or run lengths, as numbers or packed into text.
+
+https://cocodataset.org/#format-data; the packing is that of rleToString in pycocotools' common/maskApi.c.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ConfigError
+
+_LONGEST = 7  # characters of a packed number: 35 bits
+
+
+def rasterize(outline: Any, height: int, width: int) -> NDArray[np.bool_]:
+    """(H, W) bool, of one object of the column "outlines"; no outline: nothing of the image. Pixels are those of pycocotools.
+
+    Args:
+        outline: one that `problem_of` finds nothing wrong with, of an image of this height and width in pixels.
+
+    Raises:
+        ConfigError: pycocotools, which draws polygons, is not installed.
+    """
+    counts = outline["counts"] if isinstance(outline, dict) else _drawn(outline, height, width)
+    runs = _runs(counts)
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
+
+
+def _drawn(polygons: list[list[float]], height: int, width: int) -> str | list[int]:
+    """Run lengths of the pixels that are in any of the polygons."""
+    if not polygons:
+        return [height * width]
+    try:
+        from pycocotools import mask
+    except ImportError:
+        raise ConfigError("masks of polygons need pycocotools; pip install 'dali_pipes[coco]'") from None
+    return mask.merge(mask.frPyObjects(polygons, height, width))["counts"].decode()
+
+
+def problem_of(outline: Any, height: int, width: int) -> str | None:
+    """What is wrong with an outline in an image of this size; None: nothing."""
+    if isinstance(outline, dict):
+        return _problem_of_runs(outline, height, width)
+    if not isinstance(outline, list) or not all(isinstance(polygon, list) for polygon in outline):
+        return "its segmentation is neither a list of polygons nor run lengths"
+    for polygon in outline:
+        if len(polygon) < 6 or len(polygon) % 2:
+            return f"a polygon of {len(polygon)} numbers; x and y of at least three points are needed"
+        points = _finite(polygon)
+        if points is None or (np.abs(points.reshape(-1, 2) - (width / 2, height / 2)) > (1.5 * width, 1.5 * height)).any():
+            return "a polygon with a point that is not finite, or farther outside than the image is wide or high"
+    return None
+
+
+def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | None:
+    if outline.get("size") != [height, width]:
+        return f"run lengths of a mask of {outline.get('size')}, and the image is [{height}, {width}]"
+    try:
+        runs = _runs(outline["counts"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return "run lengths that cannot be read"
+    if (runs < 0).any() or (runs > height * width).any() or runs.sum() != height * width:
+        return f"run lengths that are not {height} × {width} pixels in all"
+    return None
+
+
+def _finite(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
+    try:
+        found = np.array(numbers, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if found.ndim == 1 and np.isfinite(found).all() else None
+
+
+def _runs(counts: str | list[int]) -> NDArray[np.int64]:
+    """Lengths of the runs, the first one outside the object.
+
+    Raises:
+        TypeError, ValueError, OverflowError: these are none.
+    """
+    if not isinstance(counts, str):
+        if not all(type(each) is int for each in counts):
+            raise TypeError
+        return np.array(counts, np.int64)
+    codes = np.frombuffer(counts.encode("ascii"), np.uint8).astype(np.int64) - 48
+    ends = np.flatnonzero(codes & 0x20 == 0)  # of a number's five bits, the lowest first, the last ones have no 0x20
+    if ((codes < 0) | (codes > 63)).any() or not len(ends) or ends[-1] != len(codes) - 1:
+        raise ValueError
+    begins = np.append(0, ends[:-1] + 1)
+    if (ends - begins >= _LONGEST).any():
+        raise ValueError
+    shifts = 5 * (np.arange(len(codes)) - np.repeat(begins, ends - begins + 1))
+    found = np.add.reduceat((codes & 0x1F) << shifts, begins) - np.where(codes[ends] & 0x10, 1 << (shifts[ends] + 5), 0)
+    found[1::2] = found[1::2].cumsum()  # from the fourth on, how much longer than the last but one
+    found[2::2] = found[2::2].cumsum()
+    return found

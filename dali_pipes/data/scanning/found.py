@@ -1,0 +1,175 @@
+"""Objects as a source has them, and the columns of a manifest that they become once they are checked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dali_pipes.data.labels import MAX_CLASSES, distinct_labels
+from dali_pipes.data.objects import TARGET, TYPES
+from dali_pipes.data.scanning.headers import Header
+from dali_pipes.errors import ManifestError
+
+_SHOWN = 3  # faults of one image in its problem
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The objects of N images, those of each image one after the other; M in all.
+
+    Attributes:
+        counts: (N,) int64, how many each image has.
+        boxes: (M, 4) float64.
+        labels: M class numbers or class names.
+        name: what an object, of the M, is called in messages.
+        faults: what is wrong with an object, as far as it shows without its box.
+        areas: (M,) float64; None: those of the boxes.
+        crowd: (M,) bool; None: not known.
+        keypoints: (M, 3 K) float64; None: there are none.
+        outlines: (M,) JSON text; None: there are none.
+    """
+
+    counts: NDArray[np.int64]
+    boxes: NDArray[np.float64]
+    labels: pa.Array
+    name: Callable[[int], str]
+    faults: dict[int, str] = field(default_factory=dict)
+    areas: NDArray[np.float64] | None = None
+    crowd: NDArray[np.bool_] | None = None
+    keypoints: NDArray[np.float64] | None = None
+    outlines: list[str] | None = None
+
+
+def object_namer(counts: NDArray[np.int64]) -> Callable[[int], str]:
+    """Names by the place in the image, from 1."""
+    ends = counts.cumsum()
+
+    def name(number: int) -> str:
+        image = np.searchsorted(ends, number, side="right")
+        return f"object {number - (ends[image] - counts[image]) + 1}"
+
+    return name
+
+
+def as_corners(boxes: NDArray[np.float64], format: str, height: Any, width: Any) -> NDArray[np.float64]:
+    """(M, 4) left, top, right, bottom in pixels, of boxes in one of `BOX_FORMATS`, and heights and widths of their images."""
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if format.endswith("cxcywh"):
+        first, second = first - second / 2, first + second / 2
+    elif format.endswith("xywh"):
+        second = first + second
+    scale = np.stack([width, height], -1) if format.startswith("relative_") else 1.0
+    return np.concatenate([first * scale, second * scale], 1)
+
+
+def checked(found: Found, headers: list[Header], format: str, bad_objects: str) -> tuple[list[Header], dict[str, pa.Array]]:
+    """The headers, with the problem that a bad object is if it is to be one, and the columns of the objects that are left.
+
+    The column box_labels has class names if the source has. Unusable images keep no object.
+    """
+    height, width = (np.array([getattr(each, name) for each in headers], np.int64) for name in ("height", "width"))
+    image = np.repeat(np.arange(len(headers)), found.counts)
+    usable = np.array([each.problem is None for each in headers], bool)[image]
+    with np.errstate(all="ignore"):  # what comes of numbers that are not finite is refused below
+        boxes = as_corners(found.boxes, format, height[image], width[image]).astype(np.float32)
+    if found.keypoints is not None and format.startswith("relative_"):
+        scale = np.stack([width, height, np.ones(len(headers))], -1)[image]
+        found = replace(found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3))
+    faults = _faults(found, boxes, height[image], width[image], usable)
+    faults |= {number: why for number, why in found.faults.items() if usable[number]}
+    lines: list[list[str]] = [[] for _ in headers]
+    for number in sorted(faults):
+        lines[image[number]].append(f"{found.name(number)}: {faults[number]}; correct it or remove it")
+    if bad_objects == "problem":
+        headers = [each._replace(problem=_first(why)) if why else each for each, why in zip(headers, lines, strict=True)]
+        usable = np.array([each.problem is None for each in headers], bool)[image]
+        lines = [[] for _ in headers]
+    keep = usable.copy()
+    keep[list(faults)] = False
+    return headers, _columns(
+        found, boxes, keep, np.bincount(image[keep], minlength=len(headers)), ["\n".join(why) for why in lines]
+    )
+
+
+def _first(lines: list[str]) -> str:
+    return "; ".join(lines[:_SHOWN]) + (f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else "")
+
+
+def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_]) -> dict[int, str]:
+    """What is wrong with the boxes and numbers of objects of usable images."""
+    left, top, right, bottom = boxes.T
+    others = [found.areas, found.keypoints]
+    finite = [np.isfinite(each).all(tuple(range(1, each.ndim))) for each in others if each is not None]
+    kinds = {
+        "an area or a keypoint that is not finite": ~np.all([np.ones(len(boxes), bool), *finite], axis=0),
+        "its box is outside the image": (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height),
+        "its box is empty or inverted": (right <= left) | (bottom <= top),
+        "its box is not finite": ~np.isfinite(boxes).all(1),
+    }
+    return {
+        number: f"{why} ({', '.join(f'{each:g}' for each in found.boxes[number].tolist())})"
+        for why, wrong in kinds.items()
+        for number in np.flatnonzero(wrong & usable).tolist()
+    }
+
+
+def _columns(
+    found: Found, boxes: NDArray[np.float32], keep: NDArray[np.bool_], counts: NDArray[np.int64], dropped: list[str]
+) -> dict[str, pa.Array]:
+    kept = boxes[keep]
+    area = (kept[:, 2] - kept[:, 0]) * (kept[:, 3] - kept[:, 1]) if found.areas is None else found.areas[keep]
+    columns = {
+        "boxes": _lists(counts, kept.ravel(), 4),
+        "box_labels": _lists(counts, found.labels.filter(pa.array(keep))),
+        "areas": _lists(counts, area.astype(np.float32)),
+    }
+    if found.crowd is not None:
+        columns["crowd"] = _lists(counts, found.crowd[keep])
+    if found.keypoints is not None:
+        columns["keypoints"] = _lists(counts, found.keypoints[keep].astype(np.float32).ravel(), found.keypoints.shape[1])
+    if found.outlines is not None:
+        ends = np.append(0, counts.cumsum()).tolist()
+        chosen = [text for text, good in zip(found.outlines, keep, strict=True) if good]
+        columns["outlines"] = pa.array([f"[{', '.join(chosen[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"])
+    columns["dropped"] = pa.array(dropped, TYPES["dropped"])
+    return {TARGET + name: values for name, values in columns.items()}
+
+
+def _lists(counts: NDArray[np.int64], values: Any, each: int = 1) -> pa.Array:
+    offsets = pa.array(np.append(0, counts.cumsum()) * each, pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, values if isinstance(values, pa.Array) else pa.array(values))
+
+
+def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) -> tuple[list[str], pa.Array, pa.Array]:
+    """Class names; class numbers in the place of the objects' labels; and the label of each image, the classes that occur in it.
+
+    Args:
+        source: for errors.
+        labels: class numbers or class names of each image's objects.
+        classes: those that there are; None: the names that occur, sorted, or the numbers from 0 to the highest.
+
+    Raises:
+        ManifestError: labels that are not among the classes, or negative, or too high.
+    """
+    values, counts = labels.flatten(), labels.value_lengths().to_numpy()
+    if pa.types.is_integer(values.type):
+        low, high = pc.min_max(values).as_py().values() if len(values) else (0, -1)
+        if low < 0 or high >= (MAX_CLASSES if classes is None else len(classes)):
+            advice = "number the classes from 0, without large gaps" if classes is None else f"there are {len(classes)} classes"
+            raise ManifestError(f"{source}: labels of objects run from {low} to {high}; {advice}")
+        classes = [str(number) for number in range(high + 1)] if classes is None else classes
+        numbers = values.cast(pa.int64())
+    else:
+        classes = sorted(set(values.to_pylist())) if classes is None else classes
+        numbers = pc.index_in(values, value_set=pa.array(classes, values.type)).cast(pa.int64())
+        if numbers.null_count:
+            unknown = values.filter(numbers.is_null())[0].as_py()
+            raise ManifestError(
+                f"{source}: the label {unknown!r} of an object is none of the {len(classes)} classes; add it to them"
+            )
+    return classes, _lists(counts, numbers), distinct_labels(counts, numbers.to_numpy(), len(classes))

@@ -1,0 +1,119 @@
+"""Masks, which say of each pixel of an image what it is: their headers, and finding those of a folder of images."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from PIL import Image
+
+from dali_pipes.data.objects import TARGET
+from dali_pipes.data.scanning.files import chunk_size, file_rows, processes_for, read_headers, unused_rows
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
+from dali_pipes.errors import ManifestError
+from dali_pipes.system.progress import track
+from dali_pipes.system.workers import in_order
+
+_IMAGE_SUFFIXES = ("_leftImg8bit",)  # of Cityscapes
+_MASK_SUFFIXES = ("_gtFine_labelIds", "_gtCoarse_labelIds", "_gtFine_labelTrainIds")  # the first one that any mask has
+_EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}  # Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
+
+
+def scan_pairs(
+    images: Path, masks: Path, missing: str, check: ScanOptions, workers: int | None, progress: bool
+) -> tuple[Path, pa.Table]:
+    """The folder that holds both, and a row for each image.
+
+    Raises:
+        ManifestError: a folder without images, or no image has a mask.
+    """
+    if images == masks:
+        raise ManifestError(f"{images}: images and masks need folders of their own")
+    found, theirs = _by_stem(images, _IMAGE_SUFFIXES), _by_stem(masks, _MASK_SUFFIXES)
+    if not found.keys() & theirs.keys():
+        names = [next(iter(each), b"nothing") for each in (found, theirs)]
+        raise ManifestError(
+            f"{images}: no image has a mask of its name in {masks} ({os.fsdecode(names[0])}, {os.fsdecode(names[1])})"
+        )
+    root = Path(os.path.commonpath([images, masks]))
+    images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
+    stems = [stem for stem in found if missing == "problem" or stem in theirs]
+    paths = [os.path.normpath(os.path.join(images_at, found[stem])) for stem in stems]
+    own = [os.path.normpath(os.path.join(masks_at, theirs[stem])) if stem in theirs else b"" for stem in stems]
+    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check, workers, progress))
+    headers = with_masks(root, own, headers, check, workers, progress)
+    labels = pa.array([[]] * len(paths), pa.list_(pa.int32()))
+    table = file_rows(paths, labels, headers, {TARGET + "mask": mask_column(own)})
+    alone = [os.path.join(masks_at, theirs[stem]) for stem in theirs if stem not in found and missing == "problem"]
+    return root, pa.concat_tables([table, unused_rows(table, [(path, "a mask without an image of its name") for path in alone])])
+
+
+def mask_column(paths: Sequence[bytes]) -> pa.Array:
+    return pa.array(paths, pa.large_binary()).cast(pa.large_string())
+
+
+def with_masks(
+    root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions, workers: int | None, progress: bool
+) -> list[Header]:
+    """The headers, with the problem that a mask is; b"": a mask that is missing."""
+    each = [(mask, header.height, header.width) for mask, header in zip(masks, headers, strict=True) if not header.problem]
+    processes = processes_for(len(each), check, workers)
+    found = in_order(partial(_problem, os.fsencode(root), check.verify), each, processes, chunk_size(check))
+    problems: Iterator[str | None] = track(found, "reading masks", len(each), progress)
+    return [header if header.problem else header._replace(problem=next(problems)) for header in headers]
+
+
+def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | None:
+    path, height, width = mask
+    if not path:
+        return "no mask of its name"
+    try:
+        with open(os.path.join(root, path), "rb") as file:
+            why = mask_problem(file, height, width, verify)
+    except OSError as error:
+        why = os_problem(error)
+    return why and f"its mask {os.fsdecode(path)}: {why}"
+
+
+def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:
+    """What is wrong with the mask of an image of this size; None: nothing."""
+    try:
+        image: Any = Image.open(file)
+        if image.format != "PNG":
+            return f"{image.format} format; save it as PNG, which keeps its values"
+        if image.size != (width, height):
+            return f"{image.width} × {image.height}, and the image is {width} × {height}; make them equal"
+        kind = image.tile[0][3]
+        if kind not in _EXACT:
+            return f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a palette"
+        if verify == "full":
+            image.load()
+    except Exception as error:  # Pillow's plugins raise almost anything on broken files
+        return f"not an image, or broken ({type(error).__name__})"
+    return None
+
+
+def _by_stem(folder: Path, suffixes: tuple[str, ...]) -> dict[bytes, bytes]:
+    """Paths of images below a folder by their name without extension and the first of these suffixes that any has, sorted.
+
+    Of two with the same name it is the one whose extension comes last, PNG before JPEG.
+
+    Raises:
+        ManifestError: there is none.
+    """
+    found: dict[bytes, bytes] = {}
+    base = os.fsencode(folder)
+    for where, _, names in os.walk(base, followlinks=True):
+        for name in sorted(names):
+            if os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS):
+                path = os.path.relpath(os.path.join(where, name), base)
+                found[path.rpartition(b".")[0]] = path
+    if not found:
+        raise ManifestError(f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})")
+    for suffix in map(os.fsencode, suffixes):
+        if some := {stem.removesuffix(suffix): path for stem, path in found.items() if stem.endswith(suffix)}:
+            found = some
+            break
+    return dict(sorted(found.items(), key=lambda each: os.fsdecode(each[0])))

@@ -1,0 +1,64 @@
+"""Images inside Parquet files, as Hugging Face's `datasets` writes them: a column of structs of `bytes` and `path`.
+
+Pages are compressed, so no image can be read by itself. A row group is what a shard is elsewhere, and is called FILE#NUMBER: when
+the first of its images is read, all are copied one after the other into a file of the local cache (remote.py).
+"""
+
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_MARK = ".parquet#"
+
+
+def is_group(file: str) -> bool:
+    return _MARK in file
+
+
+def group_name(file: bytes, number: int) -> bytes:
+    return b"%b#%d" % (file, number)
+
+
+def group_of(name: str) -> tuple[str, int]:
+    """The file, and the number of the row group."""
+    file, _, number = name.rpartition("#")
+    return file, int(number)
+
+
+def image_column(schema: pa.Schema) -> str | None:
+    """The first column of images; None: there is none."""
+    return next(
+        (field.name for field in schema if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0), None
+    )
+
+
+def read_group(file: Any, number: int) -> pa.StructArray:
+    """The images of a row group: structs of `bytes` and maybe `path`.
+
+    Args:
+        file: a path, or an open file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with pq.ParquetFile(file, pre_buffer=False) as opened:
+            name = image_column(opened.schema_arrow)
+            images = opened.read_row_group(number, columns=[name], use_threads=False)[name].combine_chunks()
+    except (pa.ArrowException, KeyError, IndexError) as error:
+        raise OSError(f"row group {number} cannot be read ({error})") from None
+    return images.cast(pa.struct([pa.field(each.name, _large(each.type)) for each in images.type]))
+
+
+def copy_group(file: Any, number: int, out: BinaryIO) -> int:
+    """Writes the encoded images of a row group one after the other; returns how many bytes these are."""
+    encoded = pc.struct_field(read_group(file, number), "bytes")
+    for image in encoded.drop_null():
+        out.write(image.as_buffer())
+    return int(pc.sum(pc.binary_length(encoded)).as_py() or 0)
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    return pa.large_binary() if pa.types.is_binary(kind) else kind

@@ -1,0 +1,194 @@
+"""Where boxes, keypoints and the pixels of a mask go: the plan that moves an image's pixels, applied to coordinates.
+
+Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same window, size, crop, flips and affine
+operations, to 10⁻⁴ pixels. As there, boxes are measured from the corner of the first pixel, so a flip takes x to width - x, and
+keypoints from its centre, so a flip takes x to width - 1 - x; resize, shear, translation and rotation treat both alike.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.objects import Keypoints, Objects
+from dali_pipes.plan.augment.operations import AFFINE, CODE, Augmentation, affine_matrices
+from dali_pipes.plan.geometry import Geometry, Int, Pair
+
+Float = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+_AFFINE_CODES = [CODE[op] for op in AFFINE]
+
+
+def turn_upright(objects: Objects, orientations: NDArray[np.int8], upright: Int, keypoints: Keypoints | None = None) -> Objects:
+    """The objects of images that are turned as their EXIF tag says.
+
+    Args:
+        orientations: (N,) EXIF's, 1 to 8.
+        upright: (N, 2) heights and widths of the turned images, as in `Geometry.source`.
+        keypoints: swapped as by a flip where the tag mirrors the image.
+    """
+    each = orientations[objects.images]
+    places, lengths = _Places(objects), upright[objects.images]
+    swapped, across, down = each >= 5, np.isin(each, [2, 3, 6, 7]), np.isin(each, [3, 4, 7, 8])
+    places.swap_axes(swapped)
+    places.mirror(0, across, lengths[:, 1])
+    places.mirror(1, down, lengths[:, 0])
+    places.rename(swapped ^ across ^ down, keypoints)
+    return replace(objects, boxes=places.boxes.reshape(-1, 4).astype(np.float32), keypoints=places.labeled_points())
+
+
+def move_objects(
+    objects: Objects,
+    geometry: Geometry,
+    augmentation: Augmentation,
+    shape: Pair,
+    keypoints: Keypoints | None = None,
+    min_size: float = 1.0,
+    centered: bool = False,
+) -> tuple[Objects, Bool]:
+    """The objects of N images in pixels of the output, without those that have left it.
+
+    Boxes are clipped to what is visible of the image, after the crop and after every affine operation, which gives the smallest box
+    around the four moved corners. Boxes that end up narrower or lower than `min_size`, without area, or NaN are removed:
+    torchvision's ClampBoundingBoxes after each step, and SanitizeBoundingBoxes at the end. Areas are scaled with the image and by
+    the share of the box that is still visible.
+
+    Keypoints that are not visible at some step, and those whose visibility is 0, are (0, 0, 0), as COCO has those without a label;
+    torchvision would leave the number. A mirrored image has its keypoints swapped by `keypoints`, which torchvision leaves to the
+    caller; after both flips, a rotation, they are as they were.
+
+    Args:
+        objects: in pixels of the images as planned, `Geometry.source`; `turn_upright` turns them.
+        geometry, augmentation: of the N images.
+        shape: height and width of the output.
+        min_size: in pixels.
+        centered: whether boxes are removed whose centre is not within the window, as torchvision's RandomIoUCrop does.
+
+    Returns:
+        The objects that are left, and which of the M they are.
+    """
+    images, canvas = objects.images, np.array(shape[::-1])
+    places = _Places(objects)
+    window, to, crop = (each[images] for each in (geometry.window, geometry.resize, geometry.crop[:, ::-1]))
+    start, size, to = window[:, 1::-1], window[:, :1:-1], to[:, ::-1]
+    centers = objects.boxes.reshape(-1, 2, 2).mean(axis=1, dtype=np.float64) - start
+    within = ((centers > 0) & (centers < size)).all(axis=1) if centered else np.ones(len(images), bool)
+    places.scale(to / size, start, crop)
+    places.clip(np.maximum(-crop, 0), np.minimum(to - crop, canvas))
+    flip, vertical = geometry.flip[images], geometry.vertical_flip[images]
+    places.mirror(0, flip, canvas[0])
+    places.mirror(1, vertical, canvas[1])
+    places.rename(flip ^ vertical, keypoints)
+    places.hide(canvas)
+    for ops, magnitudes in zip(augmentation.ops.T, augmentation.magnitudes.T, strict=True):
+        if np.isin(ops, _AFFINE_CODES).any():
+            places.transform(affine_matrices(ops, magnitudes, shape)[images])
+            places.clip(np.zeros(2), canvas)
+            places.hide(canvas)
+    boxes = places.boxes.reshape(-1, 4).astype(np.float32)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    kept = within & ((sides >= min_size) & (sides > 0)).all(axis=1)
+    areas = None if objects.areas is None else (objects.areas * (to / size).prod(axis=1) * places.visible).astype(np.float32)
+    return replace(objects, boxes=boxes, areas=areas, keypoints=places.labeled_points()).keep(kept), kept
+
+
+def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
+    """The row and the column of a mask that each row and column of the output shows; -1 outside the image.
+
+    `mask[rows][:, columns]`, with another value where one is -1, equals what torchvision's crop, resize with NEAREST_EXACT, crop
+    and flips make of a uint8 or float32 mask on a CPU. (Of a `tv_tensors.Mask` they make another: its resize is NEAREST, half a
+    pixel off.)
+
+    Args:
+        geometry: of one image; the mask is upright, as the image.
+        shape: height and width of the output.
+    """
+    rows, columns = (_nearest(geometry, axis, shape[axis]) for axis in (0, 1))
+    return rows[:: -1 if geometry.vertical_flip else 1], columns[:: -1 if geometry.flip else 1]
+
+
+def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
+    """ATen's "nearest-exact" in float32, whose two kernels for the CPU round ties (what lies between two pixels) differently."""
+    size, to = int(geometry.window[2 + axis]), int(geometry.resize[axis])
+    place = np.arange(length) + geometry.crop[axis]
+    center, half, scale = place.astype(np.float32) + np.float32(0.5), np.float32(0.5), np.float32(size) / np.float32(to)
+    if geometry.resize.sum() <= 128:  # _use_vectorized_kernel_cond_2d in UpSampleKernel.cpp
+        source = center * scale
+    else:  # a fused multiply-add: the product is not rounded
+        source = (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + half
+    nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.window[axis]
+    return np.where((place >= 0) & (place < to), nearest, -1)
+
+
+def turned(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """(H, W) as EXIF's orientation, 1 to 8, says; what `turn_upright` does to the objects."""
+    mask = mask.T if orientation >= 5 else mask
+    return mask[:: -1 if orientation in (3, 4, 7, 8) else 1, :: -1 if orientation in (2, 3, 6, 7) else 1]
+
+
+class _Places:
+    """Boxes and keypoints of M objects on their way.
+
+    Attributes:
+        boxes: (M, 2, 2) the x and y of two opposite corners, the smaller first.
+        points: (M, K, 2) x, y.
+        labels: (M, K) visibility.
+        visible: (M,) the share of each box that is still there.
+    """
+
+    def __init__(self, objects: Objects):
+        self.boxes: Float = objects.boxes.reshape(-1, 2, 2).astype(np.float64)
+        self._has_points = objects.keypoints is not None
+        given = np.zeros((len(self.boxes), 0, 3), np.float32) if objects.keypoints is None else objects.keypoints
+        self.points: Float = given[..., :2].astype(np.float64)
+        self.labels: NDArray[np.float32] = given[..., 2]
+        self.visible: Float = np.ones(len(self.boxes))
+
+    def scale(self, factor: Float, start: Int, offset: Int) -> None:
+        """From `start`, by `factor`, less `offset`, all (M, 2)."""
+        self.boxes, self.points = (
+            (each - start[:, None]) * factor[:, None] - offset[:, None] for each in (self.boxes, self.points)
+        )
+
+    def clip(self, low: NDArray[np.number], high: NDArray[np.number]) -> None:
+        """Boxes to places from `low` to `high`, (M, 2) or (2,)."""
+        low, high = (np.broadcast_to(each, (len(self.boxes), 2))[:, None] for each in (low, high))
+        before, self.boxes = self._areas(), self.boxes.clip(low, high)
+        self.visible = self.visible * np.divide(self._areas(), before, out=np.zeros(len(before)), where=before > 0)
+
+    def hide(self, canvas: Int) -> None:
+        """Keypoints outside an image of this width and height lose their label."""
+        self.labels = np.where(((self.points >= 0) & (self.points < canvas)).all(axis=2), self.labels, 0)
+
+    def mirror(self, axis: int, chosen: Bool, length: NDArray[np.int64]) -> None:
+        """Along x (0) or y (1) in images of this `length`, (M,) or one for all."""
+        length = np.broadcast_to(length, len(chosen))[chosen, None]
+        self.boxes[chosen, :, axis] = length - self.boxes[chosen, ::-1, axis]
+        self.points[chosen, :, axis] = length - 1 - self.points[chosen, :, axis]
+
+    def swap_axes(self, chosen: Bool) -> None:
+        self.boxes, self.points = (np.where(chosen[:, None, None], each[..., ::-1], each) for each in (self.boxes, self.points))
+
+    def rename(self, mirrored: Bool, keypoints: Keypoints | None) -> None:
+        """Keypoints of mirrored images change their names."""
+        if keypoints is not None and self.points.shape[1]:
+            origin = np.argsort(keypoints.flipped)
+            self.points = np.where(mirrored[:, None, None], self.points[:, origin], self.points)
+            self.labels = np.where(mirrored[:, None], self.labels[:, origin], self.labels)
+
+    def transform(self, matrices: Float) -> None:
+        """By the inverses of these (M, 2, 3) matrices."""
+        forward, offset = np.linalg.inv(matrices[:, :, :2]).swapaxes(1, 2), matrices[:, None, :, 2]
+        corners = np.stack([self.boxes[:, [0, 1, 1, 0], 0], self.boxes[:, [0, 0, 1, 1], 1]], axis=2)
+        corners, self.points = ((each - offset) @ forward for each in (corners, self.points))
+        self.boxes = np.stack([corners.min(axis=1), corners.max(axis=1)], axis=1)
+
+    def labeled_points(self) -> NDArray[np.float32] | None:
+        """(M, K, 3) x, y, visibility."""
+        points = np.concatenate([self.points, self.labels[..., None]], axis=2)
+        return np.where(self.labels[..., None] > 0, points, 0).astype(np.float32) if self._has_points else None
+
+    def _areas(self) -> Float:
+        sides: Float = self.boxes[:, 1] - self.boxes[:, 0]
+        return sides.prod(axis=1)

@@ -1,0 +1,249 @@
+"""The transforms of torchvision's detection references: resize by the shorter side, letterbox, SSD's crop, scale jitter.
+
+With flip=0 and no `augment` the first two serve evaluation.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import Objects
+from dali_pipes.errors import ConfigError, OptionError, check_int, check_number, check_ordered_pair, option
+from dali_pipes.plan.geometry import BOXES_DRAW, FLIP_DRAW, SCALE_DRAW, SHIFT_DRAW, Geometry, Int, Pair
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms import RandomTransform, check_size
+
+_OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}  # of one pixel alone, and black stays black
+_PICKS = 50  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
+_MOST_TRIALS = 500
+
+
+def _check_lengths(option: str, value: Any) -> list[int]:
+    """A list of lengths in pixels; one alone stands for a list."""
+    lengths = [value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
+    if not lengths:
+        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from 1 on, one or several")
+    for each in lengths:
+        check_int(option, each, 1)
+    return lengths
+
+
+@dataclass(kw_only=True, slots=True)
+class ShortestSizeTransform(RandomTransform):
+    """torchvision's RandomShortestSize and random flips; a batch is as large as its largest image, black at the right and below.
+
+    `batch.sizes` has the height and width of each image in it. `size` follows from `max_size`, and need not be given.
+
+    Attributes:
+        min_size: length of the shorter side, in pixels; of several each image takes one at random.
+        max_size: the longer side is not longer than this; the shorter one is then shorter.
+        size_divisor: height and width of a batch are multiples of this.
+    """
+
+    min_size: Any = option(800, _check_lengths)
+    max_size: int = option(1333, check_int, 1)
+    size_divisor: int = option(32, check_int, 1)
+
+    def __post_init__(self) -> None:
+        given = self.size
+        super(ShortestSizeTransform, self).__post_init__()
+        if max(self.min_size) > self.max_size:
+            raise OptionError(
+                type(self), f"min_size is {self.min_size}, more than max_size={self.max_size}; set max_size to as much"
+            )
+        self.size = -(-self.max_size // self.size_divisor) * self.size_divisor
+        if self.sizes or given not in (224, self.size):
+            raise ConfigError("transform: images are resized by min_size and max_size; set these instead of size and sizes")
+        erases, ops = self.augmenter.erases, {op for slot in self.augmenter.slots for op in slot.ops}
+        if refused := sorted(ops - _OF_ONE_PIXEL) + ["RandomErasing"] * erases:
+            raise ConfigError(
+                f"transform.augment: {', '.join(refused)} would take what fills up a batch for a part of the image; "
+                "use ColorJitter without contrast, RandomGrayscale, or a transform whose images have one size"
+            )
+
+    @property
+    def training(self) -> bool:
+        return _flips_or_augments(self) or len(self.min_size) > 1
+
+    @property
+    def crops(self) -> bool:
+        return True
+
+    @property
+    def pads_batches(self) -> bool:
+        return True
+
+    def geometry(self, source: Int, draws: Draws) -> Geometry:
+        numbers = draws.uniform([FLIP_DRAW, SCALE_DRAW])
+        shortest = np.array(self.min_size)[(numbers[0, :, 1] * len(self.min_size)).astype(np.int64)]
+        ratio = np.minimum(shortest / source.min(axis=1), self.max_size / source.max(axis=1))
+        return _whole(self, source, _scaled(source, ratio), np.zeros_like(source), numbers[:2, :, 0])
+
+    def batch_shape(self, geometry: Geometry) -> Pair:
+        height, width = -(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor
+        return int(height), int(width)
+
+    def placed(self, geometry: Geometry, shape: Pair) -> Geometry:
+        """A flip mirrors the whole batch, so before it the image stands where it comes to stand at the top left."""
+        flips = np.stack([geometry.vertical_flip, geometry.flip], axis=1)
+        return replace(geometry, crop=np.where(flips, geometry.resize - shape, 0))
+
+
+@dataclass(kw_only=True, slots=True)
+class LetterboxTransform(RandomTransform):
+    """The whole image as large as fits into `size` with its aspect ratio, centered, black around it; then random flips.
+
+    The other side is rounded to the nearest pixel; an odd rest is one pixel more at the bottom or the right.
+    """
+
+    size: Any = option(640, check_size)
+
+    @property
+    def training(self) -> bool:
+        return _flips_or_augments(self)
+
+    @property
+    def crops(self) -> bool:
+        return True
+
+    def geometry(self, source: Int, draws: Draws) -> Geometry:
+        ratio = (np.array(self.shape) / source).min(axis=1, keepdims=True)
+        to = np.rint(source * ratio).astype(np.int64).clip(1, self.shape)
+        return _whole(self, source, to, -((self.shape - to) // 2), draws.uniform(FLIP_DRAW)[:2])
+
+
+@dataclass(kw_only=True, slots=True)
+class ScaleJitterTransform(RandomTransform):
+    """torchvision's ScaleJitter, then a crop of `size` at a random place or black at the right and below, and random flips.
+
+    The crop is FixedSizeCrop of torchvision's references. Large scale jitter: Ghiasi et al., "Simple Copy-Paste" (CVPR 2021).
+
+    Attributes:
+        scale: smallest and largest factor, of the size at which the image just fits into `size`.
+    """
+
+    size: Any = option(1024, check_size)
+    scale: tuple[float, float] = option((0.1, 2.0), check_ordered_pair)
+
+    @property
+    def crops(self) -> bool:
+        return True
+
+    def geometry(self, source: Int, draws: Draws) -> Geometry:
+        numbers, (low, high) = draws.uniform([FLIP_DRAW, SHIFT_DRAW, SCALE_DRAW]), self.scale
+        to = _scaled(source, (np.array(self.shape) / source).min(axis=1) * (low + (high - low) * numbers[0, :, 2]))
+        place = np.floor(np.maximum(to - self.shape, 0) * numbers[0, :, 1, None]).astype(np.int64)
+        return _whole(self, source, to, place, numbers[:2, :, 0])
+
+
+@dataclass(kw_only=True, slots=True)
+class IoUCropTransform(RandomTransform):
+    """torchvision's RandomIoUCrop, resized to `size`, and random flips: Liu et al., "SSD" (ECCV 2016).
+
+    The window holds the centre of some box whose overlap with it (intersection over union) is at least a number drawn from
+    `sampler_options`; boxes whose centre it does not hold are removed. An image without boxes is taken as a whole, as is any other
+    after fifty such numbers without a window: torchvision goes on until there is one, or the whole image is drawn.
+
+    Attributes:
+        scale: smallest and largest share of the image's height, and of its width.
+        ratio: smallest and largest width / height of the window.
+        sampler_options: smallest overlaps; from 1 on: the whole image.
+        trials: windows that are tried for each number drawn.
+    """
+
+    size: Any = option(300, check_size)
+    scale: tuple[float, float] = option((0.3, 1.0), check_ordered_pair)
+    ratio: tuple[float, float] = option((0.5, 2.0), check_ordered_pair)
+    sampler_options: list[float] = field(default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+    trials: int = option(40, check_int, 1, _MOST_TRIALS)
+
+    def __post_init__(self) -> None:
+        super(IoUCropTransform, self).__post_init__()
+        if self.scale[1] > 1:
+            raise OptionError(type(self), f"scale is {list(self.scale)}; a window is not larger than its image, so 1 is the most")
+        if not self.sampler_options:
+            raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
+        for each in self.sampler_options:
+            check_number("IoUCropTransform.sampler_options", each, 0, 10)
+
+    @property
+    def crops(self) -> bool:
+        return False
+
+    @property
+    def crops_around_boxes(self) -> bool:
+        return True
+
+    def check(self, manifest: Manifest) -> None:
+        if not manifest.has_target("boxes"):
+            raise ConfigError(
+                f"IoUCropTransform crops around boxes, and {manifest.root} has none; use TrainTransform, or data with boxes"
+            )
+
+    def geometry(self, source: Int, draws: Draws) -> Geometry:
+        """That of images without boxes."""
+        to = np.tile(self.shape, (len(source), 1))
+        return _whole(self, source, to, np.zeros_like(source), draws.uniform(FLIP_DRAW)[:2])
+
+    def geometry_around(self, source: Int, objects: Objects, draws: Draws) -> Geometry:
+        planned, waiting = self.geometry(source, draws), objects.counts > 0
+        options, first = np.array(self.sampler_options), BOXES_DRAW
+        for _ in range(_PICKS):
+            if not waiting.any():
+                break
+            numbers = draws.uniform(first + np.arange(1 + self.trials), waiting)
+            least = options[(numbers[0, :, 0] * len(options)).astype(np.int64)]
+            windows = self._windows(source[waiting], numbers[:, :, 1:])
+            boxes, counts = objects.boxes[waiting[objects.images]], objects.counts[waiting]
+            fits = _overlap(windows, boxes, counts) >= least[:, None]
+            found, places = fits.any(axis=1) & (least < 1), np.flatnonzero(waiting)
+            planned.window[places[found]] = windows[found, fits.argmax(axis=1)[found]]
+            waiting[places[found | (least >= 1)]] = False
+            first += 1 + self.trials
+        return planned
+
+    def _windows(self, source: Int, numbers: NDArray[np.float64]) -> Int:
+        """(N, trials, 4) top, left, height, width; no height: the aspect ratio is not allowed. `numbers` are (4, N, trials)."""
+        width, height, left, top = numbers
+        room = source[:, None]
+        size = (room * (self.scale[0] + (self.scale[1] - self.scale[0]) * np.stack([height, width], axis=2))).astype(np.int64)
+        place = ((room - size) * np.stack([top, left], axis=2)).astype(np.int64)
+        aspect = size[..., 1] / np.maximum(size[..., 0], 1)
+        allowed = (aspect >= self.ratio[0]) & (aspect <= self.ratio[1])
+        return np.concatenate([place, np.where(allowed[..., None], size, 0)], axis=2)
+
+
+def _overlap(windows: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
+    """(N, trials) the largest intersection over union of a window and a box whose centre it holds; -1: it holds none.
+
+    Args:
+        windows: (N, trials, 4).
+        boxes: those of each image one after the other.
+        counts: (N,) how many each image has, at least one.
+    """
+    corners, windows = boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1], np.repeat(windows, counts, axis=0)
+    low, high, start, stop = corners[:, :, 0], corners[:, :, 1], windows[..., :2], windows[..., :2] + windows[..., 2:]
+    center = (low + high) / 2
+    held = ((start < center) & (center < stop)).all(axis=2)
+    common = np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0).prod(axis=2)
+    either = (high - low).prod(axis=2) + windows[..., 2:].prod(axis=2) - common
+    overlap = np.divide(common, either, out=np.full(held.shape, -1.0), where=held)
+    return np.maximum.reduceat(overlap, counts.cumsum() - counts)
+
+
+def _flips_or_augments(transform: RandomTransform) -> bool:
+    return bool(transform.flip or transform.vertical_flip or transform.augment)
+
+
+def _scaled(source: Int, ratio: NDArray[np.float64]) -> Int:
+    """(N, 2) heights and widths times (N,) ratios, truncated as torchvision does, but never to nothing."""
+    return np.maximum((source * ratio[:, None]).astype(np.int64), 1)
+
+
+def _whole(transform: RandomTransform, source: Int, to: Int, place: Int, numbers: NDArray[np.float64]) -> Geometry:
+    """Whole images resized `to`, of which the output is at `place`, flipped by (2, N) random numbers."""
+    flips = numbers < np.array([[transform.flip], [transform.vertical_flip]])
+    return Geometry(source, np.concatenate([np.zeros_like(source), source], axis=1), to, place, *flips)

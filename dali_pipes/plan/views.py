@@ -1,0 +1,76 @@
+"""Several views of each image, as self-supervised training takes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dali_pipes.errors import ConfigError, check_int
+from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.geometry import Pair
+from dali_pipes.plan.transforms import TrainTransform, Transform
+
+_OF_A_VIEW = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+
+
+@dataclass(kw_only=True, slots=True)
+class ViewsTransform(TrainTransform):
+    """Several views of each image, each a `TrainTransform` with random numbers of its own; the image is decoded once for all.
+
+    The other options are those of every view, unless it has others.
+
+    Attributes:
+        views: by name the options of its views, with how many there are of them, such as {"global": {"count": 2, "size": 224},
+            "local": {"count": 8, "size": 96}}; or a list of options, one for each, where those of one name differ.
+    """
+
+    views: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.sizes:
+            raise ConfigError("transform.sizes changes the size of the images, and views have sizes of their own; set those")
+        if not isinstance(self.views, Mapping) or not self.views:
+            raise ConfigError('transform.views names no view; it takes names and options: {"global": {"count": 2, "size": 224}}')
+        self.views = {str(name): _each(str(name), given) for name, given in self.views.items()}
+        super(ViewsTransform, self).__post_init__()
+        for name, group in zip(self.views, self.groups, strict=True):
+            if len({each.shape for each in group}) > 1:
+                sizes = ", ".join(str(each.size) for each in group)
+                raise ConfigError(
+                    f"transform.views: {name} has views of {sizes} pixels; give those of each size a name of their own"
+                )
+
+    @property
+    def groups(self) -> tuple[tuple[Transform, ...], ...]:
+        shared = {each.name: getattr(self, each.name) for each in fields(TrainTransform)}
+        return tuple(tuple(TrainTransform(**shared | options) for options in listed) for listed in self.views.values())
+
+    @property
+    def shape(self) -> Pair:
+        """That of the first view."""
+        return self.groups[0][0].shape
+
+    @property
+    def augmenter(self) -> Augmenter:
+        """That of the first view."""
+        return self.groups[0][0].augmenter
+
+    @property
+    def every_size(self) -> set[Any]:
+        return {self.groups[0][0].size}
+
+
+def _each(name: str, given: Any) -> list[dict[str, Any]]:
+    """The options of each view of one name."""
+    if isinstance(given, Mapping):
+        options = dict(given)
+        count = options.pop("count", 1)
+        check_int(f"transform.views: count of {name}", count, 1)
+        given = [options] * count
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if not listed or not given or not all(isinstance(each, Mapping) for each in given):
+        takes = "options such as {count: 2, size: 224}, or a list of them"
+        raise ConfigError(f"transform.views: {name} is {given!r}; it takes {takes}")
+    if unknown := {str(option) for each in given for option in each} - set(_OF_A_VIEW):
+        takes = f"{', '.join(_OF_A_VIEW)}; the rest stands beside views"
+        raise ConfigError(f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}")
+    return [dict(each) for each in given]

@@ -1,0 +1,194 @@
+"""Window shuffle: which sample stands at which place, where a machine holds a few shards at a time.
+
+A pass puts all shards in a line, in a new random order. The line is cut into lanes of one length, and each lane into windows of
+whole shards, whose samples are permuted. A lane has its own, contiguous share of every global batch.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.permutation import bijection
+from dali_pipes.plan.philox import Kind
+
+Int = NDArray[np.int64]
+_KEPT = 4  # passes: of a step at most two, and those that the next epoch begins with
+
+
+class Window(NamedTuple):
+    """Shards that a lane reads at once. Windows side by side may serve a batch together.
+
+    Attributes:
+        shards: (N,) their numbers.
+        first, last: epoch and step of the first and the last global batch that have samples of it.
+    """
+
+    shards: Int
+    first: tuple[int, int]
+    last: tuple[int, int]
+
+
+class _Pass(NamedTuple):
+    """All samples once, as a line of shards.
+
+    Attributes:
+        shards: (S,) their numbers, in the order of the line.
+        starts, windows, lanes: where each shard, window and lane begins on the line, and where the last one ends.
+        turns: (L,) which of its samples, counted through all epochs, each lane begins with.
+    """
+
+    shards: Int
+    starts: Int
+    windows: Int
+    lanes: Int
+    turns: Int
+
+
+class Lanes:
+    """The samples of shards, in lanes and windows. Nothing is kept but the shards' lengths and a few passes over the shards.
+
+    Of an epoch as long as the data each pass is one. Otherwise each goes on where the last one stopped.
+
+    Args:
+        lengths: (S,) samples of each shard. Samples are numbered shard by shard.
+        sizes: (S,) bytes of each shard.
+        lanes: how many.
+        window_bytes: a window's shards have at most as many.
+        batch: samples of a global batch.
+        epoch_size: samples.
+
+    Raises:
+        ConfigError: lanes or windows that these shards, batches and epochs cannot be cut into.
+    """
+
+    def __init__(self, lengths: Int, sizes: Int, lanes: int, window_bytes: int, batch: int, epoch_size: int, seed: int):
+        self.count, self._batch, self._epoch_size, self._seed = lanes, batch, epoch_size, seed
+        self._lengths, self._sizes, self._window_bytes = lengths, sizes, window_bytes
+        self._starts, self._samples = lengths.cumsum() - lengths, int(lengths.sum())
+        self._whole = epoch_size == self._samples
+        self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)  # of an epoch, as ranks have them
+        self._pass = lru_cache(maxsize=_KEPT)(self._cut_pass)
+        if batch % lanes:
+            fits = _divisors(batch)
+            below, above = max(each for each in fits if each < lanes), min([each for each in fits if each > lanes] or [1])
+            raise ConfigError(
+                f"sampling.lanes={lanes} do not divide a global batch of {batch} images; {near(batch, lanes)} images would do, or "
+                f"{below} or {above} lanes"
+            )
+        if not self._whole and epoch_size % lanes:
+            sizes_near = near(epoch_size, lanes)
+            raise ConfigError(f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; {sizes_near} images would do")
+        if sizes.max() > window_bytes:
+            given, least = window_bytes / 1e9, sizes.max() / 1e9
+            raise ConfigError(f"sampling.window_gb={given:g} holds no shard of {least:g} GB; {least:g} at least would do")
+
+    def check_ranks(self, ranks: int) -> None:
+        """
+        Raises:
+            ConfigError: so many ranks would read parts of lanes.
+        """
+        if self.count % ranks and ranks % self.count:
+            fits = ", ".join(map(str, _divisors(self.count)))
+            raise ConfigError(
+                f"{ranks} ranks cannot share sampling.lanes={self.count}; {fits} ranks would do, or a multiple of {self.count}"
+            )
+
+    def lanes_of(self, rank: int, ranks: int) -> range:
+        """The lanes that a rank reads; several ranks may read one lane."""
+        return range(rank * self.count // ranks, ((rank + 1) * self.count - 1) // ranks + 1)
+
+    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
+        """Endless windows of a lane, the first of them that with its next sample at this step."""
+        share, each_step = int(self._shares[lane]), self._batch // self.count
+        if not share:
+            return
+        begun = epoch * share + min(step * each_step, share)
+
+        def batch_of(turn: int) -> tuple[int, int]:
+            return turn // share, turn % share // each_step
+
+        for number in count(int(self._number(np.array(lane), np.array(begun)))):
+            line = self._pass(number)
+            first, end = np.searchsorted(line.windows, line.lanes[lane : lane + 2])
+            for bounds in pairwise(line.windows[first : end + 1]):
+                turn, after = (int(bound - line.lanes[lane] + line.turns[lane]) for bound in bounds)
+                if after > begun:
+                    shards = line.shards[_shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1]
+                    yield Window(shards, batch_of(turn), batch_of(after - 1))
+
+    def at(self, places: Int) -> Int:
+        """The samples at these places, counted through all epochs."""
+        epoch, within = np.divmod(places, self._epoch_size)
+        step, within = np.divmod(within, self._batch)
+        size = np.minimum(self._batch, self._epoch_size - step * self._batch)  # an epoch's last batch may be smaller
+        lane = ((within + 1) * self.count - 1) // size
+        turn = epoch * self._shares[lane] + step * (self._batch // self.count) + within - size * lane // self.count
+        numbers, found = self._number(lane, turn), np.empty(len(places), np.int64)
+        for number in np.unique(numbers).tolist():
+            here = numbers == number
+            found[here] = self._samples_of(number, lane[here], turn[here])
+        return found
+
+    def _samples_of(self, number: int, lane: Int, turn: Int) -> Int:
+        line = self._pass(number)
+        place = line.lanes[lane] + turn - line.turns[lane]
+        window = np.searchsorted(line.windows, place, side="right") - 1
+        start, end = line.windows[window], line.windows[window + 1]
+        place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, number, window)
+        shard = _shard_at(line, place)
+        return self._starts[line.shards[shard]] + place - line.starts[shard]
+
+    def _number(self, lane: Int, turn: Int) -> Int:
+        """Which pass these samples of the lanes belong to."""
+        return turn // self._shares[lane] if self._whole else (turn * self.count + lane) // self._samples
+
+    def _turns(self, number: int) -> Int:
+        """(L,) which of its samples each lane begins a pass with; where passes are not epochs, the lanes take turns."""
+        if self._whole:
+            return number * self._shares
+        return -((np.arange(self.count) - number * self._samples) // self.count)
+
+    def _cut_pass(self, number: int) -> _Pass:
+        shards = bijection(len(self._lengths), np.arange(len(self._lengths)), self._seed, Kind.SHARDS, number)
+        starts, ends = (np.append(0, each[shards].cumsum()) for each in (self._lengths, self._sizes))
+        turns = self._turns(number)
+        lanes = np.append(0, (self._turns(number + 1) - turns).cumsum())
+        return _Pass(shards, starts, _windows(starts, ends, lanes, self._window_bytes), lanes, turns)
+
+
+def near(number: int, divisor: int) -> str:
+    """The multiples of `divisor` next to a number, for messages."""
+    below = number // divisor * divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def _shard_at(line: _Pass, place: Int) -> Int:
+    return np.searchsorted(line.starts, place, side="right") - 1
+
+
+def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
+    """Where the windows begin: each lane is filled with as many shards as fit, and its last two windows are made alike.
+
+    Args:
+        starts, ends: (S + 1,) samples and bytes before each shard.
+    """
+    reach = (np.searchsorted(ends, ends[:-1] + limit, side="right") - 1).tolist()  # the first shard that does not fit
+    firsts, stops = np.searchsorted(starts, lanes[:-1], side="right") - 1, np.searchsorted(starts, lanes[1:])
+    cuts = [0]
+    for shard, stop, end in zip(firsts.tolist(), stops.tolist(), lanes[1:].tolist(), strict=True):
+        while end > cuts[-1]:
+            after = reach[shard]
+            if after < stop <= reach[after]:
+                after = min(after, int(np.searchsorted(ends, (ends[shard] + ends[stop]) / 2)))
+            cuts.append(int(starts[after]) if after < stop else end)
+            shard = after
+    return np.array(cuts)

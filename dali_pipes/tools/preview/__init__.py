@@ -1,0 +1,1 @@
+"""What a loader yields, for people to look at."""

@@ -1,0 +1,166 @@
+"""Targets out of tars and TFRecords: what is asked for by name, and what is missing."""
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pytest
+from later import later
+from make_shards import add
+from PIL import Image
+
+from dali_pipes import ConfigError, Manifest, ManifestError, Targets
+from dali_pipes.data.reader import Reader
+
+tf = later("tensorflow")
+
+
+def encoded(mode="RGB", format="PNG", size=(40, 30), value=0):
+    file = io.BytesIO()
+    Image.new(mode, size, value).save(file, format)
+    return file.getvalue()
+
+
+def tar(folder, samples, name="0.tar"):
+    """Each sample: content by extension."""
+    folder.mkdir(exist_ok=True)
+    with tarfile.open(folder / name, "w") as archive:
+        for number, sample in enumerate(samples):
+            for extension, content in {".jpg": encoded(format="JPEG"), **sample}.items():
+                add(archive, f"{number}{extension}", content if isinstance(content, bytes) else json.dumps(content).encode())
+    return folder
+
+
+def scan(folder, **targets):
+    return Manifest.scan(folder, targets=Targets(**targets), progress=False)
+
+
+OBJECTS = {"boxes": "boxes", "box_labels": "labels"}
+
+
+def test_objects_texts_and_masks_of_a_tar(tmp_path):
+    samples = [
+        {".json": {"boxes": [[1, 2, 3, 4]] * n, "labels": ["dog", "cat"][:n], "kp": [[1, 2, 2]] * n}, ".txt": f"ü{n}".encode()}
+        | {".png": encoded("L", value=n)}
+        for n in range(3)
+    ]
+    folder = tar(tar(tmp_path / "s", samples), [samples[1] | {".json": samples[1][".json"] | {"labels": ["emu"]}}], "1.tar")
+    manifest = scan(folder, **OBJECTS, keypoints="kp", keypoint_names=["nose"], text=".txt", mask=".png")
+    assert not manifest.problems and manifest.classes == ["cat", "dog", "emu"]
+    assert manifest.labels.tolist() == [[-1, -1], [1, -1], [0, 1], [2, -1]]
+    objects = manifest.take_objects(np.arange(4))
+    assert objects.counts.tolist() == [0, 1, 2, 1] and objects.labels.tolist() == [1, 1, 0, 2]
+    assert objects.boxes.tolist() == [[1, 2, 3, 4]] * 4 and objects.keypoints.tolist() == [[[1, 2, 2]]] * 4
+    assert manifest.take_texts("text", np.arange(4)) == ["ü0", "ü1", "ü2", "ü1"]
+    masks = [Image.open(io.BytesIO(Reader().read(manifest.mask_extent(number)).tobytes())) for number in range(4)]
+    assert [mask.getpixel((0, 0)) for mask in masks] == [0, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "line"),
+    [
+        ({}, "no .json of this key"),
+        ({".json": b"{"}, "cannot be read"),
+        ({".json": [1]}, "cannot be read"),
+        ({".json": {"boxes": []}}, "its .json has no labels"),
+        ({".json": {"boxes": [[1, 2, 3]], "labels": [0]}}, "each object needs 4 in boxes, 1 in labels"),
+        ({".json": {"boxes": [[1, 2, 3, "x"]], "labels": [0]}}, "each object needs 4"),
+        ({".json": {"boxes": [[1, 2, 3, 4]], "labels": []}}, "each object needs 4"),
+        ({".json": {"boxes": [[1, 2, 3, 4]], "labels": [-1]}}, "each object needs 4"),
+        ({".json": {"boxes": [[1, 2, 3, 4]], "labels": ["name"]}}, "each object needs 4"),  # others have numbers
+        ({".json": {"boxes": [], "labels": []}, ".txt": None}, "no .txt of this key"),
+        ({".json": {"boxes": [], "labels": []}, ".txt": b"\xff"}, "cannot be read"),
+    ],
+)
+def test_a_sample_that_lacks_something_is_a_problem(tmp_path, sample, line):
+    good = {".json": {"boxes": [[1, 2, 3, 4]], "labels": [0]}, ".txt": b"t"}
+    bad = {name: content for name, content in ({".txt": b"t"} | sample).items() if content is not None}
+    given = scan(tar(tmp_path / "s", [good, bad, good]), **OBJECTS, text=".txt")
+    if line == "each object needs 4" and "name" in str(sample):
+        assert len(given) == 1  # the names win
+        return
+    ((path, why),) = given.problems
+    assert path == "0.tar/1.jpg" and line in why and len(given) == 2
+
+
+def test_a_bad_box_in_a_shard_is_left_out_and_listed(tmp_path):
+    sample = {".json": {"boxes": [[1, 2, 3, 4], [5, 5, 5, 9]], "labels": [0, 1]}}
+    manifest = scan(tar(tmp_path / "s", [sample]), **OBJECTS)
+    assert [why for _, why in manifest.dropped] == ["object 2: its box is empty or inverted (5, 5, 5, 9); correct it or remove it"]
+    assert scan(tmp_path / "s", **OBJECTS, bad_objects="problem").problems[0][1].startswith("object 2: its box is empty")
+
+
+def test_a_mask_of_another_size_is_a_problem(tmp_path):
+    manifest = scan(tar(tmp_path / "s", [{".png": encoded("L")}, {".png": encoded("L", size=(30, 40))}]), mask=".png")
+    assert manifest.problems == [("0.tar/1.jpg", "its mask: 30 × 40, and the image is 40 × 30; make them equal")]
+    assert manifest.labels.shape == (1, 0)
+
+
+def test_labels_stay_where_there_are_some(tmp_path):
+    manifest = scan(tar(tmp_path / "s", [{".txt": b"t", ".cls": b"1"}, {".txt": b"u"}]), text=".txt")
+    assert manifest.labels.tolist() == [1] and manifest.problems[0][1].startswith("no label, which others have")
+
+
+def test_classes_of_a_file_are_kept_and_strange_ones_refused(tmp_path):
+    folder = tar(tmp_path / "s", [{".json": {"boxes": [[1, 2, 3, 4]], "labels": ["cat"]}}])
+    (folder / "classes.json").write_text('["dog", "cat"]')
+    assert scan(folder, **OBJECTS).take_objects(np.arange(1)).labels.tolist() == [1]
+    (folder / "classes.json").write_text('["dog"]')
+    with pytest.raises(ManifestError, match="'cat' of an object is none of the 1 classes"):
+        scan(folder, **OBJECTS)
+    tar(folder, [{".json": {"boxes": [[1, 2, 3, 4]], "labels": [3]}}], "1.tar")
+    with pytest.raises(ManifestError, match="numbers in labels, others names"):
+        scan(folder, **OBJECTS)
+
+
+def test_folders_have_no_targets_and_no_scan_of_them_is_cached(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ManifestError, match="from_coco or from_masks"):
+        scan(tmp_path, text=".txt")
+    with pytest.raises(ConfigError, match="not cached"):
+        Manifest.scan(tmp_path, targets=Targets(text=".txt"), cache=tmp_path / "m.arrow")
+
+
+def feature(values):
+    train = tf.train
+    if isinstance(values[0] if values else 0.0, float):
+        return train.Feature(float_list=train.FloatList(value=values))
+    if isinstance(values[0], int):
+        return train.Feature(int64_list=train.Int64List(value=values))
+    return train.Feature(bytes_list=train.BytesList(value=values))
+
+
+def record(**changed):
+    sides = {f"image/object/bbox/{side}": [value, 0.0] for side, value in zip(("xmin", "ymin"), (0.25, 0.5), strict=True)}
+    sides |= {f"image/object/bbox/{side}": [value, 1.0] for side, value in zip(("xmax", "ymax"), (0.5, 1.0), strict=True)}
+    given = {"image/encoded": [encoded(format="JPEG")], **sides, "label": [300, 2], "text": [b"dog", b"cat"]}
+    given |= {"caption": ["ü".encode()], "mask": [encoded("L", value=7)]} | changed
+    features = {name: feature(values) for name, values in given.items() if values is not None}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def test_detection_examples_of_tfrecords(tmp_path):
+    empty = {f"image/object/bbox/{side}": [] for side in ("xmin", "ymin", "xmax", "ymax")} | {"text": [], "label": []}
+    wrong = [
+        {"image/object/bbox/xmin": None},
+        {"image/object/bbox/xmin": [0.5]},
+        {"caption": [3]},
+        {"caption": [b"\xff"]},
+        {"mask": None},
+    ]
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
+        for changed in ({}, empty, *wrong):
+            writer.write(record(**changed))
+    asked = {"boxes": "image/object/bbox", "text": "caption", "mask": "mask"}
+    manifest = scan(tmp_path / "x.tfrecord", **asked, box_labels="text")
+    objects = manifest.take_objects(np.arange(2))
+    assert objects.boxes.tolist() == [[10, 15, 20, 30], [0, 0, 40, 30]] and objects.counts.tolist() == [2, 0]
+    assert manifest.classes == ["cat", "dog"] and objects.labels.tolist() == [1, 0]
+    assert manifest.take_texts("text", np.arange(2)) == ["ü", "ü"]
+    assert Image.open(io.BytesIO(Reader().read(manifest.mask_extent(1)).tobytes())).getpixel((0, 0)) == 7
+    lines = ["no image/object/bbox/xmin in this record", "each object needs 4", "no caption", "no caption", "no mask"]
+    assert [path for path, _ in manifest.problems] == [f"x.tfrecord/{number}" for number in range(2, 7)]
+    assert all(line in why for (_, why), line in zip(manifest.problems, lines, strict=True))
+    numbered = scan(tmp_path / "x.tfrecord", **asked, box_labels="label")
+    assert numbered.take_objects(np.arange(1)).labels.tolist() == [300, 2] and len(numbered.classes) == 301

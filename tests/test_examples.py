@@ -1,0 +1,75 @@
+"""The examples of training with boxes, masks, views and captions learn; those with other libraries are in tests/adapters."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dali_pipes.data.demo_objects import SHAPES, make_demo_objects
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    return make_demo_objects(tmp_path_factory.mktemp("shapes"), train=24, val=8)
+
+
+@pytest.fixture
+def colors(tmp_path):
+    """160 small images of four colors each, which two views of it have in common."""
+    (tmp_path / "colors/all").mkdir(parents=True)
+    for number, colors in enumerate(np.random.default_rng(0).integers(0, 256, (160, 2, 2, 3), np.uint8)):
+        Image.fromarray(colors).resize((40, 40)).save(tmp_path / f"colors/all/{number}.jpg")
+    return tmp_path / "colors"
+
+
+def example(name):
+    return runpy.run_path(str(EXAMPLES / name / "train.py"))
+
+
+def learns(capsys, name, *given, share, **options):
+    losses = example(name)["main"](*map(str, given), **options)
+    assert capsys.readouterr().out.count("loss") == len(losses) == options["epochs"]
+    assert losses[-1] < share * losses[0]
+
+
+def test_a_detector_learns(demo, capsys):
+    learns(capsys, "detection", demo / "train.json", demo / "images/train", size=96, epochs=2, share=0.9)
+
+
+def test_a_segmentation_learns(demo, capsys):
+    learns(capsys, "segmentation", demo, ",".join(["ground", *sorted(SHAPES)]), size=48, epochs=2, share=0.9)
+
+
+def test_simclr_learns(colors, capsys):
+    learns(capsys, "simclr", colors, size=16, batch_size=32, epochs=8, share=0.98)
+
+
+def test_clip_learns(demo, capsys):
+    captions = demo / "captions_train.json"
+    learns(capsys, "clip", captions, demo / "images/train", size=48, batch_size=12, epochs=3, share=0.8)
+
+
+def test_mean_iou_is_that_of_the_classes_that_occur():
+    """Found: 0 0 1 1; true: 0 1 1 and one pixel that is ignored. 1/2 of the first class, 1/2 of the second."""
+
+    class Model(torch.nn.Module):
+        def forward(self, images):
+            return {"out": torch.nn.functional.one_hot(images[:, 0].long(), 3).permute(0, 3, 1, 2)}
+
+    class Batch(dict):
+        images = torch.tensor([0, 0, 1, 1]).reshape(1, 1, 1, 4)
+
+    batch = Batch(mask=torch.tensor([0, 1, 1, 255], dtype=torch.uint8).reshape(1, 1, 4))
+    assert example("segmentation")["mean_iou"](Model(), [batch], 3) == pytest.approx(0.5)
+
+
+def test_nt_xent_is_small_where_views_are_alike_and_images_are_not():
+    nt_xent = example("simclr")["nt_xent"]
+    alike = torch.eye(8).repeat_interleave(2, dim=0)
+    assert nt_xent(alike, 0.05) < 1e-6 < 10 < nt_xent(torch.eye(8).repeat(2, 1), 0.05)
+    assert nt_xent(torch.ones(16, 8)) == pytest.approx(torch.log(torch.tensor(15.0)).item())
