@@ -37,14 +37,17 @@ def learns(capsys, name, *given, share, **options):
     assert losses[-1] < share * losses[0]
 
 
+@pytest.mark.slow
 def test_a_detector_learns(demo, capsys):
     learns(capsys, "detection", demo / "train.json", demo / "images/train", size=96, epochs=2, share=0.9)
 
 
+@pytest.mark.slow
 def test_a_segmentation_learns(demo, capsys):
     learns(capsys, "segmentation", demo, ",".join(["ground", *sorted(SHAPES)]), size=48, epochs=2, share=0.9)
 
 
+@pytest.mark.slow
 def test_simclr_learns(colors, capsys):
     learns(capsys, "simclr", colors, size=16, batch_size=32, epochs=8, share=0.98)
 

@@ -74,7 +74,7 @@ class Seen(NamedTuple):
         ids: of its images.
         pixels: of all views of all images, one after the other, from 0 to 255.
         pictures: the first images.
-        targets: by name, of each batch.
+        targets: labels and targets by name, of each batch.
     """
 
     ids: torch.Tensor
@@ -145,7 +145,8 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
             pixels = torch.cat([pixels, *(view.flatten() for view in views)])
             if len(pictures) < SHOWN:
                 pictures += to_steps(batch.images[: min(left, SHOWN)].cpu(), work.transform)
-            targets.append({name: _as_bytes(value) for name, value in batch.to("cpu").targets.items()})
+            whole = batch.to("cpu")
+            targets.append({name: _as_bytes(value) for name, value in {"labels": whole.labels, **whole.targets}.items()})
             if len(ids) >= count or len(pixels) >= MOST_VALUES:
                 break
     return Seen(ids, pixels, pictures[:SHOWN], targets)

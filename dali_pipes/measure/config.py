@@ -5,6 +5,7 @@ from typing import Any
 
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, check_choice, check_min, check_options, option
+from dali_pipes.plan.transforms import views_of
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import ModelConfig
 
@@ -54,6 +55,8 @@ class MeasureConfig:
         check_options(self)
         if getattr(self.transform, "sizes", None):
             raise ConfigError("transform.sizes changes the work from epoch to epoch; compare loaders at one transform.size")
+        if self.workload == "train" and self.transform is not None and len(views_of(self.transform)) > 1:
+            raise ConfigError("workload=train would train on the first of several views only; measure them with workload=loader")
         if self.model.compile or not self.model.channels_last:
             raise ConfigError("the step of workload=train is channels_last and not compiled; only model.name can be chosen")
 

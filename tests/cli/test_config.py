@@ -233,6 +233,7 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.TrainTransform(size=(224, 4), augment=["GaussianBlur"]), "too large for images of 4"),
         (lambda: composed("train", "transform.augment=[Trivial]"), "'Trivial' is none of TrivialAugmentWide"),
         (lambda: composed("benchmark", "transform.sizes={0:64}"), "transform.sizes changes the work"),
+        (lambda: composed("benchmark", "transform=views", "workload=train"), "the first of several views only"),
         (lambda: composed("diagnose", "transform.sizes={0:64}"), "transform.sizes changes the work"),
         (lambda: PreviewConfig(split="test"), "split is 'test'"),
         (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),

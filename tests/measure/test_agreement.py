@@ -1,3 +1,4 @@
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.registry import entry_of
+from dali_pipes.data.demo_objects import make_demo_objects
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, agreement
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
@@ -49,7 +51,7 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
         seen = original(work, config, count)
         if not isinstance(config, dp.SyntheticConfig):
             return seen
-        targets = [{"text": each["text"] + b"!"} for each in seen.targets]
+        targets = [each | {"text": each["text"] + b"!"} for each in seen.targets]
         return seen._replace(ids=seen.ids.flip(0), pixels=seen.pixels + 3, targets=targets)
 
     monkeypatch.setattr(module, "_first_images", spoiled)
@@ -58,6 +60,24 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
     assert not found["same_ids"] and not found["arms"]["b"]["same_ids"]
     assert found["arms"]["b"]["other_targets"] == found["arms"]["c"]["other_targets"] == ["text"]
     assert found["mean"] > 3
+
+
+def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
+    """The arms agree in all that the demo set has; then one of them moves its boxes."""
+    shapes = make_demo_objects(tmp_path / "shapes", train=8, val=1)
+    dp.Manifest.from_coco(shapes / "train.json", root=shapes / "images/train").save(tmp_path / "shapes.arrow")
+    asked = job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu"))
+    asked["work"] |= {"manifest": str(tmp_path / "shapes.arrow"), "transform": to_dict(dp.LetterboxTransform(size=64))}
+    assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == []
+    loader = Workload.loader
+
+    @contextmanager
+    def moved(work, config):
+        with loader(work, config) as batches:
+            yield ((batch["boxes"].values.add_(isinstance(config, dp.DaliConfig) / 1024), batch)[1] for batch in batches)
+
+    monkeypatch.setattr(Workload, "loader", moved)
+    assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == ["boxes"]
 
 
 @pytest.mark.parametrize(
