@@ -33,8 +33,8 @@ def open_classified(data: DataConfig, split: str) -> Manifest:
         has = "several classes each" if manifest.task == "multilabel" else "numbers to predict"
         raise ConfigError(
             f"{data.source(split)}: its labels are {has}, and this trains on one class for each image; "
-            "write a training loop around dali_pipes.build_loader, which delivers them (docs/targets.md), as examples/detection and "
-            "examples/segmentation do for boxes and masks"
+            "write a training loop around dali_pipes.build_loader, which delivers them (docs/targets.md), as examples/detection "
+            "and examples/segmentation do for boxes and masks"
         )
     return manifest
 
