@@ -109,8 +109,8 @@ def test_what_is_not_finite_is_no_result(work, monkeypatch):
     fetch = dp.Loader._next_batch
 
     def spoiled(loader):
-        batch = fetch(loader)
-        return replace(batch, images=torch.full_like(batch.images, float("nan")))
+        batch, begun = fetch(loader)
+        return replace(batch, images=torch.full_like(batch.images, float("nan"))), begun
 
     monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
     with pytest.raises(ValueError, match="this run is not valid"):

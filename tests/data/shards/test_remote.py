@@ -141,7 +141,7 @@ def test_what_is_fetched_by_half_is_never_taken_for_whole(store, cache, monkeypa
     url, other = f"file://{store}/shard-000000.tar", f"file://{store}/shard-000003.tar"
     stamp = stamp_of(url)
 
-    def dies(files, path, size, file):
+    def dies(url, stamp, file):
         file.write(bytes(1000))
         file.flush()
         os.kill(os.getpid(), 9)
