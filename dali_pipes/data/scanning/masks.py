@@ -16,8 +16,8 @@ from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 
-_IMAGE_SUFFIXES = ("_leftImg8bit",)  # of Cityscapes
-_MASK_SUFFIXES = ("_gtFine_labelIds", "_gtCoarse_labelIds", "_gtFine_labelTrainIds")  # the first one that any mask has
+_IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
+_MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTrainIds")
 _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}  # Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
 
 
@@ -31,7 +31,8 @@ def scan_pairs(
     """
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
-    found, theirs = _by_stem(images, _IMAGE_SUFFIXES), _by_stem(masks, _MASK_SUFFIXES)
+    theirs = _by_stem(_with_one_suffix(_paths(masks)))
+    found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in _paths(images, apart=masks)])
     if not found.keys() & theirs.keys():
         names = [next(iter(each), b"nothing") for each in (found, theirs)]
         raise ManifestError(
@@ -40,14 +41,19 @@ def scan_pairs(
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
     stems = [stem for stem in found if missing == "problem" or stem in theirs]
-    paths = [os.path.normpath(os.path.join(images_at, found[stem])) for stem in stems]
-    own = [os.path.normpath(os.path.join(masks_at, theirs[stem])) if stem in theirs else b"" for stem in stems]
+    paths = [os.path.normpath(os.path.join(images_at, found[stem][0])) for stem in stems]
+    own = [os.path.normpath(os.path.join(masks_at, theirs[stem][0])) if stem in theirs else b"" for stem in stems]
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check, workers, progress))
     headers = with_masks(root, own, headers, check, workers, progress)
     labels = pa.array([[]] * len(paths), pa.list_(pa.int32()))
     table = file_rows(paths, labels, headers, {TARGET + "mask": mask_column(own)})
-    alone = [os.path.join(masks_at, theirs[stem]) for stem in theirs if stem not in found and missing == "problem"]
-    return root, pa.concat_tables([table, unused_rows(table, [(path, "a mask without an image of its name") for path in alone])])
+    unused = [
+        (os.path.join(masks_at, theirs[stem][0]), "a mask without an image of its name") for stem in theirs if stem not in found
+    ]
+    others = [
+        (os.path.join(images_at, path), "another image has its name and its mask") for stem in stems for path in found[stem][1:]
+    ]
+    return root, pa.concat_tables([table, unused_rows(table, others + (unused if missing == "problem" else []))])
 
 
 def mask_column(paths: Sequence[bytes]) -> pa.Array:
@@ -95,25 +101,34 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
     return None
 
 
-def _by_stem(folder: Path, suffixes: tuple[str, ...]) -> dict[bytes, bytes]:
-    """Paths of images below a folder by their name without extension and the first of these suffixes that any has, sorted.
-
-    Of two with the same name it is the one whose extension comes last, PNG before JPEG.
+def _paths(folder: Path, apart: Path | None = None) -> list[tuple[bytes, bytes]]:
+    """Path and path without extension of each image below a folder, but not below `apart`.
 
     Raises:
         ManifestError: there is none.
     """
-    found: dict[bytes, bytes] = {}
-    base = os.fsencode(folder)
-    for where, _, names in os.walk(base, followlinks=True):
-        for name in sorted(names):
-            if os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS):
-                path = os.path.relpath(os.path.join(where, name), base)
-                found[path.rpartition(b".")[0]] = path
+    found = []
+    base, other = os.fsencode(folder), None if apart is None else os.fsencode(apart)
+    for where, folders, names in os.walk(base, followlinks=True):
+        folders[:] = [name for name in folders if os.path.join(where, name) != other]
+        images = (name for name in names if os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS))
+        found += [os.path.relpath(os.path.join(where, name), base) for name in images]
     if not found:
         raise ManifestError(f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})")
-    for suffix in map(os.fsencode, suffixes):
-        if some := {stem.removesuffix(suffix): path for stem, path in found.items() if stem.endswith(suffix)}:
-            found = some
-            break
+    return [(path, path.rpartition(b".")[0]) for path in found]
+
+
+def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Those with the first of the suffixes that any has, without it; else all."""
+    for suffix in _MASK_SUFFIXES:
+        if some := [(path, stem.removesuffix(suffix)) for path, stem in masks if stem.endswith(suffix)]:
+            return some
+    return masks
+
+
+def _by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+    """Sorted; of several with the same name PNG comes before JPEG."""
+    found: dict[bytes, list[bytes]] = {}
+    for path, stem in sorted(paths, reverse=True):
+        found.setdefault(stem, []).append(path)
     return dict(sorted(found.items(), key=lambda each: os.fsdecode(each[0])))

@@ -47,6 +47,16 @@ def test_each_image_has_the_mask_of_its_name(tmp_path, name):
         assert str(manifest.mask_extent(number)) == str(tmp_path / mask.format(number))
 
 
+def test_no_image_is_lost_beside_one_with_a_suffix_one_of_its_name_or_its_masks(tmp_path):
+    for name in ("x_leftImg8bit.jpg", "p.jpg", "q.jpg", "q.jpeg"):
+        saved(tmp_path, name)
+    for name in ("x.png", "p.png", "q.png"):
+        saved(tmp_path, f"masks/{name}", "L")
+    manifest = Manifest.from_masks(tmp_path, tmp_path / "masks", progress=False)
+    assert [manifest.name(number).rsplit("/", 1)[1] for number in range(3)] == ["p.jpg", "q.jpg", "x_leftImg8bit.jpg"]
+    assert manifest.problems == [("q.jpeg", "another image has its name and its mask")]
+
+
 def test_missing_pairs_are_listed_or_passed_over(tmp_path):
     folders = layout(tmp_path, "voc", range(3), range(1, 4))
     manifest = Manifest.from_masks(*folders, progress=False)
