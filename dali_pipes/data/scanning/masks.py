@@ -47,13 +47,12 @@ def scan_pairs(
     headers = with_masks(root, own, headers, check, workers, progress)
     labels = pa.array([[]] * len(paths), pa.list_(pa.int32()))
     table = file_rows(paths, labels, headers, {TARGET + "mask": mask_column(own)})
-    unused = [
-        (os.path.join(masks_at, theirs[stem][0]), "a mask without an image of its name") for stem in theirs if stem not in found
-    ]
-    others = [
-        (os.path.join(images_at, path), "another image has its name and its mask") for stem in stems for path in found[stem][1:]
-    ]
-    return root, pa.concat_tables([table, unused_rows(table, others + (unused if missing == "problem" else []))])
+    double = [(path, "another image has its name and its mask") for stem in stems for path in found[stem][1:]]
+    alone = [(theirs[stem][0], "a mask without an image of its name") for stem in theirs if stem not in found]
+    listed = [(os.path.normpath(os.path.join(images_at, path)), why) for path, why in double]
+    if missing == "problem":
+        listed += [(os.path.join(masks_at, path), why) for path, why in alone]
+    return root, pa.concat_tables([table, unused_rows(table, listed)])
 
 
 def mask_column(paths: Sequence[bytes]) -> pa.Array:
