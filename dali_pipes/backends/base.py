@@ -63,7 +63,9 @@ class Ragged:
         return iter(torch.split(self.values, self.lengths))
 
     def __getitem__(self, place: int) -> torch.Tensor:
-        return torch.split(self.values, self.lengths)[place]
+        place = range(len(self.lengths))[place]
+        start = sum(self.lengths[:place])
+        return self.values[start : start + self.lengths[place]]
 
     @property
     def offsets(self) -> torch.Tensor:

@@ -410,6 +410,11 @@ class Manifest:
         """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
         return {name.removeprefix(COLUMN): self._samples.numbers(name, ids) for name in self._numeric}
 
+    @property
+    def numeric_columns(self) -> set[str]:
+        """The names of those columns."""
+        return {name.removeprefix(COLUMN) for name in self._numeric}
+
     def has_target(self, name: str) -> bool:
         """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
         return TARGET + name in self._samples.whole.column_names

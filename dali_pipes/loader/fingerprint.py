@@ -16,6 +16,7 @@ def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransfor
     shuffle = plain.get(sampling["kind"]) if len(sampling) == 1 else None
     return {
         "manifest": plan.manifest.fingerprint,
+        **({"keypoints": list(keypoints.flipped)} if (keypoints := plan.manifest.keypoints) else {}),
         "seed": plan.seed,
         **({"shuffle": shuffle} if shuffle is not None else {"sampling": sampling}),
         "last_batch": plan.last_batch,

@@ -18,6 +18,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.errors import ConfigError
 from dali_pipes.plan.coordinates import mask_indices, move_objects, turned
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -63,6 +64,17 @@ class TargetReader:
         self._has_masks, self._has_outlines = (self._manifest.has_target(name) for name in ("mask", "outlines"))
         self._threads = ThreadPoolExecutor(available_cpus(), "masks") if self._has_masks or self._has_outlines else None
         self._reader = Reader()
+        if both := ", ".join(sorted(self._manifest.numeric_columns & self._names)):
+            root = self._manifest.root
+            raise ConfigError(f"{root}: the table has columns of its own named {both}, as targets of a batch are; rename them")
+
+    @property
+    def _names(self) -> set[str]:
+        """Of the targets that batches have."""
+        has = self._manifest.has_target
+        of_objects = {"boxes", "box_labels"} | {name for name in ("areas", "crowd", "keypoints") if has(name)}
+        named = {"masks": self._has_outlines, "mask": self._has_masks, "text": has("text")}
+        return (of_objects if has("boxes") else set()) | {name for name, there in named.items() if there}
 
     def begin(self, rows: PlannedBatch) -> Begun:
         objects, kept = self._objects(rows)

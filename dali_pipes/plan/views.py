@@ -20,14 +20,18 @@ class ViewsTransform(TrainTransform):
 
     Attributes:
         views: by name the options of its views, with how many there are of them, such as {"global": {"count": 2, "size": 224},
-            "local": {"count": 8, "size": 96}}; or a list of options, one for each, where those of one name differ.
+            "local": {"count": 8, "size": 96}}; or a list of options, one for each, where those of one name differ. In YAML and on
+            the command line a list, [{name: global, count: 2, size: 224}, {name: local, count: 8, size: 96}]: Hydra merges
+            mappings and replaces lists.
     """
 
-    views: dict[str, Any] = field(default_factory=dict)
+    views: Any = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.sizes:
             raise ConfigError("transform.sizes changes the size of the images, and views have sizes of their own; set those")
+        if isinstance(self.views, Sequence) and not isinstance(self.views, str):
+            self.views = _by_name(self.views)
         if not isinstance(self.views, Mapping) or not self.views:
             raise ConfigError('transform.views names no view; it takes names and options: {"global": {"count": 2, "size": 224}}')
         self.views = {str(name): _each(str(name), given) for name, given in self.views.items()}
@@ -57,6 +61,18 @@ class ViewsTransform(TrainTransform):
     @property
     def every_size(self) -> set[Any]:
         return {self.groups[0][0].size}
+
+
+def _by_name(given: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Of options with names; those of one name follow one another."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in given:
+        if not isinstance(each, Mapping) or "name" not in each:
+            takes = "views such as {name: global, count: 2, size: 224}"
+            raise ConfigError(f"transform.views: {each!r} has no name; it takes {takes}")
+        options = {str(option): value for option, value in each.items() if option != "name"}
+        found.setdefault(str(each["name"]), []).extend(_each(str(each["name"]), options))
+    return found
 
 
 def _each(name: str, given: Any) -> list[dict[str, Any]]:

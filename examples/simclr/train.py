@@ -42,7 +42,7 @@ def step(model, optimizer, views):
     Args:
         views: (N, 2, 3, H, W).
     """
-    loss = nt_xent(model(views.flatten(0, 1)))
+    loss = nt_xent(model(views.transpose(0, 1).flatten(0, 1)))  # dali_pipes: so they lie in memory
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -53,11 +53,11 @@ def nt_xent(embeddings, temperature=0.2):
     """Each view should be more similar to the other one of its image than to those of all other images.
 
     Args:
-        embeddings: (2 N, D), the two views of an image one after the other.
+        embeddings: (2 N, D), the first views of all images, then the second ones.
     """
     unit = normalize(embeddings)
     similarity = (unit @ unit.T / temperature).fill_diagonal_(-torch.inf)
-    return cross_entropy(similarity, torch.arange(len(unit), device=unit.device) ^ 1)
+    return cross_entropy(similarity, torch.arange(len(unit), device=unit.device).roll(len(unit) // 2))
 
 
 if __name__ == "__main__":

@@ -88,6 +88,8 @@ def test_views_have_names_and_places_in_the_batch(manifest, name):
     for views, group in zip(batch.views.values(), groups, strict=True):
         for number in range(views.shape[1]):
             assert torch.equal(views[:, number], group[8 * number : 8 * (number + 1)])
+    in_memory = batch.views["local"].transpose(0, 1)
+    assert in_memory.is_contiguous() and in_memory.flatten(0, 1).data_ptr() == in_memory.data_ptr()
     there = batch.to("cpu")
     assert there.views.keys() == batch.views.keys() and len(batch) == 8
 
@@ -104,6 +106,18 @@ def test_every_view_has_draws_of_its_own_and_the_first_those_of_a_single_one(man
     for view in rows.views:
         inside = view.geometry.window[:, :2] - region[:, :2]
         assert (inside >= 0).all() and (inside + view.geometry.window[:, 2:] <= region[:, 2:]).all()
+
+
+def test_a_list_of_views_is_what_a_mapping_is():
+    """In YAML and on the command line."""
+    blur = [{"name": "GaussianBlur", "kernel_size": 5}]
+    listed = [
+        {"name": "pair", "size": 24, "augment": blur},
+        {"name": "local", "count": 2, "size": 16},
+        {"name": "pair", "size": 24},
+    ]
+    mapped = {"pair": [{"size": 24, "augment": blur}, {"size": 24}], "local": {"count": 2, "size": 16}}
+    assert dp.ViewsTransform(views=listed) == dp.ViewsTransform(views=mapped)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -147,6 +161,7 @@ def test_who_makes_one_view_says_so(manifest, config, torchvision_gpu_anywhere):
     ("options", "message"),
     [
         ({}, "names no view; it takes names and options"),
+        ({"views": [{"count": 2}]}, r"\{'count': 2\} has no name; it takes views such as"),
         ({"views": {"a": 3}}, r"a is 3; it takes options such as \{count: 2, size: 224\}"),
         ({"views": {"a": []}}, r"a is \[\]"),
         ({"views": {"a": {"count": 0}}}, "count of a is 0"),

@@ -87,6 +87,14 @@ def test_every_option_of_every_group_composes(group, option):
         assert isinstance(composed(job, override, *OPTION_NEEDS.get(option, [])), JOBS[job])
 
 
+def test_views_of_the_command_line():
+    def views(*words):
+        return composed("preview", "transform=views", *words).transform.views
+
+    assert {name: len(each) for name, each in views().items()} == {"global": 2, "local": 8}
+    assert views("transform.views=[{name: pair, count: 2, size: 32}]") == {"pair": [{"size": 32}] * 2}
+
+
 def test_samplings_of_the_command_line():
     def sampling(*words):
         return composed("train", *words).sampling

@@ -4,11 +4,14 @@ import json
 import threading
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes import Manifest
+from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.plan.coordinates import mask_indices
 
@@ -145,10 +148,33 @@ def test_every_object_that_is_left_has_its_outline(outlined, name):
                     assert mask.any()
 
 
+def test_a_column_with_the_name_of_a_target_is_refused(outlined):
+    """Which would otherwise be lost in the batch."""
+    own = Manifest(outlined.root, outlined.classes, outlined.table.append_column("column:areas", pa.array(np.arange(6.0))))
+    with pytest.raises(dp.ConfigError, match="has columns of its own named areas, as targets of a batch are; rename them"):
+        build(own)
+
+
+def test_other_names_of_keypoints_are_another_state(outlined):
+    """A flip would swap others."""
+    table = outlined.table.append_column(
+        "target:keypoints", pa.array([[0.0] * 6 * each for each in range(6)], pa.large_list(pa.float32()))
+    )
+    states = []
+    for names in (["left", "right"], ["a", "b"]):
+        with build(Manifest(outlined.root, outlined.classes, table, keypoints=Keypoints.named(names))) as loader:
+            states.append(loader.state_dict())
+            if len(states) == 2:
+                with pytest.raises(dp.ConfigError, match="cannot resume, since these have changed: keypoints"):
+                    loader.load_state_dict(states[0])
+
+
 def test_a_batch_without_any_object(outlined):
     with build(outlined.subset([0]), batch_size=1) as loader:
         batch = next(iter(loader))
     assert batch["boxes"][0].shape == (0, 4) and batch["masks"][0].shape == (0, 24, 32) and batch["box_labels"][0].shape == (0,)
+    with pytest.raises(IndexError):
+        batch["boxes"][1]
     assert batch.to("cpu")["boxes"].offsets.tolist() == [0, 0]
 
 

@@ -69,7 +69,7 @@ def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], colum
 
 def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
     """Rows that only say what is wrong with something that is no image, by its path; with the columns of another table."""
-    given = {"path": [path for path, _ in problems], "problem": [why for _, why in problems]}
+    given: dict[str, list[Any]] = {"path": [path for path, _ in problems], "problem": [why for _, why in problems]}
     rows = [given.get(field.name, [_nothing(field.type)] * len(problems)) for field in like.schema]
     return pa.table(list(map(list, rows)), schema=like.schema)
 

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import is_numeric, task_of
+from dali_pipes.data.objects import TARGET
 from dali_pipes.data.table.samples import Samples
 from dali_pipes.data.table.schema import further_columns
 
 _VALUES = 1 << 22  # at once
+_OF_THE_STORAGE = {TARGET + name for name in ("mask_offset", "mask_bytes", "dropped")}  # where they lie, and what was left out
 
 
 class _Part(NamedTuple):
@@ -32,7 +34,7 @@ def digest(classes: list[str], samples: Samples) -> str:
     for block in chain(_offsets(samples, "path"), _text(samples, "path").blocks, *members, labels(samples).blocks, sizes):
         found.update(block.tobytes())
     own = {} if task_of(samples.whole["label"].type) == "classification" else {"label": [labels(samples)]}
-    own |= {name: _content(samples, name) for name in further_columns(samples.whole)}
+    own |= {name: _content(samples, name) for name in further_columns(samples.whole) if name not in _OF_THE_STORAGE}
     for name, parts in own.items():
         for part in parts:
             found.update(json.dumps([name, part.dtype, part.shape]).encode())
