@@ -34,7 +34,7 @@ from dali_pipes.data.sets import (
     unified,
     with_source,
 )
-from dali_pipes.data.shards.remote import copy_of
+from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.table import digest, saved
 from dali_pipes.data.table.samples import OwnColumns, Samples, validate
 from dali_pipes.data.table.schema import divided, own_columns
@@ -50,13 +50,15 @@ class Shards(NamedTuple):
 
     Attributes:
         numbers: (n,) which file each sample lies in.
-        paths: of the files, relative to the root.
-        bytes: (S,) int64 sizes of the shards; 0: of a file that is one image.
+        files: (S,) their paths or URLs.
+        bytes: (S,) int64 sizes; 0: of a file that is one image.
+        times: (S,) int64, the rest of their versions.
     """
 
     numbers: NDArray[np.int32]
-    paths: list[bytes]
+    files: list[str]
     bytes: NDArray[np.int64]
+    times: NDArray[np.int64]
 
 
 class Manifest:
@@ -535,13 +537,19 @@ class Manifest:
         """Whether each image is a separate file."""
         return self._samples.all_empty("member")
 
-    @property
+    @cached_property
     def shards(self) -> Shards:
-        """Which samples lie in one file; made when it is asked for."""
+        """Which samples lie in one file; made when it is first asked for."""
         coded = self._samples.column("path").combine_chunks().dictionary_encode()
-        numbers, paths = coded.indices.to_numpy(), coded.dictionary.to_pylist()
-        firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(paths)))
-        return Shards(numbers, paths, self._samples.numbers("file_bytes", firsts))
+        numbers = coded.indices.to_numpy()
+        files = [os.path.join(self.root, os.fsdecode(path)) for path in coded.dictionary.to_pylist()]
+        firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
+        return Shards(numbers, files, *(self._samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")))
+
+    @cached_property
+    def copied(self) -> bool:
+        """Whether images are read from copies of their files in the local cache."""
+        return len(self) > 0 and bool(self.extent(0).member) and is_copied(self.extent(0).file)
 
     def path(self, sample_id: int) -> Path:
         """The file of one sample, or the shard that holds it; for a remote shard its local copy, which may not exist yet."""

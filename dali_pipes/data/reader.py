@@ -1,15 +1,17 @@
 """Where the encoded bytes of an image are, and reading them: a whole file, or a part of one, such as a member of a tar."""
 
-import io
 import os
 import resource
 from functools import lru_cache
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.shards.remote import CHANGED, is_copied, open_copy
+from dali_pipes.data.shards import traffic
+from dali_pipes.data.shards.copies import is_copied, is_gone, open_copy
+from dali_pipes.data.shards.remote import CHANGED
 
 
 class Extent(NamedTuple):
@@ -60,7 +62,7 @@ class Reader:
     """
 
     def __init__(self, keep: int | None = None):
-        self._keep = keep
+        self._keep, self._traffic = keep, traffic.totals()
         self._opened = lru_cache(keep or _may_keep())(OpenFile)
 
     def read(self, extent: Extent) -> NDArray[np.uint8]:
@@ -72,28 +74,33 @@ class Reader:
         if not extent.member:
             file = OpenFile(extent.file)
             return _read(file.number, 0, file.size)
-        file = self._opened(extent.file, extent.stamp)
-        encoded = _read(file.number, extent.offset, extent.length)
-        if len(encoded) < extent.length:
-            raise OSError(f"ends after {len(encoded):,} of {extent.length:,} bytes")
-        return encoded
+        while True:
+            file = self._opened(extent.file, extent.stamp)
+            encoded = _read(file.number, extent.offset, extent.length)
+            if len(encoded) == extent.length:
+                return encoded
+            if not is_gone(file.number):
+                raise OSError(f"ends after {len(encoded):,} of {extent.length:,} bytes")
+            self._opened.cache_clear()  # the copy was removed to make room
 
     def close(self) -> None:
         """Closes the open files; reading opens them again."""
         self._opened.cache_clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Reader, (self._keep,)  # another process opens its own files
+        shared = self._traffic if get_spawning_popen() else None  # of a worker that is being started
+        return _unpickled, (self._keep, shared)  # another process opens its own files
 
 
 class OpenFile:
     """A file that stays open while it is used, so that no other thread closes it during a read."""
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):
-        self.number = open_copy(file, stamp) if stamp and is_copied(file) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        copied = stamp and is_copied(file)
+        self.number = open_copy(file, stamp) if stamp and copied else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         stat = os.fstat(self.number)
         self.size = stat.st_size
-        if stamp and stamp != (stat.st_size, stat.st_mtime_ns):
+        if stamp and not copied and stamp != (stat.st_size, stat.st_mtime_ns):
             raise OSError(CHANGED)
 
     def __del__(self) -> None:
@@ -101,33 +108,10 @@ class OpenFile:
             os.close(self.number)
 
 
-class PartFile(io.RawIOBase):
-    """A part of an open file, as a file object: nothing outside that part can be read."""
-
-    def __init__(self, number: int, offset: int, length: int):
-        self._number, self._offset, self._length, self._at = number, offset, length, 0
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer)[: max(0, self._length - self._at)]
-        count = os.preadv(self._number, [view], self._offset + self._at) if len(view) else 0
-        self._at += count
-        return count
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
-        if at < 0:
-            raise ValueError(f"negative seek position {at}")
-        self._at = at
-        return at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+def _unpickled(keep: int | None, shared: Any) -> Reader:
+    if shared:
+        traffic.use(shared)
+    return Reader(keep)
 
 
 def _may_keep() -> int:

@@ -17,6 +17,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError, check_choice
 from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
+from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import Begun, TargetReader
@@ -73,6 +74,7 @@ def build_loader(
         shard=shard or Shard(),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
+    check_room(plan)
     transform.check(manifest)
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
@@ -134,6 +136,7 @@ class Loader:
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
         self._stream: Iterator[DecodedBatch] | None = None
+        self._fetcher = Fetcher(plan) if plan.manifest.copied else None
         self._in_work: deque[Begun] = deque()  # the rows that the backend was given and has not yielded
         self._iteration = 0
         self._closed = False
@@ -206,6 +209,10 @@ class Loader:
                 if self._stream is None:
                     self._drop_work()
                     self._stream = self._backend.stream(self._begun())
+                    if self._fetcher:  # only now, since workers are forked
+                        self._fetcher.start(self._epoch, self._step)
+                elif self._fetcher:
+                    self._fetcher.deliver(self._epoch, self._step)
                 decoded, begun = next(self._stream), self._in_work.popleft() if self._in_work else None
                 if begun:
                     begun.wait()
@@ -219,6 +226,8 @@ class Loader:
 
     def _begun(self) -> Iterator[PlannedBatch]:
         for rows in self._rows():
+            if self._fetcher:
+                self._fetcher.plan(rows.epoch, rows.step)
             self._in_work.append(self._targets.begin(rows))
             yield rows
 
@@ -323,6 +332,8 @@ class Loader:
         self._drop_work()
         self._backend.close()
         self._targets.close()
+        if self._fetcher:
+            self._fetcher.close()
 
     def __enter__(self) -> Self:
         return self

@@ -191,9 +191,9 @@ class Plan:
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
-        for order in self._orders.values():
-            if order.lanes:
-                order.lanes.check_ranks(self.shard.count)
+        for lanes in self.all_lanes:
+            if lanes:
+                lanes.check_ranks(self.shard.count)
         n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
             raise ConfigError(
@@ -244,6 +244,11 @@ class Plan:
     def lanes(self, epoch: int) -> Lanes | None:
         """Who reads which shards when; None: any sample may come at any time."""
         return self._order(epoch).lanes
+
+    @property
+    def all_lanes(self) -> list[Lanes | None]:
+        """Those of all epochs."""
+        return [order.lanes for order in self._orders.values()]
 
     def batch_offset(self, step: int) -> int:
         """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""

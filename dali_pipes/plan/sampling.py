@@ -1,6 +1,7 @@
 """Samplings: which samples make an epoch, and in which order."""
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest, Shards
+from dali_pipes.data.shards.copies import cache_bytes
 from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_number, check_options, option
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
 from dali_pipes.plan.philox import Kind
 from dali_pipes.plan.windows import Lanes, near
+from dali_pipes.system.nodes import nodes_of_run
 
 Int = NDArray[np.int64]
 LARGE = 2**24  # images, from which on no permutation is stored
@@ -24,6 +27,11 @@ _PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not i
 def _check_size(option: str, value: object) -> None:
     if value is not None:
         check_int(option, value, 1)
+
+
+def _check_gb(option: str, value: object) -> None:
+    if value is not None:
+        check_number(option, value, 1e-6, 1e6)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -281,17 +289,24 @@ class Windows(Sampling):
     samples of each, and has its own share of every global batch.
 
     Attributes:
-        lanes: how many, such as one for each node; the ranks divide them, or are divided by them.
-        window_gb: 10**9 bytes of shards that a window of a lane has at most: half of what a node's cache holds for the lane, so
-            that it holds the next window too.
+        lanes: how many; the ranks divide them, or are divided by them. None: one for each machine of the run.
+        window_gb: 10**9 bytes of shards that a window of a lane has at most. None: half of what the machine's cache of copies may
+            hold for the lane, so that it holds the next window too.
         times: how often an image comes, side by side, as `Repeated` has them.
     """
 
-    lanes: int = option(1, check_int, 1)
-    window_gb: float = option(100.0, check_number, 1e-6, 1e6)
+    lanes: int | None = option(None, _check_size)
+    window_gb: float | None = option(None, _check_gb)
     times: int = option(1, check_int, 1)
 
+    def __post_init__(self) -> None:
+        check_options(self)
+        nodes = nodes_of_run() or 1
+        self.lanes = self.lanes or nodes
+        self.window_gb = self.window_gb or cache_bytes() / 1e9 / 2 / math.ceil(self.lanes / nodes)
+
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        assert self.lanes and self.window_gb
         if global_batch_size % self.times:
             fits = near(global_batch_size, self.times * self.lanes)
             raise ConfigError(f"sampling.times={self.times} does not divide a global batch of {global_batch_size}; {fits} would do")

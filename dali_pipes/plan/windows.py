@@ -68,7 +68,7 @@ class Lanes:
 
     def __init__(self, lengths: Int, sizes: Int, lanes: int, window_bytes: int, batch: int, epoch_size: int, seed: int):
         self.count, self._batch, self._epoch_size, self._seed = lanes, batch, epoch_size, seed
-        self._lengths, self._sizes, self._window_bytes = lengths, sizes, window_bytes
+        self._lengths, self._sizes, self.window_bytes = lengths, sizes, window_bytes
         self._starts, self._samples = lengths.cumsum() - lengths, int(lengths.sum())
         self._whole = epoch_size == self._samples
         self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)  # of an epoch, as ranks have them
@@ -158,7 +158,7 @@ class Lanes:
         starts, ends = (np.append(0, each[shards].cumsum()) for each in (self._lengths, self._sizes))
         turns = self._turns(number)
         lanes = np.append(0, (self._turns(number + 1) - turns).cumsum())
-        return _Pass(shards, starts, _windows(starts, ends, lanes, self._window_bytes), lanes, turns)
+        return _Pass(shards, starts, _windows(starts, ends, lanes, self.window_bytes), lanes, turns)
 
 
 def near(number: int, divisor: int) -> str:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dali_pipes.data.reader import Extent, PartFile, Reader
+from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.reader import Extent, Reader
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_a_part_is_a_file_of_its_own(tmp_path_factory, moves):
     (folder / "part").write_bytes(content[40:65])
     number = os.open(folder / "whole", os.O_RDONLY)
     try:
-        with BufferedReader(PartFile(number, 40, 25), 16) as one, open(folder / "part", "rb") as two:
+        with BufferedReader(RangeFile.of(number, 40, 25), 16) as one, open(folder / "part", "rb") as two:
             for whence, to, count in moves:
                 results = []
                 for file in (one, two):

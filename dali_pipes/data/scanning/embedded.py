@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
-from dali_pipes.data.shards.remote import check_room, list_objects, read_file, time_of
+from dali_pipes.data.shards.remote import is_remote, list_objects, open_object, version_of
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
@@ -65,7 +65,7 @@ def _holds_images(file: Path) -> bool:
 def read_embedded(files: Sequence[str], check: ScanOptions, workers: int | None, progress: bool) -> Embedded:
     """
     Raises:
-        ManifestError: files without images, whose columns are not the same, that are broken, or that the cache cannot hold.
+        ManifestError: files without images, whose columns are not the same, or that are broken.
     """
     footers = [_read_footer(file) for file in files]
     try:
@@ -85,7 +85,6 @@ def read_embedded(files: Sequence[str], check: ScanOptions, workers: int | None,
         paths += [name] * len(headers)
         members += names
         offsets.append(np.cumsum(lengths) - lengths)
-    check_room(files[0].rpartition("/")[0], sizes)
     places = {
         "member": pa.array(members, pa.large_binary()),
         "offset": pa.array(np.concatenate(offsets), pa.int64()),
@@ -116,10 +115,10 @@ def _read_footer(file: str) -> _Footer:
             return schema, parquet.read(names, use_threads=False), parquet.num_row_groups
 
     try:
-        schema, columns, groups = read_file(file, read)
+        schema, columns, groups = read(_opened(file))
         if image_column(schema) is None:
             raise ManifestError(f"{file}: has no column of images, structs of bytes and path; leave it out")
-        return _Footer(schema, columns, groups, time_of(file))
+        return _Footer(schema, columns, groups, version_of(file)[1])
     except (pa.ArrowException, OSError) as error:
         raise ManifestError(f"{file}: cannot be read ({error}); write it again, or leave it out") from None
 
@@ -140,8 +139,12 @@ def _read_group(check: ScanOptions, group: tuple[str, int, int]) -> tuple[list[H
 
 
 def _images(file: str, number: int) -> list[dict[str, Any] | None]:
-    images: list[dict[str, Any] | None] = read_file(file, lambda opened: read_group(opened, number)).to_pylist()
+    images: list[dict[str, Any] | None] = read_group(_opened(file), number).to_pylist()
     return images
+
+
+def _opened(file: str) -> Any:
+    return open_object(file) if is_remote(file) else file
 
 
 def label_names(schema: pa.Schema) -> tuple[str, list[str]] | None:

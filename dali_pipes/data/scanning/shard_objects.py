@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.labels import is_unicode
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
-from dali_pipes.data.reader import PartFile, ShardMember
+from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning.found import Found, checked, numbered, object_namer
 from dali_pipes.data.scanning.headers import Header
 from dali_pipes.data.scanning.masks import mask_problem
@@ -55,7 +56,7 @@ def target_columns(
 def _with_mask(number: int, header: Header, place: tuple[int, int], verify: str) -> Header:
     if header.problem:
         return header
-    why = mask_problem(BufferedReader(PartFile(number, *place)), header.height, header.width, verify)
+    why = mask_problem(BufferedReader(RangeFile.of(number, *place)), header.height, header.width, verify)
     return header._replace(problem=why and f"its mask: {why}")
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from io import BufferedReader
@@ -16,13 +17,15 @@ import pyarrow.compute as pc
 
 from dali_pipes.data.labels import MAX_CLASSES
 from dali_pipes.data.objects import NO_TARGETS, Targets
-from dali_pipes.data.reader import OpenFile, PartFile, ShardMember
+from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.earlier import checked, pixels
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, os_problem
 from dali_pipes.data.scanning.shard_objects import labels_of_all, objects_of_all, target_columns
 from dali_pipes.data.shards import tar, tfrecord
-from dali_pipes.data.shards.remote import FileVersion, check_room, is_remote, list_objects, read_object
+from dali_pipes.data.shards.copies import held_copy, is_gone
+from dali_pipes.data.shards.remote import FileVersion, is_remote, list_objects, read_object, version_of
 from dali_pipes.data.table.schema import SCHEMA, replaced
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
@@ -97,21 +100,23 @@ def is_shard(path: str | Path) -> bool:
 
 
 def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
-    """The folder and the shards of `source`, which is a shard, or a folder or URL of shards; in order, with stamps.
+    """The folder and the shards of `source`, which is a shard, or a folder or URL of shards; in order, with versions.
 
     A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
 
     Raises:
-        ManifestError: a URL without a shard, or with more shards than fit into the local folder.
+        ManifestError: a URL without a shard.
     """
     if isinstance(source, str):
         return _list_remote(source)
     if source.is_file():
-        return source.parent, {os.fsencode(source.name): _stamp(os.fspath(source))} if is_shard(source) else {}
+        return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(source) else {}
     entries = list(os.scandir(source)) if source.is_dir() else []
     if any(entry.is_dir() for entry in entries):
         return source, {}
-    return source, {os.fsencode(name): _stamp(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)}
+    return source, {
+        os.fsencode(name): _version(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)
+    }
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Targets = NO_TARGETS) -> pa.Table:
@@ -121,13 +126,15 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Ta
     columns: dict[str, pa.Array] = {}
     members: list[ShardMember] = []
     try:
-        opened = OpenFile(file, version if is_remote(file) else None)
-        stat = os.fstat(opened.number)
-        size, mtime_ns = stat.st_size, stat.st_mtime_ns
-        members = list(_members(file, opened.number, size, targets)) if size else [ShardMember(problem="empty file")]
-        headers = [_header(opened.number, member, mtime_ns, check) for member in members]
-        if targets.named:
-            headers, columns = target_columns(opened.number, members, headers, _of_kind(targets, file), check.verify)
+        with _opened(file, version) as number:
+            stat = os.fstat(number)
+            size, mtime_ns = stat.st_size, stat.st_mtime_ns
+            members = list(_members(file, number, size, targets)) if size else [ShardMember(problem="empty file")]
+            headers = [_header(number, member, mtime_ns, check) for member in members]
+            if targets.named:
+                headers, columns = target_columns(number, members, headers, _of_kind(targets, file), check.verify)
+            if is_remote(file) and is_gone(number):
+                return read_shard(shard, check, targets)
     except OSError as error:
         members = [ShardMember(problem=os_problem(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
@@ -142,6 +149,16 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Ta
     for column, values in columns.items():
         table = table.append_column(column, values)
     return table
+
+
+@contextmanager
+def _opened(file: str, version: FileVersion) -> Iterator[int]:
+    if is_remote(file):
+        with held_copy(file, version) as number:
+            yield number
+    else:
+        with open(file, "rb", buffering=0) as opened:
+            yield opened.fileno()
 
 
 def _of_kind(targets: Targets, file: str) -> Targets:
@@ -170,16 +187,14 @@ def _list_remote(url: str) -> tuple[str, dict[bytes, FileVersion]]:
     listed = {os.fsencode(name): stamp for name, stamp in sorted(list_objects(url).items()) if is_shard(name)}
     if not listed:
         raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord); single images are not read from object stores")
-    check_room(url, listed)
     return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), listed
 
 
-def _stamp(file: str | Path) -> FileVersion:
+def _version(file: str | Path) -> FileVersion:
     try:
-        stat = os.stat(file)
+        return version_of(os.fspath(file))
     except OSError:
         return 0, 0  # the error is reported when it is read
-    return stat.st_size, stat.st_mtime_ns
 
 
 def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions) -> Header:
@@ -188,7 +203,7 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
         problem = f"label {member.label}; number the classes from 0, without large gaps"
     if problem:
         return Header(member.length, mtime_ns, problem=problem)
-    with BufferedReader(PartFile(number, member.offset, member.length), _READ_AT_ONCE) as file:
+    with BufferedReader(RangeFile.of(number, member.offset, member.length), _READ_AT_ONCE) as file:
         return examine(file, member.length, mtime_ns, check)
 
 

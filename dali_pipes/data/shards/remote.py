@@ -1,33 +1,33 @@
-"""Shards in an object store (s3://, gs://, any URL of fsspec), copied whole into a local cache folder of bounded size.
+"""Object stores (s3://, gs://, any URL of fsspec): listing, and reading that is patient with what networks do.
 
-Reading an image waits until its shard is in the cache, then reads that file like any other. So it is with row groups of Parquet
-files, remote or not, whose images are unpacked there. All processes of a machine share the
-folder: one process downloads a shard and the others wait for it. The least recently used shards are removed to make room.
+A request that fails is sent again after a pause, which grows and is drawn at random, so that many ranks do not come back at once.
+It has a deadline, since an answer of a byte a second never runs into the time-outs of the libraries below.
 """
 
-import fcntl
-import hashlib
+import io
 import logging
 import os
+import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
+from hashlib import sha256
 from typing import Any, BinaryIO, TypeVar
 
-from dali_pipes.data.shards.parquet import copy_group, group_of, is_group
+from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.shards import traffic
 from dali_pipes.errors import ConfigError, ManifestError
 
 T = TypeVar("T")
-FileVersion = tuple[int, int]  # size in bytes, and modification time in nanoseconds
+FileVersion = tuple[int, int]  # size in bytes; modification time in nanoseconds, or a number made of the ETag
 
 CHANGED = "the shard has changed since it was scanned; scan again"
-FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables, which child processes inherit
-_DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
 _CHUNK = 16 * 2**20  # bytes per request
-_ATTEMPTS, _FIRST_PAUSE_S = 6, 0.2  # without a byte of progress; each pause is twice as long as the one before
+_READ_AHEAD = 2**20  # bytes of an open object
+_ATTEMPTS, _FIRST_PAUSE_S = 6, 0.2  # each pause is about twice as long as the one before
+_DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for so many bytes
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")  # the names that fsspec's file systems use
+_ETAGS = ("ETag", "etag")
 
 log = logging.getLogger(__name__)
 
@@ -37,243 +37,135 @@ def is_remote(source: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(source)
 
 
-def is_copied(file: str) -> bool:
-    """Whether it is read from a copy in the local folder."""
-    return is_remote(file) or is_group(file)
-
-
 def list_objects(url: str) -> dict[str, FileVersion]:
-    """Size and time of each object directly under `url`, or of the one that it names.
+    """Size and version of each object directly under `url`, or of the one that it names.
 
     Raises:
         ManifestError: there is nothing, or it cannot be reached.
     """
     try:
-        files, path = _file_system(url)
-        infos = files.ls(path, detail=True)
-    except ConfigError:
-        raise
+        infos = _ask(url, "ls", detail=True)
     except FileNotFoundError:
         raise ManifestError(f"{url}: no such place in the object store") from None
-    except Exception as error:  # every store raises its own
+    except OSError as error:
         raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
-    return {info["name"].rsplit("/", 1)[-1]: _stamp(info) for info in infos if info["type"] == "file"}
+    return {info["name"].rsplit("/", 1)[-1]: _version(info) for info in infos if info["type"] == "file"}
 
 
-def read_object(url: str) -> bytes:
-    """All of a small object.
+def version_of(file: str) -> FileVersion:
+    """Of a file or an object.
+
+    Raises:
+        OSError: it cannot be reached.
+    """
+    if not is_remote(file):
+        stat = os.stat(file)
+        return stat.st_size, stat.st_mtime_ns
+    return _version(_ask(file, "info"))
+
+
+def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
+    """An object, or bytes of it.
 
     Raises:
         OSError: it cannot be read; FileNotFoundError if it is not there.
     """
-    files, path = _file_system(url)
-    try:
-        return bytes(files.cat_file(path))
-    except OSError:
-        raise
-    except Exception as error:
-        raise OSError(f"cannot be fetched ({_short(error)})") from None
+    options = {} if end is None else {"start": start, "end": end}
+    return bytes(_ask(url, "cat_file", 0 if end is None else end - start, **options))
 
 
-def read_file(file: str, read: Callable[[Any], T]) -> T:
-    """What `read` makes of a path, or of an open object, parts of which are fetched as it reads them.
+def open_object(url: str) -> BinaryIO:
+    """An object as a file whose parts are fetched as they are read.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be reached. Reading raises it too.
     """
-    if not is_remote(file):
-        return read(file)
-    files, path = _file_system(file)
 
-    def ask() -> T:
-        with files.open(path, "rb") as opened:
-            return read(opened)
+    def read(view: memoryview, at: int) -> int:
+        for start in range(0, len(view), _CHUNK):
+            part = view[start : start + _CHUNK]
+            part[:] = read_object(url, at + start, at + start + len(part))
+        return len(view)
 
-    return _patiently(file, ask)
-
-
-def time_of(file: str) -> int:
-    """The modification time of a file or an object, in nanoseconds."""
-    if not is_remote(file):
-        return os.stat(file).st_mtime_ns
-    files, path = _file_system(file)
-    return _patiently(file, lambda: _stamp(files.info(path))[1])
+    return io.BufferedReader(RangeFile(read, version_of(url)[0]), _READ_AHEAD)
 
 
-def check_room(url: str, stamps: dict[bytes, FileVersion]) -> None:
-    """Checks that all shards fit into the local folder: an epoch in random order needs all of them all the time.
-
+def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
+    """
     Raises:
-        ManifestError: they do not fit.
+        OSError: it cannot be read, or is of another version.
     """
-    total = sum(size for size, _ in stamps.values())
-    if total > _limit():
-        raise ManifestError(
-            f"{url}: its shards have {total / 1e9:,.1f} GB, and {_folder()} may hold {_limit() / 1e9:,.1f}, so "
-            f"that nearly each image would have its shard fetched; raise {LIMIT}, or name a larger disk with {FOLDER}"
-        )
+    _check_same(url, version)
+    for start in range(0, version[0], _CHUNK):
+        write(read_object(url, start, min(start + _CHUNK, version[0])))
+    _check_same(url, version)  # not replaced meanwhile
 
 
-def open_copy(url: str, stamp: FileVersion) -> int:
-    """A file descriptor of a local copy of the object with this size and time, which is downloaded if it is missing.
-
-    Raises:
-        OSError: it cannot be downloaded, or the object has been replaced.
-    """
-    copy = copy_of(url, stamp)
-    while True:
-        with suppress(FileNotFoundError):
-            number = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
-            os.utime(copy, ns=(time.time_ns(), stamp[1]))  # the access time is the time of last use
-            return number
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(copy.with_suffix(".lock")):
-            if not copy.exists():
-                _fetch(url, stamp, copy)
-
-
-def copy_of(url: str, stamp: FileVersion) -> Path:
-    """The path of the copy, if there is one."""
-    return _folder() / hashlib.sha256(f"{url} {stamp}".encode()).hexdigest()[:32]
-
-
-def _fetch(url: str, stamp: FileVersion, copy: Path) -> None:
-    """Downloads under a temporary name until the file is complete; its full size counts from the start."""
-    partial = copy.with_suffix(".part")
-    with _locked(copy.parent / "folder.lock"):
-        _make_room(copy.parent, stamp[0])
-        with open(partial, "wb") as file:
-            os.truncate(file.fileno(), stamp[0])
-    try:
-        with open(partial, "r+b") as file:
-            (_unpack if is_group(url) else _download)(url, stamp, file)
-        os.utime(partial, ns=(time.time_ns(), stamp[1]))
-        partial.replace(copy)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _unpack(name: str, stamp: FileVersion, file: BinaryIO) -> None:
-    """The images of a row group; the size is theirs, the time the Parquet file's."""
-    url, number = group_of(name)
-
-    def unpack(opened: Any) -> int:
-        file.seek(0)
-        return copy_group(opened, number, file)
-
-    if (read_file(url, unpack), time_of(url)) != stamp:
+def _check_same(url: str, version: FileVersion) -> None:
+    if version_of(url) != version:
         raise OSError(CHANGED)
 
 
-def _download(url: str, stamp: FileVersion, file: BinaryIO) -> None:
-    files, path = _file_system(url)
+def _ask(url: str, method: str, size: int = 0, **options: Any) -> Any:
+    """The answer of the object store, which is asked again if it fails.
 
-    def part(start: int, end: int) -> bytes:
-        found = files.cat_file(path, start=start, end=end)
-        if len(found) != end - start:
-            raise OSError(f"{len(found):,} bytes came instead of {end - start:,}")
-        return bytes(found)
-
-    _same(files, path, stamp)
-    for start in range(0, stamp[0], _CHUNK):
-        file.write(_patiently(path, part, start, min(start + _CHUNK, stamp[0])))
-    _same(files, path, stamp)  # not replaced meanwhile
-
-
-def _same(files: Any, path: str, stamp: FileVersion) -> None:
-    if _patiently(path, lambda: _stamp(files.info(path))) != stamp:
-        raise OSError(CHANGED)
-
-
-def _patiently(path: str, ask: Callable[..., T], *given: Any) -> T:
-    """The answer of the object store, which is asked again if it fails."""
+    Args:
+        size: bytes that are asked for, if it is known.
+    """
     failed = 0
     while True:
         try:
-            return ask(*given)
-        except FileNotFoundError:
+            answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, options)
+            if size and len(answer) != size:
+                raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
+            return answer
+        except (ConfigError, FileNotFoundError):
             raise
+        except PermissionError as error:
+            raise OSError(f"no permission ({_short(error)}); have the credentials expired?") from None
         except Exception as error:  # what a broken connection looks like depends on the store
             failed += 1
             if failed >= _ATTEMPTS:
                 raise OSError(f"cannot be fetched ({failed} times: {_short(error)})") from None
-            log.info("%s: %s; trying again", path, _short(error))
-            time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1))
+            log.info("%s: %s; trying again", url, _short(error))
+            traffic.add(retries=1)
+            time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1) * random.uniform(0.5, 1.5))
 
 
-def _make_room(folder: Path, size: int) -> None:
-    """Removes the least recently used copies, and incomplete ones that a killed process left."""
-    kept: list[tuple[int, int, Path]] = []
-    for entry in os.scandir(folder):
-        path = Path(entry.path)
-        if path.suffix == ".lock" or (path.suffix == ".part" and _abandoned(path)):
-            continue
-        with suppress(FileNotFoundError):
-            stat = entry.stat()
-            kept.append((stat.st_atime_ns, stat.st_size, path))
-    used = sum(size for _, size, _ in kept)
-    for _, freed, path in sorted(kept):
-        if used + size <= _limit():
-            return
-        if path.suffix != ".part":
-            path.unlink(missing_ok=True)
-            used -= freed
-
-
-def _abandoned(partial: Path) -> bool:
-    """Removes it unless a process is downloading it."""
-    try:
-        with _locked(partial.with_suffix(".lock"), wait=False):
-            partial.unlink(missing_ok=True)
-            return True
-    except BlockingIOError:
-        return False
-
-
-@contextmanager
-def _locked(file: Path, wait: bool = True) -> Iterator[None]:
-    number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        fcntl.flock(number, fcntl.LOCK_UN)  # closing is not enough: a process forked meanwhile has the descriptor too
-        os.close(number)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """A new file system for each call: fsspec's must not be shared with forked processes, and cache what they listed."""
+def _send(url: str, method: str, deadline_s: float, options: dict[str, Any]) -> Any:
+    """
+    Raises:
+        ConfigError: there is no package for this kind of store.
+        TimeoutError: only of file systems that can be interrupted.
+    """
     scheme = url.split("://")[0]
     try:
         import fsspec
+        from fsspec.asyn import AsyncFileSystem, sync
 
-        files, path = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
+        files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)  # fsspec keeps one for each process
     except ImportError as error:
         raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install 'dali_pipes[s3]'") from None
     except ValueError as error:
         raise ConfigError(f"{url}: {_short(error)}") from None
-    return files, path
+    if not isinstance(files, AsyncFileSystem):
+        return getattr(files, method)(path, **options)
+    try:
+        return sync(files.loop, getattr(files, f"_{method}"), path, timeout=deadline_s, **options)
+    except fsspec.exceptions.FSTimeoutError:
+        raise TimeoutError(f"no whole answer within {deadline_s:.0f} s") from None
 
 
-def _stamp(info: dict[str, Any]) -> FileVersion:
+def _version(info: dict[str, Any]) -> FileVersion:
+    size = int(info["size"])
+    if etag := next((info[name] for name in _ETAGS if info.get(name)), ""):
+        return size, int.from_bytes(sha256(etag.strip('"').encode()).digest()[:7], "big")  # short enough to be a file's time too
     changed = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
     if isinstance(changed, str):
         changed = datetime.fromisoformat(changed)
     if isinstance(changed, datetime):
         changed = (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
-    return int(info["size"]), round(changed * 1_000_000) * 1_000  # microseconds: the precision that a float and every store have
-
-
-def _folder() -> Path:
-    return Path(os.environ.get(FOLDER, _DEFAULT_FOLDER)).expanduser()
-
-
-def _limit() -> int:
-    text = os.environ.get(LIMIT, _DEFAULT_GB)
-    try:
-        return int(float(text) * 1e9)
-    except ValueError:
-        raise ConfigError(f"{LIMIT}={text} is not a number; it takes gigabytes") from None
+    return size, round(changed * 1_000_000) * 1_000  # microseconds: the precision that a float and every store have
 
 
 def _short(error: Exception) -> str:

@@ -12,7 +12,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.shards import remote
+from dali_pipes.data.shards import copies, remote
 
 FILES, NAMES = Path(__file__).with_name("files"), ["images-00000-of-00002.parquet", "images-00001-of-00002.parquet"]
 CONFIGS = [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()]
@@ -61,7 +61,7 @@ def test_a_copy_of_a_row_group_is_made_once(folder, cache, monkeypatch):
         sum(len(row["image"]["bytes"]) for row in group if row["image"] and row["image"]["bytes"])
         for group in (rows()[0:3], rows()[3:5], rows()[5:8], rows()[8:10])
     )
-    monkeypatch.setattr(remote, "_fetch", None)
+    monkeypatch.setattr(copies, "_make", None)
     made.save(folder / "saved.arrow")
     assert Manifest.load(folder / "saved.arrow").read(5).tobytes() == made.read(5).tobytes()
 
@@ -168,8 +168,11 @@ def test_a_scan_of_folders_says_how_to_open_them(folder):
 
 def test_a_cache_that_is_too_small_is_refused(folder, monkeypatch):
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", "0.000001")
-    with pytest.raises(ManifestError, match="raise DALI_PIPES_CACHE_GB"):
-        opened(folder)
+    made = opened(folder)
+    with pytest.raises(dp.ConfigError, match="set DALI_PIPES_CACHE_GB to"):
+        dp.build_loader(made, CONFIGS[0], transform=dp.EvalTransform(size=20, resize=22), batch_size=4, device="cpu")
+    with pytest.raises(OSError, match="more than DALI_PIPES_CACHE_GB=1e-06 allows"):
+        made.read(0)
 
 
 def test_numbers_stay_numbers_without_names(tmp_path):

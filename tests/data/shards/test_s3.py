@@ -46,6 +46,7 @@ def s3(manifest, tmp_path_factory):
 def test_row_groups_of_parquet_files_are_fetched_by_themselves(s3, tmp_path, monkeypatch):
     """Those of Hugging Face's files in test_parquet.py."""
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path))
+    monkeypatch.setattr(remote, "_CHUNK", 50_000)
     far, near = Manifest.open("s3://images/hf/*.parquet", progress=False), Manifest.open(PARQUET, progress=False)
     assert len(far) == 9 and far.classes == near.classes and far.labels.tolist() == near.labels.tolist()
     assert far.name(3) == "s3://images/hf/images-00000-of-00002.parquet#1/3.jpg"

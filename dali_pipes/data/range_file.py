@@ -1,0 +1,44 @@
+"""A stretch of bytes as a file object."""
+
+import io
+import os
+from collections.abc import Callable
+
+
+class RangeFile(io.RawIOBase):
+    """Nothing outside the stretch can be read.
+
+    Args:
+        read: fills a buffer from a place in the stretch on; returns how many bytes it wrote.
+        length: of the stretch, in bytes.
+    """
+
+    def __init__(self, read: Callable[[memoryview, int], int], length: int):
+        self._read, self._length, self._at = read, length, 0
+
+    @classmethod
+    def of(cls, number: int, offset: int, length: int) -> "RangeFile":
+        """A part of an open file."""
+        return cls(lambda view, at: os.preadv(number, [view], offset + at), length)
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        view = memoryview(buffer)[: max(0, self._length - self._at)]
+        count = self._read(view, self._at) if len(view) else 0
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
+        if at < 0:
+            raise ValueError(f"negative seek position {at}")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True

@@ -1,0 +1,220 @@
+"""Copies in a local folder of bounded size: of shards in an object store, and of row groups of Parquet files, unpacked.
+
+All processes of a machine share the folder. One makes a copy under a temporary name, the others wait for it. To make room, copies
+go that no process holds, those first that were used least recently. A copy that goes is emptied, since a process that has it open
+would keep it on the disk; a reader that finds it so opens it anew. Locks are flock's, which end with their process.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from dali_pipes.data.shards import traffic
+from dali_pipes.data.shards.parquet import copy_group, group_of, is_group
+from dali_pipes.data.shards.remote import CHANGED, FileVersion, download, is_remote, open_object, version_of
+from dali_pipes.errors import ConfigError
+
+FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables, which child processes inherit
+_DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
+_OURS = re.compile(r"[0-9a-f]{32}(\.part)?")
+_PATIENCE_S, _PAUSE_S = 1.0, 0.02  # for copies that other processes hold
+
+
+class NoRoomError(Exception):
+    """Everything in the folder is in use."""
+
+
+def is_copied(file: str) -> bool:
+    """Whether it is read from a copy in the local folder."""
+    return is_remote(file) or is_group(file)
+
+
+def copy_of(url: str, version: FileVersion) -> Path:
+    """The path of the copy, if there is one."""
+    return cache_folder() / hashlib.sha256(f"{url} {version}".encode()).hexdigest()[:32]
+
+
+def open_copy(url: str, version: FileVersion) -> int:
+    """A file descriptor of the copy, which is made if it is missing. It may be emptied later: `is_gone`.
+
+    Raises:
+        OSError: it cannot be made, or the object has been replaced.
+    """
+    start = time.monotonic()
+    try:
+        while True:
+            with suppress(NoRoomError):
+                return _open(url, version, take_held=time.monotonic() - start > _PATIENCE_S)
+            time.sleep(_PAUSE_S)
+    finally:
+        traffic.add(waited_s=time.monotonic() - start)
+
+
+def hold_copy(url: str, version: FileVersion) -> int:
+    """As `open_copy`; the copy is kept until it is released, unless a reader elsewhere has waited for room for seconds.
+
+    Raises:
+        OSError: as `open_copy`.
+        NoRoomError: there is no room without copies that are held.
+    """
+    while True:
+        number = _open(url, version, take_held=False)
+        fcntl.flock(number, fcntl.LOCK_SH)
+        if not is_gone(number):
+            return number
+        release(number)
+
+
+@contextmanager
+def held_copy(url: str, version: FileVersion) -> Iterator[int]:
+    """As `hold_copy`, as soon as there is room."""
+    while True:
+        with suppress(NoRoomError):
+            number = hold_copy(url, version)
+            break
+        time.sleep(_PAUSE_S)
+    try:
+        yield number
+    finally:
+        release(number)
+
+
+def release(number: int) -> None:
+    """Closes a copy that was held."""
+    fcntl.flock(number, fcntl.LOCK_UN)  # closing is not enough: a process forked meanwhile has the descriptor too
+    os.close(number)
+
+
+def is_gone(number: int) -> bool:
+    """Whether an open copy has been removed."""
+    return os.fstat(number).st_nlink == 0
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get(FOLDER, _DEFAULT_FOLDER)).expanduser()
+
+
+def cache_bytes() -> int:
+    """How much the folder may hold.
+
+    Raises:
+        ConfigError: the environment variable is no number.
+    """
+    text = os.environ.get(LIMIT, _DEFAULT_GB)
+    try:
+        return int(float(text) * 1e9)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{LIMIT}={text} is not a number; it takes gigabytes") from None
+
+
+def _open(url: str, version: FileVersion, take_held: bool) -> int:
+    copy, made = copy_of(url, version), False
+    while True:
+        try:
+            number = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            made = _make(url, version, copy, take_held) or made
+            continue
+        os.utime(number, ns=(time.time_ns(), version[1]))  # the access time is the time of last use
+        if not is_gone(number):
+            traffic.add(found=not made)
+            return number
+        os.close(number)
+
+
+def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
+    """Makes the copy; False: another process does, or has just done so. The full size counts from the start."""
+    partial = copy.with_suffix(".part")
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(partial, fcntl.LOCK_NB) as number:
+        if number is None:
+            time.sleep(_PAUSE_S)
+            return False
+        if is_gone(number) or not partial.exists():
+            return False
+        try:
+            if copy.exists():
+                return False
+            with _locked(copy.parent / "folder.lock"):
+                _make_room(copy.parent, version[0], take_held)
+                os.truncate(number, version[0])
+            with open(partial, "r+b") as file:
+                (_unpack if is_group(url) else _download)(url, version, file)
+            os.utime(partial, ns=(time.time_ns(), version[1]))
+            with _locked(copy.parent / "folder.lock"):  # those who make room see it once
+                partial.replace(copy)
+            traffic.add(fetched=1, fetched_bytes=version[0])
+            return True
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                why = f"{error.strerror}; lower {LIMIT}, or name another folder with {FOLDER}"
+                raise OSError(error.errno, why, str(copy.parent)) from None
+            raise
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _download(url: str, version: FileVersion, file: BinaryIO) -> None:
+    download(url, version, file.write)
+
+
+def _unpack(name: str, version: FileVersion, file: BinaryIO) -> None:
+    """The images of a row group; the size is theirs, the rest of the version that of the Parquet file."""
+    url, number = group_of(name)
+    size = copy_group(open_object(url) if is_remote(url) else url, number, file)
+    if (size, version_of(url)[1]) != version:
+        raise OSError(CHANGED)
+
+
+def _make_room(folder: Path, size: int, take_held: bool) -> None:
+    limit = cache_bytes()
+    if size > limit:
+        raise OSError(f"it has {size / 1e9:,.3g} GB, more than {LIMIT}={limit / 1e9:g} allows")
+    found: list[tuple[int, int, Path]] = []
+    for entry in os.scandir(folder):
+        with suppress(FileNotFoundError):
+            if _OURS.fullmatch(entry.name) and not (entry.name.endswith(".part") and _remove(Path(entry.path), False)):
+                found.append((entry.stat().st_atime_ns, entry.stat().st_size, Path(entry.path)))
+    used = sum(size for _, size, _ in found)
+    for _, freed, path in sorted(found):
+        if used + size <= limit:
+            return
+        if path.suffix != ".part" and _remove(path, take_held):
+            used -= freed
+    if used + size > limit:
+        raise NoRoomError
+
+
+def _remove(path: Path, take_held: bool) -> bool:
+    """Empties and removes a copy, or what a killed process left of one; False: a process holds it."""
+    number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_held = True
+        if take_held:
+            path.unlink(missing_ok=True)
+            os.truncate(number, 0)
+        return take_held
+    finally:
+        release(number)
+
+
+@contextmanager
+def _locked(file: Path, wait: int = 0) -> Iterator[int | None]:
+    """The open file; None: with LOCK_NB, if another process has it."""
+    number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(number, fcntl.LOCK_EX | wait)
+            wait = 0
+        yield None if wait else number
+    finally:
+        release(number)

@@ -1,0 +1,139 @@
+"""Fetches the shards of the window that comes next while the present one is read."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
+
+import numpy as np
+
+from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_bytes, cache_folder, hold_copy, release
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.plan import Plan, Shard
+from dali_pipes.plan.windows import Lanes, Window
+from dali_pipes.system.nodes import nodes_of_run
+
+Place = tuple[float, float]  # epoch and step
+_AT_ONCE = 4  # shards; each is fetched in parts, one after the other
+_PAUSE_S = 0.1  # for room
+
+log = logging.getLogger(__name__)
+
+
+def check_room(plan: Plan) -> None:
+    """
+    Raises:
+        ConfigError: the local cache cannot hold the shards that the order of the samples needs at the same time.
+    """
+    if not plan.manifest.copied:
+        return
+    total, room = int(plan.manifest.shards.bytes.sum()), cache_bytes()
+    for lanes in plan.all_lanes:
+        here = _lanes_here(lanes, plan.shard) if lanes else 0
+        if room >= (least := min(2 * lanes.window_bytes * here, total) if lanes else total):
+            continue
+        which = (
+            f"{here} lanes with two windows of {lanes.window_bytes / 1e9:,.3g} GB each"
+            if lanes
+            else f"{total / 1e9:,.3g} GB of shards"
+        )
+        instead = "lower sampling.window_gb" if lanes else "load them with sampling='windows', which needs a few at a time"
+        raise ConfigError(
+            f"{plan.manifest.root}: {which} are needed all the time, and the cache {cache_folder()} may hold {room / 1e9:,.3g} GB; "
+            f"set {LIMIT} to {least / 1e9:,.3g} at least, with {FOLDER} on a disk of that size, or {instead}"
+        )
+
+
+def _lanes_here(lanes: Lanes, shard: Shard) -> int:
+    """How many lanes this machine reads; if it is not known how many machines there are, this rank."""
+    return max(len(lanes.lanes_of(shard.index, shard.count)), math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
+
+
+class Fetcher:
+    """Holds copies of the shards of a rank's present windows and of those that follow, and fetches what is missing.
+
+    What cannot be fetched is left to the readers, which name it.
+    """
+
+    def __init__(self, plan: Plan):
+        self._plan, self._shards = plan, plan.manifest.shards
+        self._wanted: list[int] = []  # shards, the most urgent first
+        self._held: dict[int, int] = {}  # by shard the open copy
+        self._until = self._reach = (math.inf, 0.0)  # the last epoch and step that present windows serve, and that the next ones do
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "fetch")
+
+    def deliver(self, epoch: int, step: int) -> None:
+        """This batch is the next to be delivered."""
+        if (epoch, step) > self._until:
+            self.start(epoch, step)
+
+    def plan(self, epoch: int, step: int) -> None:
+        """This batch is about to be read. Windows that are so small that it lies beyond the next one move on with it."""
+        if (epoch, step) > self._reach:
+            self.start(epoch, step)
+
+    def start(self, epoch: int, step: int) -> None:
+        """Fetches what is needed from this batch on."""
+        wanted, self._until, self._reach = self._windows_at(epoch, step)
+        with self._lock:
+            self._wanted = wanted
+            for shard in self._held.keys() - set(wanted):
+                release(self._held.pop(shard))
+            missing = [shard for shard in wanted if shard not in self._held]
+        for shard in missing:
+            self._threads.submit(self._fetch, shard)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many shards of the present and the next windows are here, and how many there are."""
+        with self._lock:
+            return len(self._held), len(self._wanted)
+
+    def _windows_at(self, epoch: int, step: int) -> tuple[list[int], Place, Place]:
+        """The shards of the windows at a step and of those that follow, and the last steps that both serve."""
+        lanes, shard, end = self._plan.lanes(epoch), self._plan.shard, (epoch, self._plan.steps - 1)
+        if lanes is None:
+            return [], end, end
+        mine = lanes.lanes_of(shard.index, shard.count)
+        each = [list(islice(self._delivered(lanes, lane, epoch, step), 2)) for lane in mine]
+        windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
+        sharing = max(1, shard.count // lanes.count)  # ranks of one lane; they begin with different shards
+        begin = [shard.index % sharing * len(window.shards) // sharing for window in windows]
+        wanted = [np.roll(window.shards, -first).tolist() for window, first in zip(windows, begin, strict=True)]
+        until, reach = (min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1))
+        return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach
+
+    def _delivered(self, lanes: Lanes, lane: int, epoch: int, step: int) -> Iterator[Window]:
+        """The windows of which some batch is delivered: the last one of an epoch may not be."""
+        return (each for each in lanes.windows(lane, epoch, step) if each.first[1] < self._plan.steps)
+
+    def _fetch(self, shard: int) -> None:
+        version = int(self._shards.bytes[shard]), int(self._shards.times[shard])
+        while True:
+            with self._lock:
+                if shard in self._held or shard not in self._wanted:
+                    return
+            try:
+                number = hold_copy(self._shards.files[shard], version)
+                break
+            except NoRoomError:
+                time.sleep(_PAUSE_S)
+            except Exception as error:
+                log.info("%s: not fetched ahead (%s)", self._shards.files[shard], error)
+                return
+        with self._lock:
+            if shard in self._wanted and shard not in self._held:
+                self._held[shard] = number
+                return
+        release(number)
+
+    def close(self) -> None:
+        with self._lock:
+            self._wanted, held, self._held = [], self._held, {}
+        for number in held.values():
+            release(number)
+        self._threads.shutdown(wait=False, cancel_futures=True)
