@@ -1,11 +1,12 @@
 """build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatc
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.shards import traffic
 from dali_pipes.errors import BadSampleError, ConfigError, check_choice
 from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.decode_probe import try_regions
@@ -109,6 +111,27 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
     return target
 
 
+class LoaderStats(NamedTuple):
+    """What a loader has waited for and fetched so far.
+
+    Attributes:
+        wait_s: time inside `next()`.
+        fetch_wait_s: as much of it, at most, as readers waited for shards meanwhile; the rest is preparation.
+        fetched, fetched_bytes: shards, or row groups, that were copied into the local cache by this process and its workers.
+        found: times that one was opened whose copy was there.
+        retries: requests to the object store that were sent again.
+        window: of `sampling="windows"`, how many shards of the present and the next windows are here, and how many they are.
+    """
+
+    wait_s: float
+    fetch_wait_s: float
+    fetched: float
+    fetched_bytes: float
+    found: float
+    retries: float
+    window: tuple[int, int]
+
+
 class Loader:
     """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early abandons the epoch.
 
@@ -139,6 +162,8 @@ class Loader:
         self._fetcher = Fetcher(plan) if plan.manifest.copied else None
         self._in_work: deque[Begun] = deque()  # the rows that the backend was given and has not yielded
         self._iteration = 0
+        self._wait_s = self._fetch_wait_s = 0.0
+        self._traffic = traffic.current()
         self._closed = False
 
     @property
@@ -154,6 +179,12 @@ class Loader:
     def __len__(self) -> int:
         """Batches of one epoch on this shard."""
         return len(self.plan)
+
+    def stats(self) -> LoaderStats:
+        """What was waited for and fetched since the loader was built."""
+        fetched = traffic.current().since(self._traffic)
+        window = self._fetcher.progress if self._fetcher else (0, 0)
+        return LoaderStats(self._wait_s, self._fetch_wait_s, *fetched[:4], window)
 
     def explain(self) -> str:
         """How images will be decoded and why, in one line."""
@@ -202,6 +233,15 @@ class Loader:
 
     def _next_batch(self) -> tuple[DecodedBatch, Begun | None]:
         """With its targets, unless the backend takes nothing of the plan, as DALI's own reader."""
+        start, before = time.monotonic(), traffic.waited_s() if self._fetcher else 0.0
+        try:
+            return self._made()
+        finally:
+            waited = time.monotonic() - start
+            self._wait_s += waited
+            self._fetch_wait_s += min(waited, traffic.waited_s() - before) if self._fetcher else 0.0
+
+    def _made(self) -> tuple[DecodedBatch, Begun | None]:
         while True:
             if self._stream is None:
                 self._fit_backend()

@@ -61,9 +61,9 @@ class Log:
         if self._progress.disable or time.monotonic() - self._shown < SHOWN_EVERY_S:
             return
         self._shown = time.monotonic()
-        images_per_s, steps_per_s, waiting = meter.pace()
+        images_per_s, steps_per_s, waiting, fetching = meter.pace()
         left = f", {_clock((steps - step - 1) / steps_per_s)} left" if steps_per_s else ""
-        rate = f"{images_per_s * ranks:,.0f} images/s  {waiting:.0%} waiting{left}"
+        rate = f"{images_per_s * ranks:,.0f} images/s  {waiting_for(waiting, fetching)}{left}"
         self._progress.update(
             self._task,
             description=f"epoch {epoch + 1} of {epochs}",
@@ -86,12 +86,12 @@ class Log:
         row = rows[-1]
         self.say(
             f"epoch {row['epoch'] + 1} of {epochs}: loss {row['loss']:.3f}, top-1 {row['top1']:.1%}, top-5 {row['top5']:.1%} "
-            f"({row['images_per_s']:,.0f} images/s, {row['wait_share']:.0%} waiting)"
+            f"({row['images_per_s']:,.0f} images/s, {waiting_for(row['wait_share'], row['fetch_wait_share'])}{_fetched(row)})"
         )
         if not self._folder:
             return
         with (self._folder / "epochs.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
+            writer = csv.DictWriter(file, list(row))
             writer.writeheader()
             writer.writerows(rows)
         for name, value in row.items():
@@ -140,6 +140,17 @@ def _rows_before(path: Path, step: int) -> Any:
     writer.writeheader()
     writer.writerows(rows)
     return file
+
+
+def waiting_for(waiting: float, fetching: float) -> str:
+    return f"{waiting:.0%} waiting" + (f" ({fetching:.0%} for shards)" if fetching >= 0.005 else "")
+
+
+def _fetched(row: Row) -> str:
+    if not row["fetched_bytes"]:
+        return ""
+    again = f", {row['retries']:.0f} requests sent again" if row["retries"] else ""
+    return f", {row['fetched_bytes'] / 1e9:,.3g} GB fetched{again}"
 
 
 def _clock(seconds: float) -> str:

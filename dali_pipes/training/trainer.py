@@ -50,7 +50,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path):
         self.history: list[dict[str, Any]] = []
         self._config, self._fabric, self._loader, self._val, self._folder = config, fabric, loader, val, folder
-        self._meter, self._losses, self._votes = Meter(), Readback(fabric.device), RankVotes(fabric)
+        self._meter, self._losses, self._votes = Meter(loader.stats), Readback(fabric.device), RankVotes(fabric)
         torch.manual_seed(config.seed)
         self._module = build_network(config.model, len(val.classes)).to(fabric.device)
         self._optimizer = build_optimizer(config.optimizer, self._module)
@@ -130,7 +130,7 @@ class Trainer:
         figures = self._meter.over_ranks(self._fabric)
         measured = {"top1": found.top1, "top5": found.top5, "val_loss": found.loss, "val_images": found.images}
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
-        self._meter = Meter()
+        self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
         best = all(found.top1 > row["top1"] for row in self.history[:-1])
         self._save(LAST, *[BEST] if best else [])

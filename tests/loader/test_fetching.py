@@ -145,7 +145,9 @@ def test_the_next_window_is_fetched_while_this_one_is_read(far, cache):
             for each in present | following
         }
         assert copies_in(cache) == here
-        assert loader._fetcher.progress == (len(here), len(here))
+        stats = loader.stats()
+        assert stats.window == (len(here), len(here)) and stats.fetched == len(here) and stats.found >= 1
+        assert stats.fetched_bytes == sum(path.stat().st_size for path in cache.iterdir() if not path.suffix)
 
 
 def copies_in(cache):

@@ -50,3 +50,8 @@ def add(**amounts: float) -> None:
 
 def current() -> Traffic:
     return Traffic(*totals())
+
+
+def waited_s() -> float:
+    """As `current().waited_s`, for every batch."""
+    return float(totals().get_obj()[Traffic._fields.index("waited_s")])
