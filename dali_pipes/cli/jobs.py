@@ -13,6 +13,7 @@ from rich.console import Console
 
 from dali_pipes.cli import importing
 from dali_pipes.cli.hydra import job_folder, run, stop, sweep_folder
+from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.errors import ConfigError, DaliPipesError
 
 
@@ -31,8 +32,8 @@ def main() -> None:
 
 def start(name: str) -> None:
     """Runs a job with the words of the command line."""
-    if name == "compare":
-        compare()
+    if name in ("compare", "index"):
+        JOBS[name]()
     else:
         if name == "migrate":
             sys.argv[1:] = map(function_option, sys.argv[1:])
@@ -119,6 +120,26 @@ def scan(config: Any) -> None:
     scan(config)
 
 
+def index() -> None:
+    """Writes index.arrow beside images in an object store, so that opening them reads that file and no image.
+
+    docs/shards.md has the rest.
+
+    dali-pipes index s3://bucket/train
+    dali-pipes index /my/shards/train     # before they are uploaded
+    """
+    from dali_pipes.tools.scan.run import index as write_index
+
+    parser = argparse.ArgumentParser("dali-pipes index", None, _words(index), formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("source", metavar="URL", help="of the images: a folder of shards, or of class folders")
+    parser.add_argument("--verify", choices=VERIFY, default=VERIFY[0], help="header: reads headers only; full: decodes every image")
+    given = parser.parse_args()
+    try:
+        write_index(given.source, given.verify)
+    except DaliPipesError as error:
+        stop(str(error))
+
+
 def preview(config: Any) -> None:
     """Shows what a loader yields: shapes, speed, a checksum of the sample order, and a picture of the first images.
 
@@ -199,7 +220,8 @@ def doctor(config: Any) -> None:
 
 
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job for job in (train, benchmark, migrate, compare, scan, preview, prepare, predict, diagnose, tune, doctor)
+    job.__name__: job
+    for job in (train, benchmark, migrate, compare, scan, index, preview, prepare, predict, diagnose, tune, doctor)
 }
 
 

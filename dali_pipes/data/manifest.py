@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data import opening
+from dali_pipes.data import index, opening
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
@@ -22,6 +22,7 @@ from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.listed_files import scan_table
 from dali_pipes.data.scanning.masks import scan_pairs
+from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.sets import (
     Mix,
     common_root,
@@ -35,9 +36,10 @@ from dali_pipes.data.sets import (
     with_source,
 )
 from dali_pipes.data.shards.copies import copy_of, is_copied
+from dali_pipes.data.shards.remote import FileVersion, is_remote
 from dali_pipes.data.table import digest, saved
 from dali_pipes.data.table.samples import OwnColumns, Samples, validate
-from dali_pipes.data.table.schema import divided, own_columns
+from dali_pipes.data.table.schema import divided, own_columns, replaced
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 _LOOKED_AT = 100_000  # samples
@@ -50,12 +52,14 @@ class Shards(NamedTuple):
 
     Attributes:
         numbers: (n,) which file each sample lies in.
-        files: (S,) their paths or URLs.
+        names: (S,) their paths, relative to the root.
+        files: (S,) with it.
         bytes: (S,) int64 sizes; 0: of a file that is one image.
         times: (S,) int64, the rest of their versions.
     """
 
     numbers: NDArray[np.int32]
+    names: list[str]
     files: list[str]
     bytes: NDArray[np.int64]
     times: NDArray[np.int64]
@@ -144,7 +148,7 @@ class Manifest:
         """Reads the headers of all images under `root`: one folder a class, subfolders included, or shards.
 
         Args:
-            root: a folder of class folders, a folder of shards or the URL of one, or one shard (docs/shards.md).
+            root: a folder of class folders or of shards, here or by its URL, or one shard (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
             cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that have
@@ -317,6 +321,8 @@ class Manifest:
         if kind == "coco":
             bad = targets.bad_objects
             return cls.from_coco(source, root=images, bad_objects=bad, verify=verify, max_pixels=max_pixels, progress=progress)
+        if is_remote(source) and not (targets.named or is_shard(source)) and (indexed := index.read_index(cls, str(source))):
+            return indexed
         cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
         scanned: dict[str, Any] = {"cache": cache, "unchanged": unchanged, "targets": targets}
         return cls.scan(source, **scanned, verify=verify, max_pixels=max_pixels, progress=progress)
@@ -329,6 +335,23 @@ class Manifest:
         """
         known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
         saved.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
+
+    def save_index(self) -> str:
+        """Writes index.arrow beside the images, such as in their bucket, where `open` finds it; returns its path or URL.
+
+        Raises:
+            ManifestError: it cannot be written there.
+        """
+        return index.write_index(self)
+
+    def with_versions(self, versions: Mapping[str, FileVersion]) -> Self:
+        """The same samples in shards that were moved or uploaded.
+
+        Args:
+            versions: of each shard by its name, as `remote.list_objects` has them.
+        """
+        times = np.array([versions[name][1] for name in self.shards.names], np.int64)[self.shards.numbers]
+        return self._with(Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files), self._others)
 
     def verify(self) -> None:
         """Reads all of a mapped file, and checks what `load` does not.
@@ -534,17 +557,18 @@ class Manifest:
 
     @cached_property
     def whole_files(self) -> bool:
-        """Whether each image is a separate file."""
-        return self._samples.all_empty("member")
+        """Whether each image is a separate file on this machine."""
+        return not isinstance(self.root, str) and self._samples.all_empty("member")
 
     @cached_property
     def shards(self) -> Shards:
         """Which samples lie in one file; made when it is first asked for."""
         coded = self._samples.column("path").combine_chunks().dictionary_encode()
         numbers = coded.indices.to_numpy()
-        files = [os.path.join(self.root, os.fsdecode(path)) for path in coded.dictionary.to_pylist()]
+        names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
+        files = [os.path.join(self.root, name) for name in names]
         firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
-        return Shards(numbers, files, *(self._samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")))
+        return Shards(numbers, names, files, *(self._samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")))
 
     @cached_property
     def copied(self) -> bool:

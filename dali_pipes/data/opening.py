@@ -13,6 +13,7 @@ from dali_pipes.data.scanning.embedded import embedded_files
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.journal import Journal
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
+from dali_pipes.data.scanning.single_objects import scan_objects
 from dali_pipes.data.shards.remote import is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError, check_choice
@@ -51,8 +52,10 @@ def scan(
     with Journal(cache) as journal:
         known = _remembered(kind, cache) if cache else None
         same = known if known and known.root == folder else None
-        if shards or isinstance(folder, str):
+        if shards:
             classes, table = scan_shards(folder, shards, check, same.table if same else None, workers, progress)
+        elif isinstance(folder, str):
+            classes, table = scan_objects(folder, check, workers, progress)
         else:
             trust = same is not None and unchanged == "folder"
             earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trust)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.shards import traffic
 from dali_pipes.data.shards.copies import is_copied, is_gone, open_copy
-from dali_pipes.data.shards.remote import CHANGED
+from dali_pipes.data.shards.remote import CHANGED, is_remote, read_object
 
 
 class Extent(NamedTuple):
@@ -72,6 +72,8 @@ class Reader:
             OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
         """
         if not extent.member:
+            if is_remote(extent.file):
+                return np.frombuffer(bytearray(read_object(extent.file)), np.uint8)
             file = OpenFile(extent.file)
             return _read(file.number, 0, file.size)
         while True:

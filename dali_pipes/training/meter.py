@@ -59,7 +59,7 @@ class Meter:
         self.figures["losses"] += len(losses)
 
     def pace(self) -> tuple[float, float, float, float]:
-        """Of this rank, since `watch` began: images and steps per second, shares of the time spent waiting and waiting for shards."""
+        """Of this rank, since `watch` began: images and steps a second, shares of the time spent waiting and waiting for shards."""
         clock, images, wait_s, losses, fetched = self._began
         seconds = max(time.monotonic() - clock, 1e-9)
         figures = self.figures

@@ -48,7 +48,7 @@ def test_a_reader_that_leaves_ends_the_program_without_a_message():
 
 @pytest.mark.parametrize("job", jobs.JOBS)
 def test_every_job_has_its_configuration_its_script_and_an_example(job):
-    assert job == "compare" or (REPO / f"conf/{job}.yaml").exists()
+    assert job in ("compare", "index") or (REPO / f"conf/{job}.yaml").exists()
     assert f'start("{job}")' in (REPO / f"scripts/{job}.py").read_text()
     assert f"dali-pipes {job}" in jobs.JOBS[job].__doc__
 

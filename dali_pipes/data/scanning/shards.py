@@ -105,7 +105,7 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
 
     Raises:
-        ManifestError: a URL without a shard.
+        ManifestError: a URL that cannot be listed.
     """
     if isinstance(source, str):
         return _list_remote(source)
@@ -185,8 +185,6 @@ def class_names(root: Path | str) -> list[str] | None:
 
 def _list_remote(url: str) -> tuple[str, dict[bytes, FileVersion]]:
     listed = {os.fsencode(name): stamp for name, stamp in sorted(list_objects(url).items()) if is_shard(name)}
-    if not listed:
-        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord); single images are not read from object stores")
     return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), listed
 
 

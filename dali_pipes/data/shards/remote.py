@@ -52,6 +52,22 @@ def list_objects(url: str) -> dict[str, FileVersion]:
     return {info["name"].rsplit("/", 1)[-1]: _version(info) for info in infos if info["type"] == "file"}
 
 
+def list_all(url: str) -> dict[str, FileVersion]:
+    """Likewise each object below `url`, by the path from there.
+
+    Raises:
+        ManifestError: it cannot be reached.
+    """
+    try:
+        found = _ask(url, "find", detail=True)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
+    base = url.split("://")[1].strip("/") + "/"
+    return {name.lstrip("/").removeprefix(base): _version(info) for name, info in found.items()}
+
+
 def version_of(file: str) -> FileVersion:
     """Of a file or an object.
 
@@ -70,8 +86,15 @@ def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
     Raises:
         OSError: it cannot be read; FileNotFoundError if it is not there.
     """
-    options = {} if end is None else {"start": start, "end": end}
-    return bytes(_ask(url, "cat_file", 0 if end is None else end - start, **options))
+    return bytes(_ask(url, "cat_file", 0 if end is None else end - start, start=start, end=end))
+
+
+def write_object(url: str, content: bytes) -> None:
+    """
+    Raises:
+        OSError: it cannot be written.
+    """
+    _ask(url, "pipe_file", len(content), value=content)
 
 
 def open_object(url: str) -> BinaryIO:
@@ -110,13 +133,13 @@ def _ask(url: str, method: str, size: int = 0, **options: Any) -> Any:
     """The answer of the object store, which is asked again if it fails.
 
     Args:
-        size: bytes that are asked for, if it is known.
+        size: bytes that are asked for or sent, if it is known.
     """
     failed = 0
     while True:
         try:
             answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, options)
-            if size and len(answer) != size:
+            if size and method == "cat_file" and len(answer) != size:
                 raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
             return answer
         except (ConfigError, FileNotFoundError):

@@ -19,6 +19,26 @@ def scan(config: ScanConfig) -> None:
     console = Console(soft_wrap=True)
     manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=config.max_pixels, unchanged="file")
     manifest.verify()
+    _report(console, manifest)
+    if config.out:
+        manifest.save(config.out)
+        console.print(f"Manifest: {config.out}", markup=False)
+    if config.picture and len(manifest):
+        from dali_pipes.tools.scan.picture import save_picture  # matplotlib takes a second
+
+        save_picture(manifest, Path(config.picture))
+        console.print(f"Picture: {config.picture}", markup=False)
+
+
+def index(source: str, verify: str) -> None:
+    """Scans images, prints what `scan` does, and writes their index beside them."""
+    console = Console(soft_wrap=True)
+    manifest = Manifest.scan(source, verify=verify)
+    _report(console, manifest)
+    console.print(f"Index: {manifest.save_index()}", markup=False, highlight=False)
+
+
+def _report(console: Console, manifest: Manifest) -> None:
     console.print(_summary(manifest))
     if manifest.problems:
         console.print(_problems(manifest))
@@ -28,14 +48,6 @@ def scan(config: ScanConfig) -> None:
         console.print(f"{len(manifest.dropped):,} objects left out of images that are used:")
     for name, why in manifest.dropped:
         console.print(f"{escape(name)}: {escape(why)}", highlight=False)
-    if config.out:
-        manifest.save(config.out)
-        console.print(f"Manifest: {config.out}", markup=False)
-    if config.picture and len(manifest):
-        from dali_pipes.tools.scan.picture import save_picture  # matplotlib takes a second
-
-        save_picture(manifest, Path(config.picture))
-        console.print(f"Picture: {config.picture}", markup=False)
 
 
 def _problems(manifest: Manifest) -> Table:

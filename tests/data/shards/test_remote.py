@@ -204,10 +204,8 @@ def test_an_object_that_was_replaced_is_refused_but_its_copy_is_good(store, cach
     assert scan(store).read(0).tobytes() == first
 
 
-def test_what_is_not_there(tmp_path, cache, manifest):
+def test_what_is_not_there(tmp_path, cache):
     with pytest.raises(ManifestError, match="no such place in the object store"):
         Manifest.open(f"file://{tmp_path}/nowhere")
-    with pytest.raises(ManifestError, match=r"no shard there \(NAME.tar or NAME.tfrecord\); single images are not read"):
-        Manifest.open(f"file://{manifest.root}")
     with pytest.raises(ConfigError, match="nosuchscheme://x"):
         Manifest.open("nosuchscheme://x")

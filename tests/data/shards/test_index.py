@@ -1,0 +1,153 @@
+"""index.arrow beside shards and images behind a URL, and images that are objects of their own."""
+
+import shutil
+
+import fsspec.implementations.local
+import pytest
+import torch
+from make_shards import tar_shards
+
+import dali_pipes as dp
+from dali_pipes import Manifest, ManifestError
+from dali_pipes.data.shards import copies, remote
+
+LOCAL = fsspec.implementations.local.LocalFileSystem
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def store(manifest, tmp_path):
+    return tar_shards(manifest, tmp_path / "store")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The name of every object of which something was read."""
+    found, original = [], LOCAL.cat_file
+
+    def noted(self, path, start=None, end=None):
+        found.append(path.rsplit("/", 1)[1])
+        return original(self, path, start, end)
+
+    monkeypatch.setattr(LOCAL, "cat_file", noted)
+    return found
+
+
+def opened(url):
+    return Manifest.open(f"file://{url}", progress=False)
+
+
+def test_opening_reads_the_index_and_no_shard(store, asked):
+    scanned = opened(store)
+    assert scanned.save_index() == f"file://{store}/index.arrow"
+    asked.clear()
+    again = opened(f"{store}/")
+    assert asked == ["index.arrow"] and again.root == f"file://{store}"
+    assert again.table.equals(scanned.table) and again.fingerprint == scanned.fingerprint and again.classes == scanned.classes
+    assert again.read(20).tobytes() == scanned.read(20).tobytes()
+    asked.clear()
+    opened(store)
+    assert not asked
+
+
+def test_an_index_that_was_made_before_the_upload(manifest, store, asked, tmp_path):
+    """The shards' times are others there."""
+    here = Manifest.scan(store, progress=False)
+    assert here.save_index() == f"{store}/index.arrow"
+    uploaded = tmp_path / "bucket"
+    shutil.copytree(store, uploaded, copy_function=shutil.copyfile)
+    there = opened(uploaded)
+    assert asked == ["index.arrow"] and there.root == f"file://{uploaded}" and len(there) == len(manifest)
+    assert [there.read(number).tobytes() for number in (0, 36)] == [manifest.read(number).tobytes() for number in (0, 36)]
+    (uploaded / "shard-000001.tar").write_bytes(b"0" * 10240)
+    with pytest.raises(
+        ManifestError, match=r"shard-000001.tar has [\d,]+ bytes in the index, and has 10,240 bytes; upload it, or write"
+    ):
+        opened(uploaded)
+    (uploaded / "shard-000001.tar").unlink()
+    with pytest.raises(ManifestError, match=r"shard-000001.tar has [\d,]+ bytes in the index, and is not there; upload it"):
+        opened(uploaded)
+
+
+def test_a_shard_that_was_replaced_after_indexing_is_named(store):
+    opened(store).save_index()
+    shutil.copyfile(store / "shard-000000.tar", store / "shard-000002.tar")
+    for path in copies.cache_folder().glob("*"):
+        path.is_file() and path.unlink()
+    made = opened(store)
+    assert made.read(0).size
+    options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 37, "on_bad_sample": "substitute"}
+    with dp.build_loader(made, dp.DaliConfig(device="cpu"), **options, max_bad_fraction=0.5) as loader:
+        assert len(next(iter(loader)).ids) == 37
+    assert {name.split("/")[-2] for _, name, _ in loader.bad_samples} == {"shard-000002.tar"} and len(loader.bad_samples) == 11
+    assert all("has changed since it was scanned" in why for _, _, why in loader.bad_samples)
+
+
+def test_a_damaged_index_is_named_and_read_again_when_it_is_good(store):
+    opened(store).save_index()
+    whole = (store / "index.arrow").read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[:-10], b"", b"no index"):
+        (store / "index.arrow").write_bytes(damaged)
+        with pytest.raises(
+            ManifestError, match=r"index.arrow: damaged \(.*write it again: Manifest.scan\('file://.*'\).save_index\(\)"
+        ):
+            opened(store)
+    (store / "index.arrow").write_bytes(whole)
+    assert len(opened(store)) == 37
+
+
+@pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()], ids=str)
+def test_images_that_are_objects_of_their_own(manifest, config):
+    far = opened(manifest.root)
+    assert far.classes == manifest.classes and far.labels.tolist() == manifest.labels.tolist() and not far.whole_files
+    assert [far.name(number).removeprefix("file://") for number in range(37)] == [manifest.name(number) for number in range(37)]
+    assert far.sizes.tolist() == manifest.sizes.tolist() and far.fingerprint == manifest.fingerprint
+    options = {"transform": dp.TrainTransform(size=24), "batch_size": 8, "last_batch": "partial"}
+    with dp.build_loader(far, config, **options) as one, dp.build_loader(manifest, config, **options) as two:
+        for a, b in zip(one, two, strict=True):
+            assert torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) and torch.equal(a.images, b.images)
+
+
+def test_the_headers_of_single_objects_are_read_alone(manifest, asked, tmp_path):
+    folder = tmp_path / "images"
+    shutil.copytree(manifest.root, folder)
+    (folder / "a").mkdir()
+    (folder / "a" / "empty.jpg").touch()
+    (folder / "a" / "broken.jpg").write_bytes(b"no image")
+    (folder / "a" / "notes.txt").write_text("not an image")
+    far = opened(folder)
+    assert len(far) == 37 and dict(far.problems) == {
+        "a/empty.jpg": "empty file",
+        "a/broken.jpg": "not an image, or its header is broken",
+    }
+    far.save_index()
+    asked.clear()
+    assert opened(folder).table.equals(far.table) and asked == ["index.arrow"]
+
+
+def test_bad_single_objects_are_named(manifest, tmp_path):
+    folder = tmp_path / "images"
+    shutil.copytree(manifest.root, folder)
+    far = opened(folder)
+    gone = folder / manifest.path(3).relative_to(manifest.root)
+    gone.unlink()
+    options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 37, "on_bad_sample": "substitute"}
+    with dp.build_loader(far, dp.DaliConfig(device="cpu"), **options, max_bad_fraction=0.1) as loader:
+        assert len(next(iter(loader)).ids) == 37
+    assert [(number, name) for number, name, _ in loader.bad_samples] == [(3, f"file://{gone}")]
+
+
+def test_what_is_no_image_folder_is_refused(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "notes.txt").touch()
+    with pytest.raises(ManifestError, match=r"no shard there \(NAME.tar or NAME.tfrecord\), and no image \(.jpg"):
+        opened(tmp_path / "x")
+    (tmp_path / "x" / "1.jpg").touch()
+    with pytest.raises(ManifestError, match=r"1.jpg is in no class folder; put the images of each class below a separate one"):
+        opened(tmp_path / "x")
