@@ -558,7 +558,7 @@ class Manifest:
     @cached_property
     def whole_files(self) -> bool:
         """Whether each image is a separate file on this machine."""
-        return not isinstance(self.root, str) and self._samples.all_empty("member")
+        return not self.is_fetched and self._samples.all_empty("member")
 
     @cached_property
     def shards(self) -> Shards:
@@ -569,6 +569,11 @@ class Manifest:
         files = [os.path.join(self.root, name) for name in names]
         firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
         return Shards(numbers, names, files, *(self._samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")))
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether images come out of an object store."""
+        return isinstance(self.root, str)
 
     @cached_property
     def copied(self) -> bool:

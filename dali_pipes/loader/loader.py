@@ -164,6 +164,7 @@ class Loader:
         self._iteration = 0
         self._wait_s = self._fetch_wait_s = 0.0
         self._traffic = traffic.current()
+        self._tried_again = (-1, -1)
         self._closed = False
 
     @property
@@ -299,6 +300,10 @@ class Loader:
             (sample_id, self.plan.manifest.name(sample_id), why)
             for sample_id, why in find_bad_samples(self.plan.manifest, rows, self._backend).items()
         ]
+        if not found and self.plan.manifest.is_fetched and self._tried_again != (rows.epoch, rows.step):
+            self._tried_again = rows.epoch, rows.step
+            log.warning("%s: the batch failed, and all of its files can be read now; trying it once more", where)
+            return
         if not found:
             error.add_note(f"{where}: the batch failed{_not_to_blame(self.plan.manifest, rows)}")
             raise error

@@ -1,6 +1,6 @@
 """One rank of a run: takes batches, writes down what it got, and saves the loader's state after every step. Started by torchrun.
 
-Arguments: manifest, output folder, loader ("dali" or "torch"), global batch size, epochs.
+Arguments: manifest, output folder, loader ("dali" or "torch"), global batch size, epochs, sampling.
 """
 
 import json
@@ -19,6 +19,7 @@ TRANSFORM = dp.TrainTransform(size=16)
 
 def main() -> None:
     manifest, out, name, global_batch_size, epochs = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+    sampling = sys.argv[6] if len(sys.argv) > 6 else None
     dist.init_process_group("gloo")
     shard = dp.Shard.from_env()
     state = out / "state.json"
@@ -28,6 +29,7 @@ def main() -> None:
         transform=TRANSFORM,
         batch_size=global_batch_size // shard.count,
         shard=shard,
+        sampling=sampling,
     )
     with loader, (out / f"rank{shard.index}-{os.getpid()}.jsonl").open("w") as log:
         if state.exists():

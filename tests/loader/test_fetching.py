@@ -1,17 +1,16 @@
 """Shards that do not all fit into the local cache: fetched window by window, about once, and never more of them than fit."""
 
 import collections
-import contextlib
 import multiprocessing
 import os
 import signal
-import threading
 import time
 
 import fsspec.implementations.local
 import numpy as np
 import pytest
 import torch
+from disk import Disk, size_of
 from make_shards import tar_shards
 
 import dali_pipes as dp
@@ -66,39 +65,6 @@ def build(far, config=None, batch_size=4, shard=None, sampling="windows", **opti
     config = config or dp.DaliConfig(device="cpu", num_threads=2)
     shared = {"transform": TRANSFORM, "last_batch": "partial", "sampling": sampling}
     return dp.build_loader(far, config, batch_size=batch_size, shard=shard, **shared, **options)
-
-
-class Disk:
-    """The most that the copies in a folder ever had, as seen every few milliseconds."""
-
-    def __init__(self, folder):
-        self.folder, self.most, self._stop = folder, 0, threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def _watch(self):
-        while not self._stop.wait(0.002):
-            self.most = max(self.most, size_of(self.folder))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *what):
-        self._stop.set()
-        self._thread.join()
-
-
-def size_of(folder):
-    """With the lock under which copies are begun and removed, so that none is counted that has gone when another is counted."""
-    if not (folder / "folder.lock").exists():
-        return 0
-    with copies._locked(folder / "folder.lock"):
-        found = {}
-        for path in folder.glob("*"):
-            with contextlib.suppress(FileNotFoundError):
-                stat = path.stat()
-                found[stat.st_ino] = stat.st_size  # one that is renamed meanwhile is seen twice
-        return sum(found.values())
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FaultyProxy:
-    """Of the requests for a range of bytes, each third one is answered wrongly, in turn in one of the ways of `FAULTS`.
+    """Of the requests for a range of bytes, some are answered wrongly, in turn in one of the ways of `FAULTS`.
 
     Attributes:
+        every: which of them: each third one, or so.
         url: where it listens.
         done: how often each fault was committed.
+        always: the fault of every answer, headers asked for alone included: one of those or of `LASTING`; None: as above.
+        sent: bytes of all ranges that were answered rightly.
     """
 
     FAULTS = ("500", "503 slow down", "reset before the answer", "reset in mid-body", "short body", "slow")
+    LASTING = ("403 forbidden", "404 gone", "a byte a second")
 
     def __init__(self, host: str, port: int):
         self.target, self.requests, self.lock = (host, port), 0, threading.Lock()
         self.done = dict.fromkeys(self.FAULTS, 0)
+        self.every, self.always, self.sent = 3, None, 0
         handler = type("Handler", (_Handler,), {"proxy": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
@@ -30,7 +35,7 @@ class FaultyProxy:
     def fault(self) -> str | None:
         with self.lock:
             self.requests += 1
-            turn, due = divmod(self.requests, 3)
+            turn, due = divmod(self.requests, self.every)
             if due:
                 return None
             name = self.FAULTS[turn % len(self.FAULTS)]
@@ -48,13 +53,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         connection = http.client.HTTPConnection(*self.proxy.target, timeout=30)
-        connection.request(self.command, self.path, headers=dict(self.headers))
+        given = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        connection.request(self.command, self.path, given, dict(self.headers))
         answer = connection.getresponse()
         body = answer.read()
         connection.close()
-        fault = self.proxy.fault() if "Range" in self.headers else None
+        fault = self.proxy.always or (self.proxy.fault() if "Range" in self.headers else None)
+        if "Range" in self.headers and not fault:
+            self.proxy.sent += len(body)
         match fault:
-            case "500" | "503 slow down":
+            case "500" | "503 slow down" | "403 forbidden" | "404 gone":
                 self.send_error(int(fault[:3]), "injected")
                 return
             case "reset before the answer":
@@ -75,6 +83,12 @@ class _Handler(BaseHTTPRequestHandler):
             case "short body":
                 self.wfile.write(body[:half])
                 self.close_connection = True
+            case "a byte a second":
+                for start in range(min(len(body), 60)):
+                    self.wfile.write(body[start : start + 1])
+                    self.wfile.flush()
+                    time.sleep(1)
+                self.close_connection = True
             case "slow":
                 for start in range(0, len(body), len(body) // 8 + 1):
                     self.wfile.write(body[start : start + len(body) // 8 + 1])
@@ -82,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self.wfile.write(body)
 
-    do_HEAD = do_GET
+    do_HEAD = do_PUT = do_POST = do_GET
 
     def _reset(self):
         self.wfile.flush()

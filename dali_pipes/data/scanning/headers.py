@@ -147,4 +147,4 @@ def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) 
 
 def os_problem(error: OSError) -> str:
     """An OSError of a file as text for `Header.problem`."""
-    return (error.strerror or str(error)).lower()
+    return error.strerror.lower() if error.strerror else str(error)

@@ -154,8 +154,8 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
             return True
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                why = f"{error.strerror}; lower {LIMIT}, or name another folder with {FOLDER}"
-                raise OSError(error.errno, why, str(copy.parent)) from None
+                what = f"the cache {copy.parent}: {(error.strerror or '').lower()}"
+                raise OSError(f"{what}; lower {LIMIT}, or name another folder with {FOLDER}") from None
             raise
         finally:
             partial.unlink(missing_ok=True)

@@ -94,7 +94,7 @@ def write_object(url: str, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    _ask(url, "pipe_file", len(content), value=content)
+    _ask(url, "pipe_file", len(content), content)
 
 
 def open_object(url: str) -> BinaryIO:
@@ -129,7 +129,7 @@ def _check_same(url: str, version: FileVersion) -> None:
         raise OSError(CHANGED)
 
 
-def _ask(url: str, method: str, size: int = 0, **options: Any) -> Any:
+def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
     """The answer of the object store, which is asked again if it fails.
 
     Args:
@@ -138,7 +138,7 @@ def _ask(url: str, method: str, size: int = 0, **options: Any) -> Any:
     failed = 0
     while True:
         try:
-            answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, options)
+            answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, given, options)
             if size and method == "cat_file" and len(answer) != size:
                 raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
             return answer
@@ -155,7 +155,7 @@ def _ask(url: str, method: str, size: int = 0, **options: Any) -> Any:
             time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1) * random.uniform(0.5, 1.5))
 
 
-def _send(url: str, method: str, deadline_s: float, options: dict[str, Any]) -> Any:
+def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """
     Raises:
         ConfigError: there is no package for this kind of store.
@@ -172,9 +172,9 @@ def _send(url: str, method: str, deadline_s: float, options: dict[str, Any]) -> 
     except ValueError as error:
         raise ConfigError(f"{url}: {_short(error)}") from None
     if not isinstance(files, AsyncFileSystem):
-        return getattr(files, method)(path, **options)
+        return getattr(files, method)(path, *given, **options)
     try:
-        return sync(files.loop, getattr(files, f"_{method}"), path, timeout=deadline_s, **options)
+        return sync(files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options)
     except fsspec.exceptions.FSTimeoutError:
         raise TimeoutError(f"no whole answer within {deadline_s:.0f} s") from None
 

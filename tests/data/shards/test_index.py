@@ -151,3 +151,21 @@ def test_what_is_no_image_folder_is_refused(tmp_path):
     (tmp_path / "x" / "1.jpg").touch()
     with pytest.raises(ManifestError, match=r"1.jpg is in no class folder; put the images of each class below a separate one"):
         opened(tmp_path / "x")
+
+
+def test_a_batch_whose_reads_failed_for_a_while_is_tried_once_more(manifest, monkeypatch, caplog):
+    """The network is back when the batch's files are looked at one by one."""
+    far, original, failing = opened(manifest.root), LOCAL.cat_file, [4]
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+
+    def away(self, path, start=None, end=None):
+        failing[0] -= 1
+        if failing[0] >= 0:
+            raise ConnectionResetError("connection reset by peer")
+        return original(self, path, start, end)
+
+    monkeypatch.setattr(LOCAL, "cat_file", away)
+    options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 8}
+    with dp.build_loader(far, dp.DaliConfig(device="cpu"), **options) as loader:
+        assert [sample for batch in loader for sample in batch.ids.tolist()] == list(range(37)) and not loader.bad_samples
+    assert "epoch 0, step 0: the batch failed, and all of its files can be read now; trying it once more" in caplog.text

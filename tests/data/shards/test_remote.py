@@ -13,7 +13,7 @@ from make_shards import tar_shards
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
 from dali_pipes.data.shards import copies as local
-from dali_pipes.data.shards import remote
+from dali_pipes.data.shards import remote, traffic
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 
@@ -168,10 +168,11 @@ class Faults:
 
 def test_broken_connections_are_tried_again_where_they_stopped(store, cache, monkeypatch):
     monkeypatch.setattr(remote, "_CHUNK", 4096)
-    faults = Faults(LOCAL.cat_file)
+    faults, before = Faults(LOCAL.cat_file), traffic.current().retries
     monkeypatch.setattr(LOCAL, "cat_file", lambda *what, **where: faults(*what, **where))
     url = f"file://{store}/shard-000000.tar"
     assert read(url, stamp_of(url)) == (store / "shard-000000.tar").read_bytes()
+    assert traffic.current().retries - before == faults.asked // 3
     assert 10 < faults.asked <= 1.6 * (stamp_of(url)[0] / 4096 + 1)
 
 

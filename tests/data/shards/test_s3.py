@@ -1,20 +1,17 @@
 """Shards in a real S3 server on this machine, through a proxy that breaks one answer in three."""
 
 import collections
-import logging
 from pathlib import Path
 
 import pytest
-from faulty_proxy import FaultyProxy
-from later import later
 from make_shards import tar_shards
+from s3_server import s3_server
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards import remote
 
 PARQUET = Path(__file__).with_name("files")
-server, boto3 = later("moto.server", "s3fs"), later("boto3", "flask")
 # what the libraries themselves leave to the garbage collector when a connection breaks
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
 
@@ -22,25 +19,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarn
 @pytest.fixture(scope="module")
 def s3(manifest, tmp_path_factory):
     """A bucket with the shards of the test images; its proxy."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    moto = server.ThreadedMotoServer("127.0.0.1", 0)
-    moto.start()
-    proxy = FaultyProxy(*moto.get_host_and_port())
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}.items():
-            patch.setenv(f"AWS_{name}", value)
-        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        patch.setattr(remote, "_FIRST_PAUSE_S", 0.01)
+    folders = {"deep/train": tar_shards(manifest, tmp_path_factory.mktemp("s3")), "hf": PARQUET}
+    with s3_server(folders) as proxy, pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote, "_CHUNK", 5_000)
-        client = boto3.client("s3", endpoint_url=f"http://{':'.join(map(str, moto.get_host_and_port()))}")
-        client.create_bucket(Bucket="images")
-        for path in tar_shards(manifest, tmp_path_factory.mktemp("s3")).iterdir():
-            client.upload_file(str(path), "images", f"deep/train/{path.name}")
-        for path in PARQUET.glob("*.parquet"):
-            client.upload_file(str(path), "images", f"hf/{path.name}")
         yield proxy
-    proxy.close()
-    moto.stop()
 
 
 def test_row_groups_of_parquet_files_are_fetched_by_themselves(s3, tmp_path, monkeypatch):
