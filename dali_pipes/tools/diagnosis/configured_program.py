@@ -43,6 +43,7 @@ class ConfiguredProgram:
     def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0):
         self.config, self.manifest, self.paths, self.data_bytes = config, manifest, files, data_bytes
         self.decodes_on_gpu = torch.cuda.is_available() and config.loader.decodes_on == "gpu"
+        self.is_fetched = manifest.is_fetched
         self.workers, self.burst, self.in_flight = config.loader.on_cores().concurrency
         self._fabric = launch(config.precision)
 

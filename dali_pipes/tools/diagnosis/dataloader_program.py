@@ -76,7 +76,7 @@ class DataLoaderProgram:
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
         self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
         self.data_bytes = sum(path.stat().st_size for path in self.paths)
-        self.decodes_on_gpu = False
+        self.decodes_on_gpu = self.is_fetched = False
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
@@ -142,7 +142,7 @@ class DaliProgram(DataLoaderProgram):
         self._manifest, self._batch_size, self._step = manifest, len(like), step
         self.transform = TrainTransform(size=tuple(like.shape[-2:]))
         self.workers, self.burst, self.in_flight, self.paths = available_cpus(), 1, 3, []
-        self.data_bytes, self.decodes_on_gpu = 0, torch.cuda.is_available()
+        self.data_bytes, self.decodes_on_gpu, self.is_fetched = 0, torch.cuda.is_available(), False
 
     def count(self, batch: Batch) -> int:
         return len(batch)

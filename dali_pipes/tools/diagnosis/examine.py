@@ -124,6 +124,7 @@ def _one_off(
         cold_rate=cold.rate if cold else None,
         data_fits=program.data_bytes < memory_left(),
         decodes_on_gpu=program.decodes_on_gpu,
+        is_fetched=program.is_fetched,
     )
     if torch.cuda.is_available():
         announce("the GPU during a step")

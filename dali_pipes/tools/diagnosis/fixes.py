@@ -129,6 +129,9 @@ def advice(verdict: str, found: Figures, one_off: OneOffFigures, workers: int) -
     cores = len(os.sched_getaffinity(0))
     usable = min(workers, cores) / max(found.loader_cores, _LEAST)  # how much faster the loader would be if it never waited
     match verdict:
+        case "fetch-bound" if one_off.is_fetched:
+            what = "give the cache of shards more room (DALI_PIPES_CACHE_GB), or use a machine that is near the object store"
+            yield Fix(what, "the network, not this machine, sets the pace", speeds_up={"loader": usable})
         case "fetch-bound":
             what = "copy the data to a local disk, or into memory (/dev/shm)"
             yield Fix(what, "workers that do not wait for data only compute", speeds_up={"loader": usable})

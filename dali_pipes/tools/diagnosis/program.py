@@ -60,6 +60,7 @@ class TrainingProgram(Protocol):
         paths: the file of each image, if known; they can be dropped from the page cache.
         data_bytes: of all files of the data set.
         decodes_on_gpu: whether the loader does.
+        is_fetched: whether images come out of an object store.
     """
 
     workers: int
@@ -68,6 +69,7 @@ class TrainingProgram(Protocol):
     paths: Sequence[Path]
     data_bytes: int
     decodes_on_gpu: bool
+    is_fetched: bool
 
     def feed(self) -> AbstractContextManager[Feed]:
         """Starts the loader."""

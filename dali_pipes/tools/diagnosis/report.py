@@ -49,6 +49,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         lines.append(f"in batches four times as large the model makes {one_off.larger_gain:.2f} × the images/s")
     if found.straggling:
         lines.append(f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace")
+    if one_off.is_fetched:
+        lines.append("images come over the network, out of an object store, as far as the local cache does not hold them")
     lines += [f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms" for name, seconds in diagnosis.slow]
     if found.throttled:
         lines.append(f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} of the time")

@@ -51,6 +51,7 @@ class OneOffFigures:
         syncs: how often a step waits for the GPU.
         transfer_share: of a step of training, what copying its batch from the CPU would take.
         decodes_on_gpu: whether the loader decodes there, so that its CPU threads are idle while it works.
+        is_fetched: whether images come over the network, out of an object store.
     """
 
     larger_gain: float | None = None
@@ -60,6 +61,7 @@ class OneOffFigures:
     syncs: int | None = None
     transfer_share: float | None = None
     decodes_on_gpu: bool = False
+    is_fetched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,18 @@ def test_every_verdict_has_a_fix_or_advice_but_for_the_one_that_is_none(verdict)
     assert len(advised) <= 1 and bool(advised or fixes(verdict, dp.TorchConfig())) == (verdict != "inconclusive")
 
 
+def test_a_slow_object_store_is_named():
+    (fix,) = advice("fetch-bound", WAITING, OneOffFigures(is_fetched=True), 1)
+    assert "DALI_PIPES_CACHE_GB" in fix.what and fix.why.startswith("the network")
+
+
 def test_the_gain_of_advice_follows_from_the_figures():
     def speeds_up(verdict, found, **one_off):
         (fix,) = advice(verdict, found, OneOffFigures(**one_off), 1)
         return fix.speeds_up
 
     assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25)) == {"loader": 4}
+    assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25), is_fetched=True) == {"loader": 4}
     assert speeds_up("straggler", replace(WAITING, straggling=0.5)) == {"loader": 2}
     assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75)) == {"model": 4}
     assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75), device_busy=0.5) == {"model": 2}
