@@ -1,5 +1,6 @@
 """index.arrow beside images in an object store: their manifest, so that opening them reads this object and no image."""
 
+from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -68,7 +69,9 @@ def write_index(manifest: Manifest) -> str:
     """
     place = f"{manifest.root}/{FILE}"
     if not is_remote(place):
-        manifest.save(place)
+        made = copy(manifest) if manifest.whole_files else manifest.with_versions(dict.fromkeys(manifest.shards.names, (0, 0)))
+        made.root = "."  # it is to be uploaded: neither times nor folders are those of this machine
+        made.save(place)
         return place
     with TemporaryDirectory() as folder:
         file = Path(folder, FILE)

@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from dali_pipes.errors import ConfigError, check_choice, check_min, check_range, option
 from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.tools.preparation.part import Part
 
 QUALITY = 90
 
@@ -15,7 +17,8 @@ class PrepareConfig(MeasureConfig):
     """dali-pipes prepare. docs/prepare.md explains what is done to an image.
 
     Attributes:
-        source: "images", those of `data`; "cifar10" or "cifar100", the binary version in `archive`.
+        source: "images", those of `data`; "parquet", the same, whose `data.train` or `data.val` names Parquet files; "cifar10" or
+            "cifar100", the binary version in `archive`.
         archive: the .tar.gz as it was downloaded.
         sha256: of the archive; None: that of the official one.
         out: folder for train/ and val/, whichever is given.
@@ -23,13 +26,15 @@ class PrepareConfig(MeasureConfig):
         resize: maximum length of the shorter side, in pixels; None: unchanged.
         quality: of the JPEGs, 1 to 100; None: 90 if `resize` is given, else nothing is encoded and the bytes are unchanged.
         exif: "keep" leaves the pixels as stored and keeps the orientation as a tag; "apply" turns them upright.
-        shard_mib: maximum size of a shard, unless a single image is larger.
+        shard_mib: maximum size of a shard, unless a single image is larger; with `resize` or `quality`, of the images before.
+        engine: "local", the cores of this machine; "ray", a Ray cluster (RAY_ADDRESS) or Ray on this machine, for `to=shards`.
+        part: 1/8 to 8/8, one of eight processes that may run at the same time, as an array job's do; "merge" afterwards. None: all.
         eval_transform: besides `transform`, for the comparison of `agreement_images` of each split before and after.
         measure: also measure the loader's gain, before against after, in rounds; otherwise only sizes and pixels are reported.
         report: folder for the measurement; a subfolder is made for each.
     """
 
-    source: str = option("images", check_choice, ("images", "cifar10", "cifar100"))
+    source: str = option("images", check_choice, ("images", "parquet", "cifar10", "cifar100"))
     archive: str | None = None
     sha256: str | None = None
     out: str | None = None
@@ -38,6 +43,8 @@ class PrepareConfig(MeasureConfig):
     quality: int | None = option(None, check_range, 1, 100)
     exif: str = option("keep", check_choice, ("keep", "apply"))
     shard_mib: int = option(256, check_min, 1)
+    engine: str = option("local", check_choice, ("local", "ray"))
+    part: str | None = None
     eval_transform: Any = None
     measure: bool = False
     report: str = "runs/prepare"
@@ -46,10 +53,17 @@ class PrepareConfig(MeasureConfig):
         MeasureConfig.__post_init__(self)
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
-        if self.source == "images":
+        _ = self.work  # refuses what is no part
+        if self.source in ("images", "parquet"):
+            self.source = "images"
             self._check_images()
         else:
             self._check_archive()
+
+    @property
+    def work(self) -> Part | None:
+        """What `part` says."""
+        return None if self.part is None else Part.read(self.part)
 
     @property
     def encodes(self) -> bool:
@@ -65,6 +79,12 @@ class PrepareConfig(MeasureConfig):
             )
         if self.exif == "apply" and not self.encodes:
             raise ConfigError("exif=apply turns pixels, and without resize or quality the bytes are not changed; give quality=Q")
+        if self.engine == "ray" and self.to != "shards":
+            raise ConfigError("engine=ray writes shards; add to=shards, or leave engine out")
+        if self.engine == "ray" and find_spec("ray") is None:
+            raise ConfigError("engine=ray needs Ray; pip install 'dali_pipes[ray]'")
+        if self.measure and self.part:
+            raise ConfigError("measure=true measures all images; leave part out")
         if self.measure and self.to == "shards":
             raise ConfigError("measure=true compares two folders; prepare with to=folder to measure what smaller images gain")
 
@@ -73,10 +93,10 @@ class PrepareConfig(MeasureConfig):
             raise ConfigError(f"source={self.source} needs the archive: archive={self.source.replace('r1', 'r-1')}-binary.tar.gz")
         if self.sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", self.sha256):
             raise ConfigError(f"sha256 is {self.sha256!r}; it takes 64 hexadecimal digits")
-        if self.to == "shards" or self.encodes or self.measure or self.exif != "keep":
+        if self.to == "shards" or self.encodes or self.measure or self.exif != "keep" or self.part or self.engine != "local":
             raise ConfigError(
-                f"source={self.source} writes PNGs of the pixels as they are; resize, quality, exif, to and measure are for "
-                "source=images, so run prepare.py once more on the folder that this makes"
+                f"source={self.source} writes PNGs of the pixels as they are; resize, quality, exif, to, part, engine and measure "
+                "are for source=images, so run prepare.py once more on the folder that this makes"
             )
         if self.data.root or self.data.train or self.data.val:
             raise ConfigError(

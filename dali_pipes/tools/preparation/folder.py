@@ -13,6 +13,7 @@ from dali_pipes.system.workers import in_order
 from dali_pipes.tools.preparation.encode import Encoding, encode_sample
 from dali_pipes.tools.preparation.names import class_folders, output_names
 from dali_pipes.tools.preparation.outcome import Outcome
+from dali_pipes.tools.preparation.part import Part
 from dali_pipes.tools.preparation.record import Record
 
 
@@ -25,8 +26,11 @@ class _Written(NamedTuple):
     why: str = ""
 
 
-def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding) -> tuple[Outcome, list[int]]:
+def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, part: Part | None) -> tuple[Outcome, list[int]]:
     """Writes all images of the source below `record.out`/`split`; files that are there already are kept.
+
+    Args:
+        part: None: all of it.
 
     Returns:
         The outcome, and the source's id of each image that was written.
@@ -38,8 +42,9 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding) 
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
     outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
-    done = in_order(partial(_write, record, out, source, names, encoding), range(len(source)), available_cpus(), chunk=8)
-    for sample_id, written in enumerate(track(done, f"preparing {split}", len(source))):
+    asked = part.of(range(len(source))) if part else range(len(source))
+    done = in_order(partial(_write, record, out, source, names, encoding), asked, available_cpus(), chunk=8)
+    for sample_id, written in zip(asked, track(done, f"preparing {split}", len(asked)), strict=True):
         if written.why:
             outcome.left_out.append((os.path.relpath(source.name(sample_id), source.root), written.why))
             continue

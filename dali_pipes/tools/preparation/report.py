@@ -22,7 +22,7 @@ def print_outcome(console: Console, split: str, outcome: Outcome) -> None:
     if outcome.kept:
         table.add_row("kept from an earlier run", f"{outcome.kept:,}")
     table.add_row("left out", f"{len(outcome.left_out):,}")
-    share = outcome.bytes_after / outcome.bytes_before
+    share = outcome.bytes_after / max(outcome.bytes_before, 1)
     table.add_row("size", f"{_size(outcome.bytes_before)} before, {_size(outcome.bytes_after)} after: {share:.2f} ×")
     if outcome.difference:
         for name in ("evaluation", "training"):

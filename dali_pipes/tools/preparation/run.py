@@ -63,7 +63,7 @@ def _images(config: PrepareConfig, out: Path) -> None:
     for split, source in sources.items():
         _check(source, Path(data.source(split)), out)
     made = {}
-    with recorded(out, _options(config)) as record:
+    with recorded(out, _options(config), config.work) as record:
         for split, source in sources.items():
             facts = {"fingerprint": source.fingerprint, "images": len(source), "bytes": source.bytes_in_all}
             record.begin(split, facts)
@@ -71,6 +71,9 @@ def _images(config: PrepareConfig, out: Path) -> None:
                 _pack(config, record, split, source)
             else:
                 made[split] = _shrink(config, record, split, source)
+    if config.work and not config.work.merges:
+        _say("When all parts have ended: the same command with part=merge")
+        return
     _say(f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
     if config.measure:
         print_measured(console, measure(config, sources[splits[0]], *made[splits[0]]))
@@ -78,7 +81,10 @@ def _images(config: PrepareConfig, out: Path) -> None:
 
 def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest) -> tuple[list[int], Manifest]:
     """The source's id of each written image, and the written images."""
-    outcome, ids = to_folder(record, split, source, _encoding(config))
+    outcome, ids = to_folder(record, split, source, _encoding(config), config.work)
+    if config.work and not config.work.merges:
+        _finish(config, record, split, source, outcome)
+        return ids, source
     _check_any(source, outcome)
     written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
     check_order(written, source, ids)
@@ -88,15 +94,24 @@ def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest)
 
 def _pack(config: PrepareConfig, record: Record, split: str, source: Manifest) -> None:
     encoding = _encoding(config) if config.encodes else None
-    outcome = to_shards(record, split, source, encoding, config.shard_mib * MIB)
+    outcome = to_shards(record, split, source, encoding, config.shard_mib * MIB, config.engine, config.work)
+    if config.work and not config.work.merges:
+        _finish(config, record, split, source, outcome)
+        return
     _check_any(source, outcome)
+    Manifest.scan(record.out / split, progress=False).save_index()
     _finish(config, record, split, source, outcome, lambda: shards_difference(config, source, record.out / split))
 
 
 def _finish(
-    config: PrepareConfig, record: Record, split: str, source: Manifest, outcome: Outcome, compare: Callable[[], dict[str, Any]]
+    config: PrepareConfig,
+    record: Record,
+    split: str,
+    source: Manifest,
+    outcome: Outcome,
+    compare: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
-    if config.encodes and config.agreement_images:
+    if compare and config.encodes and config.agreement_images:
         with Console(stderr=True).status("comparing pixels before and after"):
             outcome.difference = compare()
     record.finish(split, outcome.to_dict() | {"provenance": provenance(source.describe(), config.overrides)})

@@ -4,16 +4,22 @@ A sample's files are named by its id, nine digits, and follow each other: 000000
 as text. The tars are USTAR and hold neither times nor owners, so that the same images give the same bytes. classes.json beside them
 is the list of class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to
 the first dot.
+
+Which images a shard holds follows from their sizes in the source alone, so each shard can be written by any process on any machine.
 """
 
 import io
 import json
 import os
+import socket
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.scanning.shards import CLASSES_FILE
@@ -23,109 +29,142 @@ from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample
 from dali_pipes.tools.preparation.outcome import Outcome
+from dali_pipes.tools.preparation.part import Part
 from dali_pipes.tools.preparation.record import Record
 
 
-class ShardWriter:
-    """Fills one tar after the other; each gets its name when it is complete.
+class Shard(NamedTuple):
+    """What a shard is made of.
 
-    Args:
-        first: number of the next shard.
-        limit: maximum size of a shard in bytes, unless a single sample is larger.
+    Attributes:
+        first, end: the ids of its samples.
+        aside: where it is written until it is complete.
     """
 
-    def __init__(self, record: Record, folder: Path, first: int, limit: int):
-        self._record, self._folder, self._number, self._limit = record, folder, first, limit
-        self._tar: tarfile.TarFile | None = None
-        self._aside = Path()
-
-    @contextmanager
-    def _naming_the_shard(self) -> Iterator[None]:
-        """Adds the file's name to errors of tarfile."""
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(shard(self._folder, self._number))) from None
-
-    def add(self, sample_id: int, image: Encoded, label: int) -> None:
-        members = [(f"{sample_id:09d}.{image.extension}", image.content), (f"{sample_id:09d}.cls", str(label).encode())]
-        size = sum(tarfile.BLOCKSIZE * (1 + -(-len(content) // tarfile.BLOCKSIZE)) for _, content in members)
-        if self._tar and self._tar.offset + size + tarfile.RECORDSIZE > self._limit:
-            self.close()
-        with self._naming_the_shard():
-            if self._tar is None:
-                self._aside = self._record.aside("shard.tar")
-                self._tar = tarfile.open(self._aside, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115  closed in close()
-            for name, content in members:
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                self._tar.addfile(member, io.BytesIO(content))
-
-    def close(self) -> None:
-        """Ends the current shard, if there is one."""
-        if self._tar:
-            with self._naming_the_shard():
-                self._tar.close()
-                self._aside.replace(shard(self._folder, self._number))
-            self._number, self._tar = self._number + 1, None
+    file: Path
+    first: int
+    end: int
+    aside: Path
 
 
-def shard(folder: Path, number: int) -> Path:
-    return folder / f"shard-{number:06d}.tar"
+class Written(NamedTuple):
+    """ids: of the samples that are in the shard; same_pixels: how many of them were not encoded."""
+
+    ids: list[int]
+    same_pixels: int
 
 
-def to_shards(record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int) -> Outcome:
+def to_shards(
+    record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int, engine: str, part: Part | None
+) -> Outcome:
     """Writes all images of the source into shards in `record.out`/`split`; existing shards are kept.
 
     Args:
         encoding: None: the bytes go in unchanged, after a check that they can be decoded.
-        limit: maximum size of a shard, in bytes.
+        limit: maximum size of a shard, in bytes, if the bytes go in unchanged.
+        engine: "local" or "ray".
+        part: None: all of it.
 
     Raises:
-        PreparationError: the folder holds files that no earlier run wrote.
+        PreparationError: the folder holds files that no earlier run wrote; or parts are to be merged, and shards are missing.
     """
     folder = record.out / split
     folder.mkdir(exist_ok=True)
     record.write(folder / CLASSES_FILE, json.dumps(source.classes).encode())
-    kept = finished(folder)
-    ids = [sample_id for each in kept for sample_id in each]
-    start = ids[-1] + 1 if ids else 0
-    if ids != sorted(set(ids)) or start > len(source):
-        raise PreparationError(f"{folder} holds shards that this run did not write; choose another folder")
-    writer = ShardWriter(record, folder, len(kept), limit)
-    same = 0
-    done = in_order(partial(encode_sample, source, encoding), range(start, len(source)), available_cpus(), chunk=8)
-    for sample_id, image in enumerate(track(done, f"packing {split}", len(source) - start), start):
-        if isinstance(image, Encoded):
-            writer.add(sample_id, image, int(source.labels[sample_id]))
-            ids.append(sample_id)
-            same += image.same_pixels
-    writer.close()
-    return _outcome(folder, source, encoding, ids, sum(map(len, kept)), same)
+    shards = planned(record, folder, source, limit)
+    kept = {shard: _kept(shard) for shard in shards if shard.file.exists()}
+    if strays := sorted({*folder.glob("*.tar")} - {shard.file for shard in shards}):
+        raise PreparationError(f"{strays[0]} was not written by this run; choose another folder")
+    missing = [shard for shard in (part.of(shards) if part else shards) if shard not in kept]
+    if part and part.merges and missing:
+        raise PreparationError(
+            f"{len(missing)} of {len(shards)} shards are missing, such as {missing[0].file}; run their parts again"
+        )
+    if engine == "ray":
+        from dali_pipes.tools.preparation.on_ray import write_all  # Ray is an extra, and takes a second
+    else:
+        write_all = _write_here
+    made = dict(zip(missing, write_all(source, encoding, missing, f"packing {split}"), strict=True))
+    mine = [(kept | made)[shard] for shard in shards if shard in kept or shard in made]
+    ids = [sample_id for each in mine for sample_id in each.ids]
+    same = sum(each.same_pixels for each in made.values())
+    all_ids = range(len(source)) if not part or part.merges else [each for shard in part.of(shards) for each in range(*shard[1:3])]
+    return _outcome(folder, source, encoding, [*all_ids], ids, sum(len(each.ids) for each in kept.values()), same)
 
 
-def finished(folder: Path) -> list[list[int]]:
-    """The sample ids of each existing shard, in order.
+def planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
+    """Each as many samples as fit by their sizes in the source, one at least."""
+    blocks = 1 + -(-source.bytes_each // tarfile.BLOCKSIZE) + 2  # the image's header and content, and those of its label
+    ends, starts = blocks.cumsum(), [0]
+    room = (limit - tarfile.RECORDSIZE) // tarfile.BLOCKSIZE
+    while starts[-1] < len(source):
+        before = int(ends[starts[-1] - 1]) if starts[-1] else 0
+        starts.append(max(int(np.searchsorted(ends, before + room, side="right")), starts[-1] + 1))
+    files = [f"shard-{number:06d}.tar" for number in range(len(starts) - 1)]
+    return [
+        Shard(folder / name, first, end, record.aside(name))
+        for name, first, end in zip(files, starts[:-1], starts[1:], strict=True)
+    ]
 
-    Raises:
-        PreparationError: a shard is missing among them, or cannot be read.
+
+def write_shard(
+    source: Manifest, encoding: Encoding | None, shard: Shard, images: Iterable[Encoded | str] | None = None
+) -> Written:
+    """Writes one shard, whole or not at all.
+
+    Args:
+        images: of its samples; None: they are encoded here.
     """
-    there = sorted(folder.glob("shard-*.tar"))
-    if there != [shard(folder, number) for number in range(len(there))]:
-        raise PreparationError(f"{folder}: some shards are missing between others; choose another folder")
-    found = []
-    for file in there:
-        try:
-            with tarfile.open(file, "r:") as tar:
-                found.append([int(name.split(".")[0]) for name in tar.getnames() if name.endswith(".cls")])
-        except (tarfile.TarError, ValueError) as error:
-            raise PreparationError(f"{file} was not written by an earlier run ({error}); remove it and those after it") from None
-    return found
+    if images is None:
+        images = (encode_sample(source, encoding, sample_id) for sample_id in range(shard.first, shard.end))
+    aside, ids, same = shard.aside.with_suffix(f".{socket.gethostname()}-{os.getpid()}"), list[int](), 0
+    try:
+        with tarfile.open(aside, "w", format=tarfile.USTAR_FORMAT) as tar:
+            for sample_id, image in enumerate(islice(images, shard.end - shard.first), shard.first):
+                if isinstance(image, Encoded):
+                    _add(tar, f"{sample_id:09d}.{image.extension}", image.content)
+                    _add(tar, f"{sample_id:09d}.cls", str(int(source.labels[sample_id])).encode())
+                    ids.append(sample_id)
+                    same += image.same_pixels
+        aside.replace(shard.file)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(shard.file)) from None
+    return Written(ids, same)
 
 
-def _outcome(folder: Path, source: Manifest, encoding: Encoding | None, ids: list[int], kept: int, same: int) -> Outcome:
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _write_here(source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str) -> Iterator[Written]:
+    """Images are encoded by several processes, and the shards written by this one."""
+    ids = [sample_id for shard in shards for sample_id in range(shard.first, shard.end)]
+    images = track(in_order(partial(encode_sample, source, encoding), ids, available_cpus(), chunk=8), what, len(ids))
+    return (write_shard(source, encoding, shard, images) for shard in shards)
+
+
+def _kept(shard: Shard) -> Written:
+    """
+    Raises:
+        PreparationError: it cannot be read, or holds other samples.
+    """
+    try:
+        with tarfile.open(shard.file, "r:") as tar:
+            ids = [int(name.split(".")[0]) for name in tar.getnames() if name.endswith(".cls")]
+    except (tarfile.TarError, ValueError) as error:
+        raise PreparationError(f"{shard.file} was not written by an earlier run ({error}); remove it") from None
+    if ids != sorted(set(ids)) or not {*ids} <= {*range(shard.first, shard.end)}:
+        raise PreparationError(f"{shard.file} was not written by an earlier run: it holds other samples; choose another folder")
+    return Written(ids, 0)
+
+
+def _outcome(
+    folder: Path, source: Manifest, encoding: Encoding | None, asked: list[int], ids: list[int], kept: int, same: int
+) -> Outcome:
     left_out = list(source.problems)
-    for sample_id in sorted({*range(len(source))} - {*ids}):  # decoded again for the reason; an earlier run may have left them out
+    for sample_id in sorted({*asked} - {*ids}):  # decoded again for the reason; an earlier run may have left them out
         reason, path = encode_sample(source, encoding, sample_id), os.path.relpath(source.name(sample_id), source.root)
         left_out.append((path, reason if isinstance(reason, str) else "could not be decoded by an earlier run"))
     before = source.bytes_each[ids]

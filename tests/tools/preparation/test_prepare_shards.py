@@ -1,8 +1,13 @@
 """Images to tars, and back byte for byte."""
 
+import contextlib
+import fcntl
 import itertools
 import json
+import os
+import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +15,18 @@ import torch
 from prepared import digests, killed, prepared, result, scan
 
 import dali_pipes as dp
+from dali_pipes.data.shards import copies
+from dali_pipes.tools.preparation import config
 from dali_pipes.tools.preparation.encode import Encoding, encode
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """As a whole run locks it."""
+    number = os.open(folder, os.O_RDONLY)
+    fcntl.flock(number, fcntl.LOCK_EX)
+    yield
+    os.close(number)
 
 
 def samples(folder) -> dict[str, dict[str, bytes]]:
@@ -145,13 +161,82 @@ def test_a_table_keeps_its_order_in_shards_and_is_refused_a_folder(image_folder,
         prepared(tmp_path / "table.csv", tmp_path / "folder", resize=64)
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_shards_that_are_not_whole_any_more_are_refused(image_folder, tmp_path, damage):
+def test_a_shard_that_is_missing_is_made_again(image_folder, tmp_path):
     folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
-    if damage == "missing":
-        (folder / "shard-000001.tar").unlink()
-    else:
-        content = (folder / "shard-000001.tar").read_bytes()
-        (folder / "shard-000001.tar").write_bytes(content[:700])
-    with pytest.raises(dp.DaliPipesError, match=r"shards are missing|was not written by an earlier run"):
+    before = digests(folder)
+    (folder / "shard-000001.tar").unlink()
+    prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
+    assert digests(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda folder: (folder / "shard-000001.tar").write_bytes((folder / "shard-000001.tar").read_bytes()[:700]),
+            "was not written by an",
+        ),
+        (lambda folder: (folder / "shard-000001.tar").rename(folder / "shard-000000.tar"), "it holds other samples"),
+        (lambda folder: (folder / "shard-000099.tar").write_bytes(b""), "shard-000099.tar was not written by this run"),
+    ],
+)
+def test_shards_that_this_run_did_not_write_are_refused(image_folder, tmp_path, damage, message):
+    folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
+    damage(folder)
+    with pytest.raises(dp.DaliPipesError, match=message):
         prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
+
+
+def test_hugging_faces_parquet_becomes_shards(tmp_path, monkeypatch):
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
+    files = Path(__file__).parents[2] / "data/shards/files"
+    folder = prepared(files, tmp_path / "out", to="shards", source="parquet")
+    source = dp.Manifest.open(files, progress=False)
+    made = dp.Manifest.open(folder, progress=False)
+    assert made.classes == source.classes == ["cat", "dog", "eft"] and made.labels.tolist() == source.labels.tolist()
+    assert [made.read(number).tobytes() for number in range(9)] == [source.read(number).tobytes() for number in range(9)]
+
+
+def test_prepared_shards_are_opened_by_their_index_when_they_are_uploaded(image_folder, manifest, tmp_path, monkeypatch):
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
+    folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
+    shutil.copytree(folder, tmp_path / "bucket", copy_function=shutil.copyfile)
+    monkeypatch.setattr(copies, "_make", None)  # no shard is fetched
+    there = dp.Manifest.open(f"file://{tmp_path}/bucket", progress=False)
+    assert len(there) == 37 and there.fingerprint == dp.Manifest.open(folder, progress=False).fingerprint
+
+
+@pytest.mark.parametrize("options", [{"to": "shards", "shard_mib": 1}, {"to": "shards", "resize": 30}, {"resize": 30}], ids=str)
+def test_parts_in_any_order_make_what_one_run_makes(mixed_folder, image_folder, tmp_path, options):
+    images, out = image_folder if "shard_mib" in options else mixed_folder, tmp_path / "parts"
+    whole = digests(prepared(images, tmp_path / "whole", **options))
+    for part in ("3/3", "1/3"):
+        prepared(images, out, part=part, **options)
+    if "shard_mib" in options:
+        with pytest.raises(dp.DaliPipesError, match=r"shards are missing, such as .*shard-000001.tar; run their parts again"):
+            prepared(images, out, part="merge", **options)
+    prepared(images, out, part="2/3", **options)
+    assert digests(prepared(images, out, part="merge", **options)) == whole
+    assert {**result(out), "kept": 0, "same_pixels": 0} == {**result(tmp_path / "whole"), "kept": 0, "same_pixels": 0}
+
+
+@pytest.mark.parametrize("part", ["0/4", "5/4", "a", "1/0", "1", "-1/2", "1/2/3"])
+def test_what_is_no_part_is_refused(image_folder, tmp_path, part):
+    with pytest.raises(dp.ConfigError, match=f"part is {part}; it takes 1/8 to 8/8"):
+        prepared(image_folder, tmp_path / "out", to="shards", part=part)
+
+
+def test_parts_with_other_options_or_beside_a_whole_run_are_refused(image_folder, tmp_path):
+    prepared(image_folder, tmp_path / "out", to="shards", part="1/2")
+    with pytest.raises(dp.DaliPipesError, match="was begun differently: shard_mib was 256, and now is 1"):
+        prepared(image_folder, tmp_path / "out", to="shards", part="2/2", shard_mib=1)
+    with locked(tmp_path / "out"), pytest.raises(dp.DaliPipesError, match="another run is writing there"):
+        prepared(image_folder, tmp_path / "out", to="shards", part="2/2")
+
+
+def test_ray_is_for_shards_and_has_to_be_there(image_folder, tmp_path, monkeypatch):
+    with pytest.raises(dp.ConfigError, match="engine=ray writes shards; add to=shards"):
+        prepared(image_folder, tmp_path / "out", resize=64, engine="ray")
+    monkeypatch.setattr(config, "find_spec", lambda name: None)
+    with pytest.raises(dp.ConfigError, match=r"engine=ray needs Ray; pip install 'dali_pipes\[ray\]'"):
+        prepared(image_folder, tmp_path / "out", to="shards", engine="ray")

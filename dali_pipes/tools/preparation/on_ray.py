@@ -1,0 +1,57 @@
+"""Writes shards as tasks of a Ray cluster, or of Ray on this machine alone."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import ray
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import PreparationError
+from dali_pipes.system.progress import track
+from dali_pipes.tools.preparation.encode import Encoding
+from dali_pipes.tools.preparation.shards import Shard, Written, write_shard
+
+_RETRIES = 5  # of a task whose worker or machine was lost
+
+
+def write_all(source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str) -> Iterator[Written]:
+    """What was written, in order. Of the cluster at RAY_ADDRESS, if that is set.
+
+    Raises:
+        PreparationError: a machine does not see the folders, or too many were lost.
+    """
+    started = not ray.is_initialized()
+    if started:
+        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+    try:
+        yield from track(_done(source, encoding, shards), what, len(shards))
+    except (ray.exceptions.RayError, OSError) as error:
+        cause = getattr(error, "cause", None) or error
+        why = " ".join(str(cause).split())[:300]
+        raise PreparationError(f"engine=ray: {why}; start again, and it continues from here") from None
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _done(source: Manifest, encoding: Encoding | None, shards: list[Shard]) -> Iterator[Written]:
+    """A bounded number of shards is in work, so that a run that is stopped leaves little to do again."""
+    write = ray.remote(num_cpus=1, max_retries=_RETRIES)(_write)
+    shared = ray.put(source)
+    cores: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    ahead = 2 * max(1, int(cores.get("CPU", 1)))
+    pending = [write.remote(shared, encoding, shard) for shard in shards[:ahead]]
+    for shard in shards[ahead:] + [None] * min(ahead, len(shards)):
+        yield ray.get(pending.pop(0))
+        if shard:
+            pending.append(write.remote(shared, encoding, shard))
+
+
+def _write(source: Manifest, encoding: Encoding | None, shard: Shard) -> Written:
+    for needed in (shard.aside.parent, *([] if source.is_fetched else [Path(source.root)])):
+        if not needed.exists():
+            raise OSError(f"{socket.gethostname()} does not see {needed}; engine=ray needs folders that all machines share")
+    return write_shard(source, encoding, shard)
