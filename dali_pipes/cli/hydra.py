@@ -118,7 +118,10 @@ def _placed(error: DaliPipesError, config: DictConfig) -> str:
     nodes = [("", config), *_groups(config)]
     places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is error.owner]
     broken = [place for place, node in places if _cannot_work(node)] + [place for place, _ in places]
-    return f"{broken[0]}{error.problem}" if broken else str(error)
+    if not broken:
+        return str(error)
+    of_training = " (its size is transform.size; transform@eval_transform=letterbox eval_transform.flip=0 takes whole images)"
+    return f"{broken[0]}{error.problem}{of_training if broken[0] == 'eval_transform.' else ''}"
 
 
 def _groups(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:

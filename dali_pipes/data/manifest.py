@@ -486,7 +486,7 @@ class Manifest:
     def mask_extent(self, sample_id: int) -> Extent | None:
         """Where one sample's encoded mask is; None: it has none."""
         if self.has_target("mask") and (path := self._samples.text(TARGET + "mask", sample_id)):
-            return Extent(os.path.join(self.root, os.fsdecode(path)))
+            return Extent(self._file(path))
         if not self.has_target("mask_bytes") or not (size := self._samples.number(TARGET + "mask_bytes", sample_id)):
             return None
         image = self.extent(sample_id)
@@ -589,15 +589,17 @@ class Manifest:
 
     def extent(self, sample_id: int) -> Extent:
         """Where one sample's encoded bytes are."""
-        path = self._samples.text("path", sample_id)
-        if path.startswith(b"/") or b"\0" in path:
-            raise self._strange_path()
-        file = os.path.join(self.root, os.fsdecode(path))
+        file = self._file(self._samples.text("path", sample_id))
         if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
             return Extent(file)
         offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
         self._check_places(*map(np.array, (offset, length, stamp[0])))
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
+
+    def _file(self, path: bytes) -> str:
+        if path.startswith(b"/") or b"\0" in path:
+            raise self._strange_path()
+        return os.path.join(self.root, os.fsdecode(path))
 
     def name(self, sample_id: int) -> str:
         """The name of one sample in messages: its file, and in a shard its member."""

@@ -314,8 +314,8 @@ class Loader:
         if not self._substitute:
             raise BadSampleError(
                 f"{where}: {len(found)} of {len(rows)} images cannot be loaded:\n{named}\n"
-                "Fix or remove them and scan again (Manifest.scan(root, verify='full') lists all), or go on without them with "
-                "on_bad_sample='substitute'",
+                "Fix or remove them and scan again (verify='full' of Manifest.scan, from_table, from_coco or from_masks lists all, "
+                "also masks), or go on without them with on_bad_sample='substitute'",
                 found,
             ) from error
         if len(self.bad_samples) > self._max_bad:

@@ -4,7 +4,7 @@ With flip=0 and no `augment` the first two serve evaluation.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError, check_int, check_number, check_ordered_pair, option
 from dali_pipes.plan.geometry import BOXES_DRAW, FLIP_DRAW, SCALE_DRAW, SHIFT_DRAW, Geometry, Int, Pair
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms import RandomTransform, check_size
+from dali_pipes.plan.transforms import RandomTransform, check_size, shape_of
 
 _OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}  # of one pixel alone, and black stays black
 _PICKS = 50  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
@@ -35,7 +35,7 @@ def _check_lengths(option: str, value: Any) -> list[int]:
 class ShortestSizeTransform(RandomTransform):
     """torchvision's RandomShortestSize and random flips; a batch is as large as its largest image, black at the right and below.
 
-    `batch.sizes` has the height and width of each image in it. `size` follows from `max_size`, and need not be given.
+    `batch.sizes` has the height and width of each image in it. `size` is not used; `shape` is that of the largest batch.
 
     Attributes:
         min_size: length of the shorter side, in pixels; of several each image takes one at random.
@@ -48,15 +48,14 @@ class ShortestSizeTransform(RandomTransform):
     size_divisor: int = option(32, check_int, 1)
 
     def __post_init__(self) -> None:
-        given = self.size
         super(ShortestSizeTransform, self).__post_init__()
         if max(self.min_size) > self.max_size:
             raise OptionError(
                 type(self), f"min_size is {self.min_size}, more than max_size={self.max_size}; set max_size to as much"
             )
-        self.size = -(-self.max_size // self.size_divisor) * self.size_divisor
-        if self.sizes or given not in (224, self.size):
+        if self.sizes or self.size not in (224, self.size_at(0)):
             raise ConfigError("transform: images are resized by min_size and max_size; set these instead of size and sizes")
+        self.size = 224  # whatever max_size is, which dataclasses.replace may change
         erases, ops = self.augmenter.erases, {op for slot in self.augmenter.slots for op in slot.ops}
         if refused := sorted(ops - _OF_ONE_PIXEL) + ["RandomErasing"] * erases:
             raise ConfigError(
@@ -67,6 +66,16 @@ class ShortestSizeTransform(RandomTransform):
     @property
     def training(self) -> bool:
         return _flips_or_augments(self) or len(self.min_size) > 1
+
+    @property
+    def shape(self) -> Pair:
+        return shape_of(self.size_at(0))
+
+    def size_at(self, epoch: int) -> int:
+        return -(-self.max_size // self.size_divisor) * self.size_divisor
+
+    def at(self, epoch: int) -> Self:
+        return self
 
     @property
     def crops(self) -> bool:

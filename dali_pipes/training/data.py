@@ -30,13 +30,21 @@ def open_classified(data: DataConfig, split: str) -> Manifest:
     """
     manifest = open_images(data, split)
     if manifest.task != "classification":
-        has = "several classes each" if manifest.task == "multilabel" else "numbers to predict"
         raise ConfigError(
-            f"{data.source(split)}: its labels are {has}, and this trains on one class for each image; "
+            f"{data.source(split)}: {_labels(manifest)}, and this trains on one class for each image; "
             "write a training loop around dali_pipes.build_loader, which delivers them (docs/targets.md), as examples/detection "
             "and examples/segmentation do for boxes and masks"
         )
     return manifest
+
+
+def _labels(manifest: Manifest) -> str:
+    """What the images have that are not of one class each."""
+    if there := [name for name in ("boxes", "mask") if manifest.has_target(name)]:
+        return f"its images have {' and '.join(there).replace('mask', 'masks')}"
+    if manifest.task == "multilabel":
+        return "its labels are several classes each" if manifest.labels.size else "its images have no labels"
+    return "its labels are numbers to predict"
 
 
 def difference(first: Sequence[str], second: Sequence[str]) -> str:

@@ -70,6 +70,8 @@ def mistakes(folder, empty, bare, splits):
     yield "batch size 0", "preview", [train, "batch_size=0"], "batch_size is 0"
     yield "batch size 0 in a benchmark", "benchmark", [train, "batch_size=0"], "batch_size is 0"
     yield "mistake in a group", "train", [train, "optimizer.beta2=1"], "error: optimizer.beta2 is 1.0; it must lie between 0"
+    size = "(its size is transform.size; transform@eval_transform=letterbox eval_transform.flip=0 takes whole images)"
+    yield "size of evaluation", "train", [train, "transform=letterbox", "transform.size=640"], size
     yield "unknown arm", "benchmark", [train, "arms=[torch,dalli]"], "an arm is 'dalli'"
     if not torch.cuda.is_available():
         yield "no GPU", "preview", [train, "loader=dali", "loader.device=gpu"], "DaliConfig(device='gpu'), but PyTorch sees no GPU"

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -46,6 +47,8 @@ def test_masks_and_coco_files_are_opened_by_their_options(tmp_path):
     masks = DataConfig(val=str(tmp_path / "images"), val_masks=str(tmp_path / "masks"), classes=["sky"], missing="skip")
     manifest = images.open_images(masks, "val", unchanged="file")
     assert len(manifest) == 1 and manifest.has_target("mask") and manifest.classes == ["sky"]
+    with pytest.raises(dp.ConfigError, match=r"data\.val_masks is for a folder of images, and data\.val=.*a\.png is a file"):
+        images.open_images(replace(masks, val=str(tmp_path / "images/a.png")), "val")
     coco = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [{"image_id": 1, "bbox": [1, 1, 0, 1], "category_id": 1}]}
     (tmp_path / "a.json").write_text(json.dumps(coco | {"categories": [{"id": 1, "name": "cat"}]}))
     listed = DataConfig(

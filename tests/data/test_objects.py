@@ -131,6 +131,13 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
         Manifest.load(tmp_path / file).take_objects(np.arange(4))
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "a\0b"])
+def test_a_strange_path_of_a_mask_is_refused(manifest, path):
+    forged = replaced(manifest.samples, "target:mask", pa.array([path] * 4, pa.large_string()))
+    with pytest.raises(ManifestError, match="a path that is absolute or has a NUL byte"):
+        Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints).mask_extent(0)
+
+
 @pytest.mark.parametrize("keypoints", [1, [["a"]], [["a"], [1]], [["a", "b"], [0, 0]], [[1], [0]], [["a"], ["x"]], [["a"], [-1]]])
 def test_strange_keypoints_are_refused(manifest, tmp_path, keypoints):
     known = {"keypoints": keypoints}

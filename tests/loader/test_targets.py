@@ -93,6 +93,7 @@ def test_a_mask_that_has_become_bad_is_named_and_costs_nothing_else(masked, tmp_
     assert delivered == [0, 1, 2, 3]
     ((sample_id, path, why),) = caught.value.bad_samples
     assert sample_id == 5 and path.endswith("images/05.jpg") and "masks/05.png" in why and "\n" not in why
+    assert "from_masks lists all, also masks" in str(caught.value)
 
 
 @by_both

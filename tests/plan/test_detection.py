@@ -215,3 +215,9 @@ def test_wrong_options_are_refused(build, message):
 def test_colours_may_change_in_padded_batches():
     dp.ShortestSizeTransform(augment=[{"name": "ColorJitter", "brightness": 0.2, "hue": 0.1}, "RandomGrayscale"])
     assert dp.ShortestSizeTransform(size=1344) == dp.ShortestSizeTransform()
+
+
+def test_a_shortest_size_can_be_replaced():
+    changed = replace(dp.ShortestSizeTransform(min_size=100, max_size=200), max_size=300, size_divisor=50)
+    assert changed == dp.ShortestSizeTransform(min_size=100, max_size=300, size_divisor=50)
+    assert changed.shape == changed.largest_shape == (300, 300) and changed.every_size == {300} and changed.at(1) is changed

@@ -7,6 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 from later import later
@@ -14,6 +15,8 @@ from training.conftest import same, weights
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
+from dali_pipes.data.objects import TYPES
+from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig
@@ -193,6 +196,23 @@ def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_pa
         ):
             training.train(config(data=data, **options))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ({"mask": pa.array([""], pa.large_string())}, "its images have masks"),
+        ({"boxes": pa.array([[]], TYPES["boxes"]), "box_labels": pa.array([[]], TYPES["box_labels"])}, "its images have boxes"),
+        ({"text": pa.array(["t"], pa.large_string())}, "its images have no labels"),
+    ],
+)
+def test_images_without_a_class_are_refused_by_what_they_have(config, manifest, tmp_path, targets, message):
+    table = replaced(manifest.samples[:1], "label", pa.array([[]], pa.list_(pa.int32())))
+    for name, values in targets.items():
+        table = table.append_column(f"target:{name}", values)
+    dp.Manifest(manifest.root, [], table).save(tmp_path / "m.arrow")
+    with pytest.raises(ConfigError, match=rf"m\.arrow: {message}, and this trains on one class for each image"):
+        training.train(config(data=DataConfig(train=str(tmp_path / "m.arrow"), val=str(tmp_path / "m.arrow"))))
 
 
 def mistakes(config, folder, out):

@@ -98,27 +98,30 @@ def _read(file: Path) -> _File:
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
     """
     Raises:
-        ManifestError: one has no id, or that of another, or no name.
+        ManifestError: one has no id or no name, or that of another, or its file is outside the folder of the images.
     """
-    seen = set()
+    seen: set[tuple[str, Any]] = set()
     for number, each in enumerate(entries):
-        good = isinstance(each, dict) and isinstance(each.get("id"), (int, str)) and isinstance(each.get(name), str) and each[name]
-        if not good or (name == "file_name" and (each[name].startswith("/") or "\0" in each[name])) or not is_unicode(each[name]):
-            relative = ", relative to the folder of the images" if name == "file_name" else ""
-            raise ManifestError(f"{file}: {kind}[{number}] needs an id and a {name}{relative}; correct or remove it")
-        if each["id"] in seen:
-            raise ManifestError(f"{file}: {kind}[{number}] has the id {each['id']} of another one; give each its own")
-        seen.add(each["id"])
+        good = isinstance(each, dict) and _is_id(each.get("id")) and isinstance(each.get(name), str) and each[name]
+        if not good or not is_unicode(each[name]) or (name == "file_name" and "\0" in each[name]):
+            raise ManifestError(f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it")
+        if name == "file_name" and os.path.normpath(each[name]).startswith(("/", "../")):
+            outside = f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the folder of the images"
+            raise ManifestError(f"{outside}; give a root that holds all of them, and names relative to the folder")
+        for key in ("id", name):
+            if (key, each[key]) in seen:
+                other = f"{file}: {kind}[{number}] has the {key} {each[key]!r:.80} of another one"
+                raise ManifestError(f"{other}; make them one, or give each its own")
+            seen.add((key, each[key]))
 
 
 def _sort(read: _File, number: int, entry: Any) -> None:
     """Puts an annotation to its image."""
     image = entry.get("image_id") if isinstance(entry, dict) else None
-    place = read.places.get(image) if isinstance(image, (int, str)) else None
+    place = read.places.get(image) if _is_id(image) else None
     if place is None:
-        read.strays.append(
-            f"{_name(number, entry)}: its image_id {image!r:.40} is none of the file's images; correct it or remove it"
-        )
+        stray = f"its image_id {image!r:.40} is none of the file's images" if isinstance(entry, dict) else "it is no JSON object"
+        read.strays.append(f"{_name(number, entry)}: {stray}; correct it or remove it")
     elif isinstance(entry.get("caption"), str):
         read.captions[place].append(entry["caption"].encode(errors="replace").decode())
     else:
@@ -173,13 +176,19 @@ def _fault(read: _File, entry: Entry, header: Header, keypoints: Keypoints | Non
     if not _are_numbers(entry.get("bbox"), 4):
         return "it has no bbox of four numbers"
     category = entry.get("category_id")
-    if not isinstance(category, (int, str)) or category not in read.classes:
+    if not _is_id(category) or category not in read.classes:
         return f"its category_id {category!r:.40} is none of the file's categories"
+    if entry.get("iscrowd", 0) not in (0, 1):
+        return f"its iscrowd is {entry['iscrowd']!r:.40}, neither 0 nor 1"
     if not _are_numbers([entry.get("area", 0.0)], 1):
         return "its area is not a number"
     if keypoints and entry.get("keypoints") and not _are_numbers(entry["keypoints"], 3 * len(keypoints.names)):
         return f"its keypoints are not {len(keypoints.names)} times x, y and visibility"
     return problem_of(entry.get("segmentation") or [], header.height, header.width) if not header.problem else None
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) in (int, str)
 
 
 def _are_numbers(values: Any, count: int) -> bool:

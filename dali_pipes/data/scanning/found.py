@@ -16,6 +16,8 @@ from dali_pipes.data.scanning.headers import Header
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 3  # faults of one image in its problem
+_LARGEST = np.finfo(np.float32).max
+_BOX = "({:g}, {:g}, {:g}, {:g})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +103,23 @@ def _first(lines: list[str]) -> str:
 
 
 def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_]) -> dict[int, str]:
-    """What is wrong with the boxes and numbers of objects of usable images."""
+    """What is wrong with the boxes and numbers of objects of usable images; of several faults the last one."""
     left, top, right, bottom = boxes.T
-    others = [found.areas, found.keypoints]
-    finite = [np.isfinite(each).all(tuple(range(1, each.ndim))) for each in others if each is not None]
+    none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(found.labels.type)
+    labels = found.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
+    areas = none if found.areas is None else found.areas[:, None]
+    infinite = ~(np.abs(none if found.keypoints is None else found.keypoints) <= _LARGEST)
     kinds = {
-        "an area or a keypoint that is not finite": ~np.all([np.ones(len(boxes), bool), *finite], axis=0),
-        "its box is outside the image": (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height),
-        "its box is empty or inverted": (right <= left) | (bottom <= top),
-        "its box is not finite": ~np.isfinite(boxes).all(1),
+        "its label is negative ({:g})": ((labels < 0)[:, 0], labels),
+        "its keypoint {:g} is not finite": (infinite.any(1), infinite.argmax(1)[:, None] // 3 + 1),
+        "its area is negative or not finite ({:g})": (~((areas >= 0) & (areas <= _LARGEST))[:, 0], areas),
+        f"its box is outside the image {_BOX}": ((right <= 0) | (bottom <= 0) | (left >= width) | (top >= height), found.boxes),
+        f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), found.boxes),
+        f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), found.boxes),
     }
     return {
-        number: f"{why} ({', '.join(f'{each:g}' for each in found.boxes[number].tolist())})"
-        for why, wrong in kinds.items()
+        number: why.format(*shown[number].tolist())
+        for why, (wrong, shown) in kinds.items()
         for number in np.flatnonzero(wrong & usable).tolist()
     }
 
@@ -150,18 +156,18 @@ def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) ->
 
     Args:
         source: for errors.
-        labels: class numbers or class names of each image's objects.
+        labels: class numbers from 0 or class names of each image's objects.
         classes: those that there are; None: the names that occur, sorted, or the numbers from 0 to the highest.
 
     Raises:
-        ManifestError: labels that are not among the classes, or negative, or too high.
+        ManifestError: labels that are not among the classes, or too high.
     """
     values, counts = labels.flatten(), labels.value_lengths().to_numpy()
     if pa.types.is_integer(values.type):
-        low, high = pc.min_max(values).as_py().values() if len(values) else (0, -1)
-        if low < 0 or high >= (MAX_CLASSES if classes is None else len(classes)):
+        high = pc.max(values).as_py() if len(values) else -1
+        if high >= (MAX_CLASSES if classes is None else len(classes)):
             advice = "number the classes from 0, without large gaps" if classes is None else f"there are {len(classes)} classes"
-            raise ManifestError(f"{source}: labels of objects run from {low} to {high}; {advice}")
+            raise ManifestError(f"{source}: labels of objects go up to {high}; {advice}")
         classes = [str(number) for number in range(high + 1)] if classes is None else classes
         numbers = values.cast(pa.int64())
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.scanning.files import chunk_size, file_rows, processes_for, read_headers, unused_rows
@@ -95,8 +95,10 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
             return f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a palette"
         if verify == "full":
             image.load()
+    except UnidentifiedImageError:  # its text has a place in memory
+        return "not an image, or broken"
     except Exception as error:  # Pillow's plugins raise almost anything on broken files
-        return f"not an image, or broken ({type(error).__name__})"
+        return f"broken ({type(error).__name__}: {error})"
     return None
 
 

@@ -46,11 +46,25 @@ def target_columns(
         return headers, columns
     objects = [None if header.problem else _objects(each, targets) for each, header in zip(given, headers, strict=True)]
     named = any(isinstance(label, str) for each in objects if each for label in each["box_labels"])
-    good = [each if each and all(isinstance(one, str) == named for one in each["box_labels"]) else None for each in objects]
-    misfit = [header.problem is None and each is None for header, each in zip(headers, good, strict=True)]
-    headers = [header._replace(problem=targets.misfit) if bad else header for header, bad in zip(headers, misfit, strict=True)]
+    headers = [
+        each if each.problem else each._replace(problem=_misfit(some, targets, named))
+        for each, some in zip(headers, objects, strict=True)
+    ]
+    good = [None if header.problem else each for header, each in zip(headers, objects, strict=True)]
     headers, checked_columns = checked(_found(good, targets, named), headers, targets.box_format, targets.bad_objects)
     return headers, columns | checked_columns
+
+
+def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> str | None:
+    """
+    Args:
+        named: whether any object of the shard has a class name.
+    """
+    if objects is None:
+        return targets.misfit
+    if named and not all(isinstance(each, str) for each in objects["box_labels"]):
+        return f"its {targets.box_labels} has class numbers, and this shard has class names too; write one of them in all"
+    return None
 
 
 def _with_mask(number: int, header: Header, place: tuple[int, int], verify: str) -> Header:
@@ -72,7 +86,7 @@ def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
 
 
 def _is_label(value: Any) -> bool:
-    return (type(value) is int and 0 <= value < 2**63) or (isinstance(value, str) and is_unicode(value))
+    return (type(value) is int and -(2**63) <= value < 2**63) or (isinstance(value, str) and is_unicode(value))
 
 
 def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:

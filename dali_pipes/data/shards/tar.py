@@ -18,7 +18,7 @@ from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
-_LONGEST_LABEL = 2**20  # bytes of a .json
+_LONGEST_LABEL = 2**20  # bytes of a .json or a text
 _SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the archive
 _LABEL_EXTENSIONS = (".cls", ".json")
 # WebDataset: the key is the name up to the first dot of its last part
@@ -42,6 +42,10 @@ class Member(NamedTuple):
 
 class DamagedError(Exception):
     """The archive cannot be read from here on."""
+
+
+class TooLongError(Exception):
+    """A member besides the images has more bytes than are read of it."""
 
 
 def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[ShardMember]:
@@ -215,10 +219,11 @@ def _choose(number: int, fields: dict[bytes, Member], targets: Targets) -> Itera
 
 def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
     field, member = next(iter(labels.items()))
-    if member.size > _LONGEST_LABEL:
-        return -1, f"no label: its {field.decode()} has {member.size:,} bytes"
-    text = os.pread(number, member.size, member.offset)
     value: object = None
+    try:
+        text = _read(number, field, member)
+    except TooLongError as error:
+        return -1, f"no label: {error}"
     if field == b".cls":
         value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
     else:
@@ -237,14 +242,17 @@ def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tupl
     content: Any = None
     try:
         if any(not name.startswith(".") for name in targets.named.values()):
-            content = json.loads(_read(number, fields[b".json"]))
+            content = json.loads(_read(number, b".json", fields[b".json"]))
         for each, name in targets.named.items():
             if not name.startswith("."):
                 found[each] = content[name]
             elif each == "mask":
                 found[each] = fields[name.encode()][2:]
             else:
-                found[each] = _read(number, fields[name.encode()]).decode()
+                text = _read(number, name.encode(), fields[name.encode()]).decode()
+                found[each] = text.removesuffix("\n").removesuffix("\r")  # one line end, as editors write it
+    except TooLongError as error:
+        return {}, str(error)
     except KeyError as error:
         key = error.args[0]
         return {}, f"no {key.decode()} of this key" if isinstance(key, bytes) else f"its .json has no {key}"
@@ -258,11 +266,11 @@ def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tupl
     return found, None
 
 
-def _read(number: int, member: Member) -> bytes:
+def _read(number: int, field: bytes, member: Member) -> bytes:
     """
     Raises:
-        ValueError: it is too long.
+        TooLongError: with how long it is, and how long it may be.
     """
     if member.size > _LONGEST_LABEL:
-        raise ValueError
+        raise TooLongError(f"its {field.decode()} has {member.size:,} bytes, and no more than {_LONGEST_LABEL:,} are read")
     return os.pread(number, member.size, member.offset)

@@ -135,7 +135,7 @@ def _list(number: int, features: dict[bytes, Range], name: str, kinds: tuple[int
             if kind not in kinds:
                 raise MissingError(name)
             found += _decoded(name, kind, number, value) if isinstance(value, Range) else [value]
-    return found
+    return [each - (each >> 63 << 64) if type(each) is int else each for each in found]  # of 64 bits, the highest is the sign
 
 
 def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:

@@ -43,7 +43,7 @@ def diagnose(config: DiagnoseConfig) -> None:
         DaliPipesError: a mistake in the configuration or the images.
     """
     name = check_model(config.model.name)
-    check_size(name, config.transform.size)
+    check_size(name, config.transform.size_at(0))
     if config.model.compile:
         check_compiler()
     check_loader(config.loader)

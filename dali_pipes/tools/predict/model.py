@@ -84,7 +84,7 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
             raise CheckpointError(f"{path}: neither a checkpoint of training nor a state dict; save model.state_dict()")
         outputs = len(tensors[-1])
     network = build_network(model, outputs)
-    check_size(str(model.name), config.transform.size)
+    check_size(str(model.name), config.transform.size_at(0))
     return network
 
 

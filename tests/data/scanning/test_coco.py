@@ -68,9 +68,14 @@ BAD = [
     (one(category_id=3), "its category_id 3 is none"),
     (one(category_id=[7]), "its category_id [7] is none"),
     (one(area="big"), "its area is not a number"),
-    (one(area=float("nan")), "not finite"),
+    (one(category_id=True), "its category_id True is none"),
+    (one(area=float("nan")), "its area is negative or not finite (nan)"),
+    (one(area=-1.5), "its area is negative or not finite (-1.5)"),
+    (one(area=1e39), "its area is negative or not finite (1e+39)"),  # as float32
+    (one(iscrowd="0"), "its iscrowd is '0', neither 0 nor 1"),
+    (one(iscrowd=2), "its iscrowd is 2, neither 0 nor 1"),
     (one(category_id=2, keypoints=[1, 2, 2]), "not 3 times x, y and visibility"),
-    (one(category_id=2, keypoints=[float("nan")] * 9), "not finite"),
+    (one(category_id=2, keypoints=[1, 2, 2, 3, float("nan"), 2, 1, 2, 2]), "its keypoint 2 is not finite"),
     (one(segmentation=[[1, 1, 2, 2]]), "a polygon of 4 numbers"),
     (one(segmentation={"size": [30, 41], "counts": [30 * 41]}), "run lengths of a mask of [30, 41]"),
 ]
@@ -78,7 +83,8 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "line"), BAD)
 def test_a_bad_object_is_left_out_and_listed(folder, bad, line):
-    file = written(folder, [one(4), bad, one(5, image_id=8)])
+    kinds = [*CATEGORIES, {"id": 1, "name": "cat"}]
+    file = written(folder, [one(4), bad, one(5, image_id=8)], kinds)
     manifest = Manifest.from_coco(file, progress=False)
     ((name, why),) = manifest.dropped
     assert name == str(folder / "0.jpg") and why.startswith("annotation 1: ") and line in why
@@ -87,11 +93,23 @@ def test_a_bad_object_is_left_out_and_listed(folder, bad, line):
     assert strict.problems == [("0.jpg", why)] and len(strict) == 2 and not strict.dropped
 
 
-@pytest.mark.parametrize("stray", [one(image_id=99), {"id": 1}, one(image_id=[9])])
-def test_an_annotation_of_no_image_is_listed(folder, stray):
-    manifest = Manifest.from_coco(written(folder, [stray, one(4)]), progress=False)
+@pytest.mark.parametrize(
+    ("stray", "line"),
+    [
+        (one(image_id=99), "annotation 1: its image_id 99 is none"),
+        ({"id": 1}, "annotation 1: its image_id None is none"),
+        (one(image_id=[9]), "annotation 1: its image_id [9] is none"),
+        (one(image_id=True), "annotation 1: its image_id True is none"),
+        ([9], "annotations[0]: it is no JSON object; correct it or remove it"),
+        (9, "annotations[0]: it is no JSON object; correct it or remove it"),
+    ],
+)
+def test_an_annotation_of_no_image_is_listed(folder, stray, line):
+    images = [{"id": number, "file_name": f"{number % 3}.jpg"} for number in (9, 1)]
+    manifest = Manifest.from_coco(written(folder, [stray, one(4)], images=images), progress=False)
     ((name, why),) = manifest.problems
-    assert name == "a.json" and why.startswith("annotation 1: its image_id ") and len(manifest) == 3
+    assert name == "a.json" and why.startswith(line) and len(manifest) == 2
+    assert manifest.take_objects(np.arange(2)).counts.tolist() == [1, 0]
 
 
 def test_an_image_of_another_size_is_a_problem(folder):
@@ -111,6 +129,13 @@ def test_an_image_of_another_size_is_a_problem(folder):
         ({"images": [{"id": 1}]}, r"images\[0\] needs an id and a file_name"),
         ({"images": [{"id": 1, "file_name": "/etc/x.jpg"}]}, "relative to the folder"),
         ({"images": [{"id": 1, "file_name": "0.jpg"}, {"id": 1, "file_name": "1.jpg"}]}, "has the id 1 of another"),
+        ({"images": [{"id": True, "file_name": "0.jpg"}]}, r"images\[0\] needs an id"),
+        ({"images": [{"id": 1, "file_name": "a/../../x.jpg"}]}, "'a/../../x.jpg', outside the folder of the images"),
+        ({"images": [{"id": each, "file_name": "0.jpg"} for each in (1, 2)]}, r"images\[1\] has the file_name '0.jpg' of another"),
+        (
+            {"categories": [{"id": each, "name": "cat"} for each in (1, 2)]},
+            r"categories\[1\] has the name 'cat' of another one; make",
+        ),
         ({"images": [{"id": 1, "file_name": "gone.jpg"}]}, "give the folder that they are in as root"),
         ({"categories": [{"id": 1}]}, r"categories\[0\] needs an id and a name"),
         ({"categories": [*CATEGORIES, {"id": 8, "name": "cat", "keypoints": ["tail"]}]}, "different keypoints"),

@@ -85,6 +85,20 @@ def test_rows_and_objects_that_make_no_sense_are_listed(folder):
     ]
 
 
+def test_a_negative_label_or_area_is_a_bad_object(folder):
+    columns = {"b": [[[0, 0, 9, 9]] * 3, [], [[0, 0, 9, 9]]], "l": [[2, -1, 1], [], [-7]], "a": [[3.5, 1, -2], [], [1]]}
+    manifest = scan(folder, Targets(**HERE, areas="a"), **columns)
+    objects = manifest.take_objects(np.arange(3))
+    assert objects.labels.tolist() == [2] and objects.areas.tolist() == [3.5] and manifest.classes == ["0", "1", "2"]
+    assert [why for _, why in manifest.dropped] == [
+        "object 2: its label is negative (-1); correct it or remove it",
+        "object 3: its area is negative or not finite (-2); correct it or remove it",
+        "object 1: its label is negative (-7); correct it or remove it",
+    ]
+    strict = scan(folder, Targets(**HERE, areas="a", bad_objects="problem"), **columns)
+    assert [path for path, _ in strict.problems] == ["0.png", "2.png"] and len(strict) == 1
+
+
 def test_masks_and_texts_need_no_objects(folder):
     manifest = scan(folder, Targets(mask="m", text="t"), m=["m0.png", "", "m2.png"], t=["a", "b", "c"])
     assert manifest.problems == [("1.png", "no mask of its name")] and manifest.take_objects(np.arange(2)) is None
@@ -100,7 +114,7 @@ def test_masks_and_texts_need_no_objects(folder):
         ({"b": ["x"] * 3, "l": [[0]] * 3}, "the column b is of type string"),
         ({"b": [["x"]] * 3, "l": [[0]] * 3}, "lists of numbers"),
         ({"b": [[[0, 0, 1, 1]]] * 3, "l": [[0.5]] * 3}, "lists of class numbers or names"),
-        ({"b": [[[0, 0, 1, 1]]] * 3, "l": [[-1]] * 3}, "run from -1 to -1"),
+        ({"b": [[[0, 0, 1, 1]]] * 3, "l": [[10**6]] * 3}, "labels of objects go up to 1000000; number"),
     ],
 )
 def test_a_table_that_makes_no_sense_is_refused(folder, columns, line):

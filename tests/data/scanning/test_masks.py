@@ -111,6 +111,12 @@ def test_gray_of_four_bits_is_refused_since_pillow_stretches_it():
     assert "L;4" in mask_problem(io.BytesIO(bytes(gray)), 4, 4, "header")
 
 
+def test_a_mask_that_is_cut_off_is_named_with_the_reason():
+    data = png(Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8))).getvalue()
+    assert mask_problem(io.BytesIO(data[:2000]), 64, 64, "header") is None
+    assert mask_problem(io.BytesIO(data[:2000]), 64, 64, "full").startswith("broken (OSError: image file is truncated")
+
+
 def test_folders_that_make_no_sense_are_refused(tmp_path):
     images, masks = layout(tmp_path, "voc")
     for arguments, line in (

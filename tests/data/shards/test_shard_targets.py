@@ -67,8 +67,9 @@ def test_objects_texts_and_masks_of_a_tar(tmp_path):
         ({".json": {"boxes": [[1, 2, 3]], "labels": [0]}}, "each object needs 4 in boxes, 1 in labels"),
         ({".json": {"boxes": [[1, 2, 3, "x"]], "labels": [0]}}, "each object needs 4"),
         ({".json": {"boxes": [[1, 2, 3, 4]], "labels": []}}, "each object needs 4"),
-        ({".json": {"boxes": [[1, 2, 3, 4]], "labels": [-1]}}, "each object needs 4"),
-        ({".json": {"boxes": [[1, 2, 3, 4]], "labels": ["name"]}}, "each object needs 4"),  # others have numbers
+        ({".json": {"boxes": [[1, 2, 3, 4]], "labels": [-(2**63) - 1]}}, "each object needs 4"),
+        ({".json": b" " * (2**20 + 1)}, "its .json has 1,048,577 bytes, and no more than 1,048,576 are read"),
+        ({".txt": b"t" * (2**20 + 1), ".json": {"boxes": [], "labels": []}}, "its .txt has 1,048,577 bytes"),
         ({".json": {"boxes": [], "labels": []}, ".txt": None}, "no .txt of this key"),
         ({".json": {"boxes": [], "labels": []}, ".txt": b"\xff"}, "cannot be read"),
     ],
@@ -77,11 +78,26 @@ def test_a_sample_that_lacks_something_is_a_problem(tmp_path, sample, line):
     good = {".json": {"boxes": [[1, 2, 3, 4]], "labels": [0]}, ".txt": b"t"}
     bad = {name: content for name, content in ({".txt": b"t"} | sample).items() if content is not None}
     given = scan(tar(tmp_path / "s", [good, bad, good]), **OBJECTS, text=".txt")
-    if line == "each object needs 4" and "name" in str(sample):
-        assert len(given) == 1  # the names win
-        return
     ((path, why),) = given.problems
     assert path == "0.tar/1.jpg" and line in why and len(given) == 2
+
+
+def test_class_numbers_in_a_shard_with_names_are_a_problem(tmp_path):
+    samples = [{".json": {"boxes": [[1, 2, 3, 4]] * len(labels), "labels": labels}} for labels in ([0], ["dog"], ["dog", 1], [])]
+    manifest = scan(tar(tmp_path / "s", samples), **OBJECTS)
+    why = "its labels has class numbers, and this shard has class names too; write one of them in all"
+    assert manifest.problems == [("0.tar/0.jpg", why), ("0.tar/2.jpg", why)] and manifest.classes == ["dog"] and len(manifest) == 2
+
+
+def test_a_text_loses_one_line_end(tmp_path):
+    texts = [b"a\n", b"a\r\n", b"a\n\n", b"\na b", b"\n", b""]
+    manifest = scan(tar(tmp_path / "s", [{".txt": text} for text in texts]), text=".txt")
+    assert manifest.take_texts("text", np.arange(6)) == ["a", "a", "a\n", "\na b", "", ""]
+
+
+def test_a_negative_label_in_a_shard_is_left_out_and_listed(tmp_path):
+    manifest = scan(tar(tmp_path / "s", [{".json": {"boxes": [[1, 2, 3, 4]] * 2, "labels": [0, -1]}}]), **OBJECTS)
+    assert [why for _, why in manifest.dropped] == ["object 2: its label is negative (-1); correct it or remove it"]
 
 
 def test_a_bad_box_in_a_shard_is_left_out_and_listed(tmp_path):
@@ -164,3 +180,11 @@ def test_detection_examples_of_tfrecords(tmp_path):
     assert all(line in why for (_, why), line in zip(manifest.problems, lines, strict=True))
     numbered = scan(tmp_path / "x.tfrecord", **asked, box_labels="label")
     assert numbered.take_objects(np.arange(1)).labels.tolist() == [300, 2] and len(numbered.classes) == 301
+
+
+def test_a_negative_label_of_a_tfrecord_is_left_out_and_listed(tmp_path):
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
+        writer.write(record(label=[-1, 2]))
+    manifest = scan(tmp_path / "x.tfrecord", boxes="image/object/bbox", box_labels="label")
+    assert [why for _, why in manifest.dropped] == ["object 1: its label is negative (-1); correct it or remove it"]
+    assert manifest.take_objects(np.arange(1)).labels.tolist() == [2]
