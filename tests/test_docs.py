@@ -82,7 +82,7 @@ def commands(page):
         if found := COMMAND.search(line):
             job, rest = found[1], shlex.split(found[2], comments=True)
             job, words = (job, rest) if job else (rest[0], rest[1:])
-            if job in jobs.JOBS and job != "compare":
+            if job in jobs.JOBS and job not in ("compare", "index"):
                 yield job, words
 
 

@@ -21,7 +21,7 @@ from dali_pipes.tools.preparation.measure import measure
 from dali_pipes.tools.preparation.outcome import Outcome
 from dali_pipes.tools.preparation.record import Record, recorded
 from dali_pipes.tools.preparation.report import print_measured, print_outcome
-from dali_pipes.tools.preparation.shards import to_shards
+from dali_pipes.tools.preparation.shards import to_shards, write_here
 
 MIB = 2**20
 
@@ -94,7 +94,11 @@ def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest)
 
 def _pack(config: PrepareConfig, record: Record, split: str, source: Manifest) -> None:
     encoding = _encoding(config) if config.encodes else None
-    outcome = to_shards(record, split, source, encoding, config.shard_mib * MIB, config.engine, config.work)
+    if config.engine == "ray":
+        from dali_pipes.tools.preparation.on_ray import write_all  # Ray is an extra, and takes a second
+    else:
+        write_all = write_here
+    outcome = to_shards(record, split, source, encoding, config.shard_mib * MIB, write_all, config.work)
     if config.work and not config.work.merges:
         _finish(config, record, split, source, outcome)
         return

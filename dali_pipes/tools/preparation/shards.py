@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -54,15 +54,18 @@ class Written(NamedTuple):
     same_pixels: int
 
 
+WriteAll = Callable[[Manifest, Encoding | None, list[Shard], str], Iterator[Written]]
+
+
 def to_shards(
-    record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int, engine: str, part: Part | None
+    record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int, write_all: WriteAll, part: Part | None
 ) -> Outcome:
     """Writes all images of the source into shards in `record.out`/`split`; existing shards are kept.
 
     Args:
         encoding: None: the bytes go in unchanged, after a check that they can be decoded.
         limit: maximum size of a shard, in bytes, if the bytes go in unchanged.
-        engine: "local" or "ray".
+        write_all: writes shards, and gives what was written in order: `write_here`, or that of on_ray.py.
         part: None: all of it.
 
     Raises:
@@ -80,10 +83,6 @@ def to_shards(
         raise PreparationError(
             f"{len(missing)} of {len(shards)} shards are missing, such as {missing[0].file}; run their parts again"
         )
-    if engine == "ray":
-        from dali_pipes.tools.preparation.on_ray import write_all  # Ray is an extra, and takes a second
-    else:
-        write_all = _write_here
     made = dict(zip(missing, write_all(source, encoding, missing, f"packing {split}"), strict=True))
     mine = [(kept | made)[shard] for shard in shards if shard in kept or shard in made]
     ids = [sample_id for each in mine for sample_id in each.ids]
@@ -138,7 +137,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
-def _write_here(source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str) -> Iterator[Written]:
+def write_here(source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str) -> Iterator[Written]:
     """Images are encoded by several processes, and the shards written by this one."""
     ids = [sample_id for shard in shards for sample_id in range(shard.first, shard.end)]
     images = track(in_order(partial(encode_sample, source, encoding), ids, available_cpus(), chunk=8), what, len(ids))

@@ -5,7 +5,6 @@ import shutil
 import fsspec.implementations.local
 import pytest
 import torch
-from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
@@ -14,16 +13,7 @@ from dali_pipes.data.shards import copies, remote
 LOCAL = fsspec.implementations.local.LocalFileSystem
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def store(manifest, tmp_path):
-    return tar_shards(manifest, tmp_path / "store")
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

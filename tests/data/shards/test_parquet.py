@@ -12,17 +12,13 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.shards import copies, remote
+from dali_pipes.data.shards import copies
 
 FILES, NAMES = Path(__file__).with_name("files"), ["images-00000-of-00002.parquet", "images-00001-of-00002.parquet"]
 CONFIGS = [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

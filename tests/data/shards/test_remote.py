@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import fsspec.implementations.local
 import pytest
 import torch
-from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
@@ -16,18 +15,6 @@ from dali_pipes.data.shards import copies as local
 from dali_pipes.data.shards import remote, traffic
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def store(manifest, tmp_path):
-    return tar_shards(manifest, tmp_path / "store")
 
 
 @pytest.fixture
