@@ -43,9 +43,10 @@ def test_a_mistyped_word_is_found(tools, tmp_path, name, word, mistyped):
 
 
 def test_every_file_is_checked():
-    shell = "slurm-apptainer.sbatch"
-    assert {file.name for file in DEPLOY.iterdir()} == {*CHECKS, shell}
-    subprocess.run(["bash", "-n", DEPLOY / shell], check=True)
+    scripts = ["slurm-apptainer.sbatch", "slurm-prepare.sh"]
+    assert {file.name for file in DEPLOY.iterdir()} == {*CHECKS, *scripts}
+    for script in scripts:
+        subprocess.run(["bash", "-n", DEPLOY / script], check=True)
 
 
 def test_the_dockerfile_passes_its_linter(tools):
