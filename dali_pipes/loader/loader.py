@@ -234,13 +234,13 @@ class Loader:
 
     def _next_batch(self) -> tuple[DecodedBatch, Begun | None]:
         """With its targets, unless the backend takes nothing of the plan, as DALI's own reader."""
-        start, before = time.monotonic(), traffic.waited_s() if self._fetcher else 0.0
+        start, before = time.monotonic(), traffic.current().waited_s if self._fetcher else 0.0
         try:
             return self._made()
         finally:
             waited = time.monotonic() - start
             self._wait_s += waited
-            self._fetch_wait_s += min(waited, traffic.waited_s() - before) if self._fetcher else 0.0
+            self._fetch_wait_s += min(waited, traffic.current().waited_s - before) if self._fetcher else 0.0
 
     def _made(self) -> tuple[DecodedBatch, Begun | None]:
         while True:

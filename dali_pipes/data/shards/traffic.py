@@ -1,7 +1,12 @@
 """What this process and the worker processes of its loaders fetch, added up."""
 
 import multiprocessing
+import os
+import threading
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Traffic(NamedTuple):
@@ -24,14 +29,16 @@ class Traffic(NamedTuple):
         return Traffic(*(now - then for now, then in zip(self, before, strict=True)))
 
 
+_PROCESSES = 64  # that count apart; more share a row, and may lose a count
 _totals: Any = None
+_lock = threading.Lock()
 
 
 def totals() -> Any:
     """The shared array that all of these processes add to; made when it is first asked for, which is before workers are started."""
     global _totals
     if _totals is None:
-        _totals = multiprocessing.Array("d", len(Traffic._fields))
+        _totals = multiprocessing.RawArray("d", _PROCESSES * len(Traffic._fields))
     return _totals
 
 
@@ -42,16 +49,23 @@ def use(shared: Any) -> None:
 
 
 def add(**amounts: float) -> None:
-    shared = totals()
-    with shared.get_lock():
+    row = _rows()[os.getpid() % _PROCESSES]
+    with _lock:
         for name, amount in amounts.items():
-            shared[Traffic._fields.index(name)] += amount
+            row[Traffic._fields.index(name)] += amount
 
 
 def current() -> Traffic:
-    return Traffic(*totals())
+    return Traffic(*_rows().sum(axis=0).tolist())
 
 
-def waited_s() -> float:
-    """As `current().waited_s`, for every batch."""
-    return float(totals().get_obj()[Traffic._fields.index("waited_s")])
+def _rows() -> NDArray[np.float64]:
+    return np.frombuffer(totals()).reshape(_PROCESSES, -1)
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # another thread may have held it
