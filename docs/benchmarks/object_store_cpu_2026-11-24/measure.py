@@ -51,6 +51,18 @@ LATENCY_S, FAILING = 0.2, 0.05
 BATCH_SIZE, SIZE, SHARD, WORKERS = 32, 224, 50, 2
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WARM, LIMIT_S = 5, 120  # batches; seconds without a batch
+PACKAGES = (
+    "dali_pipes",
+    "nvidia-dali-cuda120",
+    "s3fs",
+    "webdataset",
+    "litdata",
+    "obstore",
+    "boto3",
+    "torch",
+    "torchvision",
+    "pillow",
+)
 RETRIES = {
     "dali_pipes": "the AWS SDK's, and on top each request up to six times with pauses that double",
     "webdataset": "its http:// is `curl --retry 30 --retry-delay 2`; what fails then is raised (handler=reraise_exception)",
@@ -269,10 +281,9 @@ def write_data(manifest, data, images):
 
 
 def versions_of(python):
-    code = "import importlib.metadata as m; print(*sorted({f'{d.name}=={d.version}' for d in m.distributions()}))"
-    listed = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    wanted = ("webdataset", "litdata", "obstore", "torch", "torchvision", "dali", "boto3", "s3fs", "pillow")
-    return {name: version for name, version in (each.split("==") for each in listed) if name.replace("_", "-").startswith(wanted)}
+    code = "import importlib.metadata as m, json; print(json.dumps({each.name: each.version for each in m.distributions()}))"
+    found = json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout)
+    return {name: found[name] for name in PACKAGES if name in found}
 
 
 def summary(trials, control, data_bytes, epochs):
