@@ -28,7 +28,7 @@ LIBRARIES = {
     "accelerate": {"adapters/accelerate.py"},
     "transformers": {"adapters/transformers.py"},
     "timm": {"adapters/from_torch/samples.py", "training/models.py"},
-    "ray": {"adapters/ray.py"},
+    "ray": {"tools/preparation/on_ray.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.
 FLOORS = ["errors", "system", "data", "plan", "backends", "loader", "training", "adapters", "measure", "tools", "cli"]
