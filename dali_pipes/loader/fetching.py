@@ -5,14 +5,15 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
+from queue import SimpleQueue
 
 import numpy as np
 
-from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_bytes, cache_folder, hold_copy, release
+from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_bytes, cache_folder, check_folder, hold_copy, release
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Plan, Shard
+from dali_pipes.plan.sampling import Sequential
 from dali_pipes.plan.windows import Lanes, Window
 from dali_pipes.system.nodes import nodes_of_run
 
@@ -30,21 +31,28 @@ def check_room(plan: Plan) -> None:
     """
     if not plan.manifest.copied:
         return
-    total, room = int(plan.manifest.shards.bytes.sum()), cache_bytes()
+    check_folder()
+    sizes, room = plan.manifest.shards.bytes, cache_bytes()
     for lanes in plan.all_lanes:
-        here = _lanes_here(lanes, plan.shard) if lanes else 0
-        if room >= (least := min(2 * lanes.window_bytes * here, total) if lanes else total):
-            continue
-        which = (
-            f"{here} lanes with two windows of {lanes.window_bytes / 1e9:,.3g} GB each"
-            if lanes
-            else f"{total / 1e9:,.3g} GB of shards"
-        )
-        instead = "lower sampling.window_gb" if lanes else "load them with sampling='windows', which needs a few at a time"
-        raise ConfigError(
-            f"{plan.manifest.root}: {which} are needed all the time, and the cache {cache_folder()} may hold {room / 1e9:,.3g} GB; "
-            f"set {LIMIT} to {least / 1e9:,.3g} at least, with {FOLDER} on a disk of that size, or {instead}"
-        )
+        if lanes:
+            here = _lanes_here(lanes, plan.shard)
+            least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
+            what, instead = f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each", "lower sampling.window_gb"
+        elif isinstance(plan.sampling, Sequential):
+            least, instead = int(sizes.max()), "make smaller shards"
+            what = f"a shard of {_gb(least)}"
+        else:
+            least, instead = int(sizes.sum()), "load them with sampling='windows', which needs a few at a time"
+            what = f"{_gb(least)} of shards"
+        if least > room:
+            raise ConfigError(
+                f"{plan.manifest.root}: this order needs {what} at once, and the cache {cache_folder()} may hold {_gb(room)}; set "
+                f"{LIMIT} to {least / 1e9:.10g} at least, with {FOLDER} on a disk of that size, or {instead}"
+            )
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.3g} GB"
 
 
 def _lanes_here(lanes: Lanes, shard: Shard) -> int:
@@ -64,7 +72,8 @@ class Fetcher:
         self._held: dict[int, int] = {}  # by shard the open copy
         self._until = self._reach = (math.inf, 0.0)  # the last epoch and step that present windows serve, and that the next ones do
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "fetch")
+        self._queue: SimpleQueue[int | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
 
     def deliver(self, epoch: int, step: int) -> None:
         """This batch is the next to be delivered."""
@@ -84,8 +93,12 @@ class Fetcher:
             for shard in self._held.keys() - set(wanted):
                 release(self._held.pop(shard))
             missing = [shard for shard in wanted if shard not in self._held]
+        if missing and not self._threads:  # as daemons: a store that hangs does not keep the program from its end
+            self._threads = [threading.Thread(target=self._work, name="fetch", daemon=True) for _ in range(_AT_ONCE)]
+            for thread in self._threads:
+                thread.start()
         for shard in missing:
-            self._threads.submit(self._fetch, shard)
+            self._queue.put(shard)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -110,6 +123,10 @@ class Fetcher:
     def _delivered(self, lanes: Lanes, lane: int, epoch: int, step: int) -> Iterator[Window]:
         """The windows of which some batch is delivered: the last one of an epoch may not be."""
         return (each for each in lanes.windows(lane, epoch, step) if each.first[1] < self._plan.steps)
+
+    def _work(self) -> None:
+        while (shard := self._queue.get()) is not None:
+            self._fetch(shard)
 
     def _fetch(self, shard: int) -> None:
         version = int(self._shards.bytes[shard]), int(self._shards.times[shard])
@@ -136,4 +153,6 @@ class Fetcher:
             self._wanted, held, self._held = [], self._held, {}
         for number in held.values():
             release(number)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for _ in self._threads:
+            self._queue.put(None)
+        self._threads = []

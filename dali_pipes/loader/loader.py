@@ -2,6 +2,7 @@
 
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -160,6 +161,8 @@ class Loader:
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
         self._stream: Iterator[DecodedBatch] | None = None
         self._fetcher = Fetcher(plan) if plan.manifest.copied else None
+        if self._fetcher:
+            weakref.finalize(self, self._fetcher.close)  # a loader that is dropped holds no shards
         self._in_work: deque[Begun] = deque()  # the rows that the backend was given and has not yielded
         self._iteration = 0
         self._wait_s = self._fetch_wait_s = 0.0

@@ -303,7 +303,7 @@ class Windows(Sampling):
         check_options(self)
         nodes = nodes_of_run() or 1
         self.lanes = self.lanes or nodes
-        self.window_gb = self.window_gb or cache_bytes() / 1e9 / 2 / math.ceil(self.lanes / nodes)
+        self.window_gb = self.window_gb or cache_bytes() // (2 * math.ceil(self.lanes / nodes)) / 1e9
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         assert self.lanes and self.window_gb

@@ -1,6 +1,7 @@
 """Shards that do not all fit into the local cache: fetched window by window, about once, and never more of them than fit."""
 
 import collections
+import gc
 import multiprocessing
 import os
 import signal
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from disk import Disk, size_of
+from hypothesis import given
+from hypothesis import strategies as st
 from make_shards import tar_shards
 
 import dali_pipes as dp
@@ -162,7 +165,7 @@ def test_a_cache_that_is_too_small_is_refused_before_the_first_batch(far, cache,
     ):
         build(far, sampling={"name": "windows", "window_gb": 0.7 * copies.cache_bytes() / 1e9})
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", "much")
-    with pytest.raises(ConfigError, match="DALI_PIPES_CACHE_GB=much is not a number"):
+    with pytest.raises(ConfigError, match="DALI_PIPES_CACHE_GB=much is not a number above 0"):
         build(far)
 
 
@@ -243,3 +246,55 @@ def test_a_reader_whose_copy_was_removed_opens_it_anew(far, cache):
     )
     assert used * 512 <= copies.cache_bytes()
     reader.close()
+
+
+def test_evaluation_in_order_needs_a_few_shards_at_a_time(far, cache):
+    options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 10, "device": "cpu"}
+    with Disk(cache) as disk, dp.build_loader(far, dp.DaliConfig(device="cpu"), **options) as loader:
+        assert [sample for batch in loader for sample in batch.ids.tolist()] == list(range(len(far)))
+    assert disk.most <= copies.cache_bytes()
+
+
+def test_a_loader_that_is_dropped_holds_nothing_and_stops_no_exit(far, cache):
+    loader = build(far, dp.TorchConfig(num_workers=0))
+    next(iter(loader))
+    fetcher = loader._fetcher
+    threads = fetcher._threads
+    assert threads and all(thread.daemon for thread in threads)
+    wait_until(lambda: fetcher.progress[0] == fetcher.progress[1])
+    del loader
+    gc.collect()
+    assert fetcher.progress == (0, 0)
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_scan_beside_a_loader_that_holds_the_whole_cache_ends(far, cache, store):
+    with build(far) as loader:
+        next(iter(loader))
+        wait_until(lambda: loader._fetcher.progress[0] == loader._fetcher.progress[1])
+        assert len(Manifest.scan(f"file://{store}", workers=1, progress=False)) == len(far)
+
+
+@given(gb=st.floats(1e-5, 1e4), lanes=st.integers(1, 9))
+def test_two_default_windows_a_lane_never_need_more_than_the_cache(gb, lanes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DALI_PIPES_CACHE_GB", repr(gb))
+        assert 2 * lanes * round(dp.Windows(lanes=lanes).window_gb * 1e9) <= copies.cache_bytes()
+
+
+@pytest.mark.parametrize("room", ["0", "-1", "nan", "inf", "much"])
+def test_a_room_that_is_none_is_refused_by_name(monkeypatch, room):
+    monkeypatch.setenv("DALI_PIPES_CACHE_GB", room)
+    with pytest.raises(ConfigError, match=f"DALI_PIPES_CACHE_GB={room} is not a number above 0"):
+        dp.Windows()
+
+
+def test_a_cache_that_cannot_be_written_is_named_before_the_first_batch(far, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "file/cache"))
+    with pytest.raises(
+        ConfigError, match=r"DALI_PIPES_CACHE=.*file/cache: not a directory; name a folder of yours on a local disk"
+    ):
+        build(far)

@@ -57,15 +57,18 @@ def open_copy(url: str, version: FileVersion) -> int:
         traffic.add(waited_s=time.monotonic() - start)
 
 
-def hold_copy(url: str, version: FileVersion) -> int:
+def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
     """As `open_copy`; the copy is kept until it is released, unless a reader elsewhere has waited for room for seconds.
+
+    Args:
+        take_held: whether copies that are held are removed if there is no room otherwise.
 
     Raises:
         OSError: as `open_copy`.
         NoRoomError: there is no room without copies that are held.
     """
     while True:
-        number = _open(url, version, take_held=False)
+        number = _open(url, version, take_held)
         fcntl.flock(number, fcntl.LOCK_SH)
         if not is_gone(number):
             return number
@@ -74,10 +77,11 @@ def hold_copy(url: str, version: FileVersion) -> int:
 
 @contextmanager
 def held_copy(url: str, version: FileVersion) -> Iterator[int]:
-    """As `hold_copy`, as soon as there is room."""
+    """As `hold_copy`, as soon as there is room; what is held elsewhere is waited for no longer than by a reader."""
+    start = time.monotonic()
     while True:
         with suppress(NoRoomError):
-            number = hold_copy(url, version)
+            number = hold_copy(url, version, take_held=time.monotonic() - start > _PATIENCE_S)
             break
         time.sleep(_PAUSE_S)
     try:
@@ -105,13 +109,32 @@ def cache_bytes() -> int:
     """How much the folder may hold.
 
     Raises:
-        ConfigError: the environment variable is no number.
+        ConfigError: the environment variable is no number above 0.
     """
     text = os.environ.get(LIMIT, _DEFAULT_GB)
     try:
-        return int(float(text) * 1e9)
+        room = round(float(text) * 1e9)
     except (ValueError, OverflowError):
-        raise ConfigError(f"{LIMIT}={text} is not a number; it takes gigabytes") from None
+        room = 0
+    if room <= 0:
+        raise ConfigError(f"{LIMIT}={text} is not a number above 0; it takes gigabytes")
+    return room
+
+
+def check_folder() -> None:
+    """
+    Raises:
+        ConfigError: nothing can be written into the folder.
+    """
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / "folder.lock"):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{FOLDER}={folder}: {(error.strerror or str(error)).lower()}; name a folder of yours on a local disk"
+        ) from None
 
 
 def _open(url: str, version: FileVersion, take_held: bool) -> int:
@@ -210,7 +233,7 @@ def _remove(path: Path, take_held: bool) -> bool:
 @contextmanager
 def _locked(file: Path, wait: int = 0) -> Iterator[int | None]:
     """The open file; None: with LOCK_NB, if another process has it."""
-    number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         with suppress(BlockingIOError):
             fcntl.flock(number, fcntl.LOCK_EX | wait)
