@@ -1,11 +1,12 @@
 """index.arrow beside images in an object store: their manifest, so that opening them reads this object and no image."""
 
-from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.shards.copies import cache_folder, copy_of
+from dali_pipes.data.shards.parquet import is_group
 from dali_pipes.data.shards.remote import download, is_remote, list_objects, version_of, write_object
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
@@ -36,10 +37,13 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
     except ManifestError as error:
         file.unlink()
         raise ManifestError(f"{place}: damaged ({error}); write it again: Manifest.scan({url!r}).save_index()") from None
-    before, made.root = made.root, url.rstrip("/")
-    if is_remote(before) or made.whole_files:
+    before = made.root
+    made = made.moved_to(url.rstrip("/"))
+    if is_remote(before) or not made.shards.bytes.any():
         return made
     listed = list_objects(url)
+    if added := [name for name in listed if is_shard(name) and name not in made.shards.names]:
+        raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: Manifest.scan({url!r}).save_index()")
     for name, size in zip(made.shards.names, made.shards.bytes.tolist(), strict=True):
         there = listed.get(name, (0, 0))[0]
         if there != size:
@@ -69,9 +73,10 @@ def write_index(manifest: Manifest) -> str:
     """
     place = f"{manifest.root}/{FILE}"
     if not is_remote(place):
-        made = copy(manifest) if manifest.whole_files else manifest.with_versions(dict.fromkeys(manifest.shards.names, (0, 0)))
-        made.root = "."  # it is to be uploaded: neither times nor folders are those of this machine
-        made.save(place)
+        if any(map(is_group, manifest.shards.files)):
+            raise ManifestError(f"{place}: an index of Parquet files is written where they lie: Manifest.open(URL).save_index()")
+        made = manifest if manifest.whole_files else manifest.with_versions(dict.fromkeys(manifest.shards.names, (0, 0)))
+        made.moved_to(".").save(place)  # it is to be uploaded: neither times nor folders are those of this machine
         return place
     with TemporaryDirectory() as folder:
         file = Path(folder, FILE)

@@ -323,6 +323,8 @@ class Manifest:
             return cls.from_coco(source, root=images, bad_objects=bad, verify=verify, max_pixels=max_pixels, progress=progress)
         if is_remote(source) and not (targets.named or is_shard(source)) and (indexed := index.read_index(cls, str(source))):
             return indexed
+        if is_remote(source) and (pattern := opening.parquet_below(str(source))):
+            return cls.open(pattern, verify=verify, max_pixels=max_pixels, targets=targets, progress=progress)
         cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
         scanned: dict[str, Any] = {"cache": cache, "unchanged": unchanged, "targets": targets}
         return cls.scan(source, **scanned, verify=verify, max_pixels=max_pixels, progress=progress)
@@ -343,6 +345,10 @@ class Manifest:
             ManifestError: it cannot be written there.
         """
         return index.write_index(self)
+
+    def moved_to(self, root: str) -> Self:
+        """The same samples below another folder or URL."""
+        return self._of(root, self.classes, self._samples, self._others, self._known)
 
     def with_versions(self, versions: Mapping[str, FileVersion]) -> Self:
         """The same samples in shards that were moved or uploaded.

@@ -43,7 +43,7 @@ class Embedded(NamedTuple):
 def embedded_files(source: Path | str) -> list[str]:
     """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such as train-*.parquet; sorted.
 
-    Of a URL there are no folders; all files of a pattern are taken.
+    Of a URL all files of the pattern are taken.
     """
     if isinstance(source, str):
         folder, _, pattern = source.rpartition("/")
@@ -139,7 +139,10 @@ def _read_group(check: ScanOptions, group: tuple[str, int, int]) -> tuple[list[H
 
 
 def _images(file: str, number: int) -> list[dict[str, Any] | None]:
-    images: list[dict[str, Any] | None] = read_group(_opened(file), number).to_pylist()
+    try:
+        images: list[dict[str, Any] | None] = read_group(_opened(file), number).to_pylist()
+    except OSError as error:
+        raise ManifestError(f"{file}: {error}; write it again, or scan again when it can be read") from None
     return images
 
 

@@ -120,7 +120,11 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Targets = NO_TARGETS) -> pa.Table:
-    """One row for each image of a shard, usable or not. Never raises because of the shard: what is wrong is in `problem`."""
+    """One row for each image of a shard, usable or not: what is wrong with them, or with a local shard, is in `problem`.
+
+    Raises:
+        ManifestError: a shard in an object store cannot be fetched, which says nothing about its images.
+    """
     file, version = os.fsdecode(shard[0]), shard[1]
     size, mtime_ns = 0, 0
     columns: dict[str, pa.Array] = {}
@@ -136,6 +140,8 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Ta
             if is_remote(file) and is_gone(number):
                 return read_shard(shard, check, targets)
     except OSError as error:
+        if is_remote(file):
+            raise ManifestError(f"{file}: {os_problem(error)}; scan again when it can be read") from None
         members = [ShardMember(problem=os_problem(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
         if targets.named:

@@ -23,7 +23,7 @@ def scan_objects(url: str, check: ScanOptions, workers: int | None, progress: bo
         workers: requests at the same time; None: 32.
 
     Raises:
-        ManifestError: no image there, or none in a folder.
+        ManifestError: no image there, or none in a folder; one that cannot be fetched.
     """
     found = {name: version for name, version in list_all(url).items() if name.lower().endswith(IMAGE_EXTENSIONS)}
     if not found:
@@ -54,4 +54,4 @@ def _header(url: str, version: FileVersion, check: ScanOptions) -> Header:
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:
-        return Header(0, rest, problem=os_problem(error))
+        raise ManifestError(f"{url}: {os_problem(error)}; scan again when it can be read") from None

@@ -1,7 +1,7 @@
 """Images inside Parquet files, as Hugging Face's `datasets` writes them: a column of structs of `bytes` and `path`.
 
 Pages are compressed, so no image can be read by itself. A row group is what a shard is elsewhere, and is called FILE#NUMBER: when
-the first of its images is read, all are copied one after the other into a file of the local cache (remote.py).
+the first of its images is read, all are copied one after the other into a file of the local cache (copies.py).
 """
 
 from typing import Any, BinaryIO

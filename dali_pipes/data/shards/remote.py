@@ -4,6 +4,7 @@ A request that fails is sent again after a pause, which grows and is drawn at ra
 It has a deadline, since an answer of a byte a second never runs into the time-outs of the libraries below.
 """
 
+import errno
 import io
 import logging
 import os
@@ -142,8 +143,10 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
             if size and method == "cat_file" and len(answer) != size:
                 raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
             return answer
-        except (ConfigError, FileNotFoundError):
+        except ConfigError:
             raise
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
         except PermissionError as error:
             raise OSError(f"no permission ({_short(error)}); have the credentials expired?") from None
         except Exception as error:  # what a broken connection looks like depends on the store

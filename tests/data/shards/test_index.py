@@ -1,6 +1,7 @@
 """index.arrow beside shards and images behind a URL, and images that are objects of their own."""
 
 import shutil
+from pathlib import Path
 
 import fsspec.implementations.local
 import pytest
@@ -159,3 +160,52 @@ def test_a_batch_whose_reads_failed_for_a_while_is_tried_once_more(manifest, mon
     with dp.build_loader(far, dp.DaliConfig(device="cpu"), **options) as loader:
         assert [sample for batch in loader for sample in batch.ids.tolist()] == list(range(37)) and not loader.bad_samples
     assert "epoch 0, step 0: the batch failed, and all of its files can be read now; trying it once more" in caplog.text
+
+
+@pytest.mark.parametrize("images", ["shards", "folders"])
+def test_what_cannot_be_fetched_is_no_bad_image(manifest, store, monkeypatch, images):
+    """Nothing is written down of it, whatever else could be read."""
+    original, url = LOCAL.cat_file, f"file://{store if images == 'shards' else manifest.root}"
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+
+    def away(self, path, start=None, end=None):
+        if path.endswith(("shard-000002.tar", manifest.name(20))):
+            raise ConnectionResetError("connection reset by peer")
+        return original(self, path, start, end)
+
+    monkeypatch.setattr(LOCAL, "cat_file", away)
+    with pytest.raises(
+        ManifestError, match=r"(shard-000002.tar|jpg): cannot be fetched \(1 times: .*\); scan again when it can be read"
+    ):
+        Manifest.scan(url, progress=False)
+
+
+def test_an_index_of_class_folders_that_are_uploaded(manifest, tmp_path, asked):
+    shutil.copytree(manifest.root, tmp_path / "here")
+    here = Manifest.scan(tmp_path / "here", progress=False)
+    here.save_index()
+    assert here.root == tmp_path / "here" and here.whole_files
+    shutil.copytree(tmp_path / "here", tmp_path / "bucket")
+    there = opened(tmp_path / "bucket")
+    assert asked == ["index.arrow"] and not there.whole_files and there.fingerprint == here.fingerprint
+    assert there.read(5).tobytes() == here.read(5).tobytes() and there.name(5).startswith(f"file://{tmp_path}/bucket/")
+
+
+def test_a_shard_that_came_after_a_local_index_is_named(store, tmp_path):
+    Manifest.scan(store, progress=False).save_index()
+    shutil.copyfile(store / "shard-000000.tar", store / "shard-000009.tar")
+    with pytest.raises(ManifestError, match=r"shard-000009.tar is not in the index; write it again"):
+        opened(store)
+
+
+def test_a_folder_of_parquet_is_opened_by_its_url_and_indexed_there(tmp_path, asked):
+    shutil.copytree(Path(__file__).with_name("files"), tmp_path / "hf", ignore=shutil.ignore_patterns("*.py"))
+    here, there = Manifest.open(tmp_path / "hf", progress=False), opened(tmp_path / "hf")
+    assert len(there) == 9 and there.classes == here.classes and there.read(4).tobytes() == here.read(4).tobytes()
+    with pytest.raises(
+        ManifestError, match=r"an index of Parquet files is written where they lie: Manifest.open\(URL\).save_index\(\)"
+    ):
+        here.save_index()
+    there.save_index()
+    asked.clear()
+    assert opened(tmp_path / "hf").table.equals(there.table) and asked == ["index.arrow"]
