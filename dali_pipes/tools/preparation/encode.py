@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.scanning.decoders import FORMATS
 from dali_pipes.data.scanning.headers import orientation_of
+from dali_pipes.errors import PreparationError
 from dali_pipes.tools.preparation.jpeg import orientation_tag, suits_hardware, without_metadata
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
@@ -46,6 +47,10 @@ class Encoded(NamedTuple):
     same_pixels: bool
 
 
+class FetchError(PreparationError):
+    """An image in an object store cannot be read, which says nothing about the image."""
+
+
 class LeftOutError(Exception):
     """A file that cannot be used; the text is the reason."""
 
@@ -73,7 +78,7 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
                 return _encoded(content, image, encoding)
-    except LeftOutError:
+    except (LeftOutError, FetchError):
         raise
     except OSError as error:
         raise LeftOutError(error.strerror.lower() if error.strerror else f"cannot be decoded ({error})") from None
@@ -84,8 +89,17 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
 def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -> Encoded | str:
     """The encoded image, or the reason why there is none."""
     height, width = source.sizes[sample_id].tolist()
+
+    def read() -> bytes:
+        try:
+            return source.read(sample_id).tobytes()
+        except OSError as error:
+            if not source.is_fetched:
+                raise
+            raise FetchError(f"{source.name(sample_id)}: {error}; start again when it can be read, and it continues") from None
+
     try:
-        return encode(lambda: source.read(sample_id).tobytes(), (height, width), encoding)
+        return encode(read, (height, width), encoding)
     except LeftOutError as error:
         return str(error)
 

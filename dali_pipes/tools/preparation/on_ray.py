@@ -14,6 +14,7 @@ from dali_pipes.system.progress import track
 from dali_pipes.tools.preparation.encode import Encoding
 from dali_pipes.tools.preparation.shards import Shard, Written, write_shard
 
+_ANSWER_S = 10
 _RETRIES = 5  # of a task whose worker or machine was lost
 
 
@@ -23,10 +24,11 @@ def write_all(source: Manifest, encoding: Encoding | None, shards: list[Shard], 
     Raises:
         PreparationError: a machine does not see the folders, or too many were lost.
     """
-    started = not ray.is_initialized()
-    if started:
-        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+    started, address = not ray.is_initialized(), os.environ.get("RAY_ADDRESS")
+    _check_answers(address)
     try:
+        if started:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         yield from track(_done(source, encoding, shards), what, len(shards))
     except (ray.exceptions.RayError, OSError) as error:
         cause = getattr(error, "cause", None) or error
@@ -35,6 +37,16 @@ def write_all(source: Manifest, encoding: Encoding | None, shards: list[Shard], 
     finally:
         if started:
             ray.shutdown()
+
+
+def _check_answers(address: str | None) -> None:
+    """Ray itself would wait for minutes."""
+    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
+    if port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), _ANSWER_S).close()
+        except OSError as error:
+            raise PreparationError(f"RAY_ADDRESS={address}: no Ray answers there ({error}); correct it, or leave it out") from None
 
 
 def _done(source: Manifest, encoding: Encoding | None, shards: list[Shard]) -> Iterator[Written]:

@@ -75,20 +75,20 @@ def to_shards(
     folder.mkdir(exist_ok=True)
     record.write(folder / CLASSES_FILE, json.dumps(source.classes).encode())
     shards = planned(record, folder, source, limit)
-    kept = {shard: _kept(shard) for shard in shards if shard.file.exists()}
     if strays := sorted({*folder.glob("*.tar")} - {shard.file for shard in shards}):
         raise PreparationError(f"{strays[0]} was not written by this run; choose another folder")
-    missing = [shard for shard in (part.of(shards) if part else shards) if shard not in kept]
+    mine = part.of(shards) if part else shards
+    kept = {shard: _kept(shard) for shard in mine if shard.file.exists()}
+    missing = [shard for shard in mine if shard not in kept]
     if part and part.merges and missing:
         raise PreparationError(
             f"{len(missing)} of {len(shards)} shards are missing, such as {missing[0].file}; run their parts again"
         )
     made = dict(zip(missing, write_all(source, encoding, missing, f"packing {split}"), strict=True))
-    mine = [(kept | made)[shard] for shard in shards if shard in kept or shard in made]
-    ids = [sample_id for each in mine for sample_id in each.ids]
-    same = sum(each.same_pixels for each in made.values())
-    all_ids = range(len(source)) if not part or part.merges else [each for shard in part.of(shards) for each in range(*shard[1:3])]
-    return _outcome(folder, source, encoding, [*all_ids], ids, sum(len(each.ids) for each in kept.values()), same)
+    written = {shard: (kept | made)[shard] for shard in mine}
+    return _outcome(
+        source, encoding, written, sum(len(each.ids) for each in kept.values()), sum(each.same_pixels for each in made.values())
+    )
 
 
 def planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
@@ -159,16 +159,14 @@ def _kept(shard: Shard) -> Written:
     return Written(ids, 0)
 
 
-def _outcome(
-    folder: Path, source: Manifest, encoding: Encoding | None, asked: list[int], ids: list[int], kept: int, same: int
-) -> Outcome:
-    left_out = list(source.problems)
-    for sample_id in sorted({*asked} - {*ids}):  # decoded again for the reason; an earlier run may have left them out
+def _outcome(source: Manifest, encoding: Encoding | None, written: dict[Shard, Written], kept: int, same: int) -> Outcome:
+    left_out, ids = list(source.problems), [sample_id for each in written.values() for sample_id in each.ids]
+    asked = {sample_id for shard in written for sample_id in range(shard.first, shard.end)}
+    for sample_id in sorted(asked - {*ids}):  # decoded again for the reason; an earlier run may have left them out
         reason, path = encode_sample(source, encoding, sample_id), os.path.relpath(source.name(sample_id), source.root)
         left_out.append((path, reason if isinstance(reason, str) else "could not be decoded by an earlier run"))
-    before = source.bytes_each[ids]
-    after = sum(file.stat().st_size for file in folder.glob("shard-*.tar"))
-    return Outcome(len(ids), same, kept, int(before.sum()), after, left_out)
+    after = sum(shard.file.stat().st_size for shard in written)
+    return Outcome(len(ids), same, kept, int(source.bytes_each[ids].sum()), after, left_out)
 
 
 def read_back(folder: Path, count: int, into: Path) -> list[int]:

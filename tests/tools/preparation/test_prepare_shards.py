@@ -17,7 +17,7 @@ from prepared import digests, killed, prepared, result, scan
 import dali_pipes as dp
 from dali_pipes.data.shards import copies
 from dali_pipes.tools.preparation import config
-from dali_pipes.tools.preparation.encode import Encoding, encode
+from dali_pipes.tools.preparation.encode import Encoding, encode, encode_sample
 
 
 @contextlib.contextmanager
@@ -239,4 +239,40 @@ def test_ray_is_for_shards_and_has_to_be_there(image_folder, tmp_path, monkeypat
         prepared(image_folder, tmp_path / "out", resize=64, engine="ray")
     monkeypatch.setattr(config, "find_spec", lambda name: None)
     with pytest.raises(dp.ConfigError, match=r"engine=ray needs Ray; pip install 'dali_pipes\[ray\]'"):
+        prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
+
+
+def test_a_part_reports_its_own_work(image_folder, tmp_path):
+    for number in (1, 2, 3):
+        prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1, part=f"{number}/3")
+    made = [
+        json.loads((tmp_path / f"out/prepared-{number}-of-3.json").read_text())["splits"]["train"]["result"] for number in (1, 2, 3)
+    ]
+    assert sum(each["images"] for each in made) == 37 and all(each["images"] < 37 and not each["kept"] for each in made)
+
+
+def test_what_a_store_does_not_give_ends_the_run_and_is_no_bad_image(image_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
+    folder = prepared(image_folder, tmp_path / "whole", to="shards", shard_mib=1)
+    whole = digests(folder)
+    monkeypatch.setattr(copies, "_download", _away)
+    source = dp.Manifest.open(f"file://{folder}", progress=False)
+    with pytest.raises(
+        dp.DaliPipesError, match=r"shard-0000\d\d.tar/.*: connection reset by peer; start again when it can be read"
+    ):
+        encode_sample(source, None, 30)
+    monkeypatch.undo()
+    assert digests(folder) == whole
+
+
+def _away(url, version, file):
+    raise ConnectionResetError("connection reset by peer")
+
+
+def test_a_ray_that_does_not_answer_is_named(image_folder, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with pytest.raises(
+        dp.DaliPipesError, match=r"RAY_ADDRESS=127.0.0.1:9: no Ray answers there \(.*\); correct it, or leave it out"
+    ):
         prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
