@@ -45,6 +45,7 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 _KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
+_Numbers = NDArray[np.int64] | int
 
 
 class Shards(NamedTuple):
@@ -599,7 +600,7 @@ class Manifest:
         if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
             return Extent(file)
         offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
-        self._check_places(*map(np.array, (offset, length, stamp[0])))
+        self._check_places(offset, length, stamp[0])
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
 
     def _file(self, path: bytes) -> str:
@@ -751,8 +752,8 @@ class Manifest:
             offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
             self._check_places(offset, length, file_bytes)
 
-    def _check_places(self, offset: NDArray[np.int64], length: NDArray[np.int64], file_bytes: NDArray[np.int64]) -> None:
-        if ((offset < 0) | (length < 0) | (offset > file_bytes - length)).any():
+    def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:
+        if np.any((offset < 0) | (length < 0) | (offset > file_bytes - length)):
             raise ManifestError(f"{self.root}: the manifest has images that reach beyond their shard; scan the images again")
 
     def _strange_path(self) -> ManifestError:

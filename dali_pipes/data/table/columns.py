@@ -68,7 +68,7 @@ class Packed(_Chunked):
 
     def item(self, row: int) -> bytes:
         chunk, row = self._chunk_of(row)
-        (start,), (end,) = chunk.bounds(np.array([row]))
+        start, end = chunk.bounds(np.int64(row))
         return chunk.values[start:end].tobytes()
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
@@ -127,7 +127,7 @@ class _Cuts:
     def all_empty(self) -> bool:
         return bool(self._offsets[0] == self._offsets[-1])
 
-    def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def bounds(self, rows: Rows | np.int64) -> tuple[Any, Any]:
         """
         Raises:
             ManifestError: a row would begin or end outside the values.
