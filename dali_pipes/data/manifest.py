@@ -313,6 +313,9 @@ class Manifest:
             targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
             images: folder of the images that a table or COCO file names; by default the file's.
         """
+        one_file = is_shard(source) or Path(source).suffix == ".parquet"
+        if is_remote(source) and not (targets.named or one_file) and (indexed := index.read_index(cls, str(source))):
+            return indexed
         kind = opening.kind_of(source)
         if kind == "manifest":
             return cls.load(source)
@@ -322,10 +325,6 @@ class Manifest:
         if kind == "coco":
             bad = targets.bad_objects
             return cls.from_coco(source, root=images, bad_objects=bad, verify=verify, max_pixels=max_pixels, progress=progress)
-        if is_remote(source) and not (targets.named or is_shard(source)) and (indexed := index.read_index(cls, str(source))):
-            return indexed
-        if is_remote(source) and (pattern := opening.parquet_below(str(source))):
-            return cls.open(pattern, verify=verify, max_pixels=max_pixels, targets=targets, progress=progress)
         cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
         scanned: dict[str, Any] = {"cache": cache, "unchanged": unchanged, "targets": targets}
         return cls.scan(source, **scanned, verify=verify, max_pixels=max_pixels, progress=progress)

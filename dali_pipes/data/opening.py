@@ -14,7 +14,7 @@ from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.journal import Journal
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
 from dali_pipes.data.scanning.single_objects import scan_objects
-from dali_pipes.data.shards.remote import is_remote, list_objects
+from dali_pipes.data.shards.remote import is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError, check_choice
 
@@ -92,7 +92,7 @@ def kind_of(source: str | Path) -> str:
     """What a source is: a "manifest", a "table" of paths, a JSON file of "coco", or "images" in folders or in shards."""
     file = Path(source)
     if is_remote(source):
-        return "table" if file.suffix == ".parquet" else "images"
+        return "table" if file.suffix == ".parquet" or (not is_shard(file) and embedded_files(str(source))) else "images"
     if file.suffix == ".json":
         return "coco"
     if (file.suffix == saved.MAPPED and not file.is_dir()) or (file.suffix == ".parquet" and saved.is_manifest(file)):
@@ -104,14 +104,6 @@ def kind_of(source: str | Path) -> str:
     ):
         return "table"
     return "images"
-
-
-def parquet_below(url: str) -> str | None:
-    """The pattern of the Parquet files in a folder of an object store; None: there are none, or there are shards too."""
-    names = list_objects(url)
-    if any(map(is_shard, names)) or not any(name.endswith(".parquet") for name in names):
-        return None
-    return f"{url.rstrip('/')}/*.parquet"
 
 
 def cache_file(folder: str | Path, root: str | Path) -> Path:

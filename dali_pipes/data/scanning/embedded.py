@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
+from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
 from dali_pipes.data.shards.remote import is_remote, list_objects, open_object, version_of
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
+
+SUFFIX = ".parquet"
 
 
 class Embedded(NamedTuple):
@@ -43,15 +46,23 @@ class Embedded(NamedTuple):
 def embedded_files(source: Path | str) -> list[str]:
     """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such as train-*.parquet; sorted.
 
-    Of a URL all files of the pattern are taken.
+    Of a URL all files of the pattern are taken, and those of a folder if there are no shards beside them.
     """
     if isinstance(source, str):
-        folder, _, pattern = source.rpartition("/")
-        return [f"{folder}/{name}" for name in sorted(fnmatch.filter(list_objects(folder), pattern))]
+        folder, pattern = folder_of(source), source.rpartition("/")[2] if source.endswith(SUFFIX) else f"*{SUFFIX}"
+        names = sorted(list_objects(folder))
+        if not source.endswith(SUFFIX) and any(map(is_shard, names)):
+            return []
+        return [f"{folder}/{name}" for name in fnmatch.filter(names, pattern)]
     if source.is_dir():
         source = source / "*.parquet"
     found = sorted(source.parent.glob(source.name)) if source.suffix == ".parquet" else []
     return [str(file) for file in found if _holds_images(file)]
+
+
+def folder_of(source: str) -> str:
+    """That of the files of a URL, which may name a folder or files."""
+    return source.rpartition("/")[0] if source.endswith(SUFFIX) else source.rstrip("/")
 
 
 def _holds_images(file: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 from PIL import Image, JpegImagePlugin
 
 from dali_pipes.data.scanning.decoders import FORMATS, refusal
-from dali_pipes.errors import ConfigError, check_choice
+from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 EXIF_ORIENTATION = 0x0112
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
@@ -148,3 +148,8 @@ def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) 
 def os_problem(error: OSError) -> str:
     """An OSError of a file as text for `Header.problem`."""
     return error.strerror.lower() if error.strerror else str(error)
+
+
+def not_fetched(url: str, error: OSError) -> ManifestError:
+    """The error of a scan that cannot read an object, which says nothing about the images in it."""
+    return ManifestError(f"{url}: {os_problem(error)}; scan again when it can be read")

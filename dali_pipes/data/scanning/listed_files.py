@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from dali_pipes.data.labels import is_text, read_columns, read_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
-from dali_pipes.data.scanning.embedded import Embedded, embedded_files, read_embedded
+from dali_pipes.data.scanning.embedded import Embedded, embedded_files, folder_of, read_embedded
 from dali_pipes.data.scanning.files import file_rows, read_headers
 from dali_pipes.data.scanning.found import checked, numbered
 from dali_pipes.data.scanning.headers import Header, ScanOptions
@@ -59,7 +59,7 @@ def _scan_embedded(
     classes, rows = _rows(file, table, embedded.paths, embedded.headers, embedded.places, separator, targets)
     if label and not targets.boxes and len(classes) <= len(label[1]):
         classes = label[1]
-    root = file.rpartition("/")[0] if isinstance(file, str) else file if file.is_dir() else file.parent
+    root = folder_of(file) if isinstance(file, str) else file if file.is_dir() else file.parent
     return root, classes, rows
 
 

@@ -21,7 +21,7 @@ from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.earlier import checked, pixels
-from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, os_problem
+from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, not_fetched, os_problem
 from dali_pipes.data.scanning.shard_objects import labels_of_all, objects_of_all, target_columns
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.copies import held_copy, is_gone
@@ -141,7 +141,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Ta
                 return read_shard(shard, check, targets)
     except OSError as error:
         if is_remote(file):
-            raise ManifestError(f"{file}: {os_problem(error)}; scan again when it can be read") from None
+            raise not_fetched(file, error) from None
         members = [ShardMember(problem=os_problem(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
         if targets.named:

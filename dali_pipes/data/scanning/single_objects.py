@@ -7,7 +7,7 @@ from io import BytesIO
 import pyarrow as pa
 
 from dali_pipes.data.scanning.files import file_rows
-from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, examine, os_problem
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, examine, not_fetched
 from dali_pipes.data.shards.remote import FileVersion, list_all, read_object
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
@@ -54,4 +54,4 @@ def _header(url: str, version: FileVersion, check: ScanOptions) -> Header:
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:
-        raise ManifestError(f"{url}: {os_problem(error)}; scan again when it can be read") from None
+        raise not_fetched(url, error) from None

@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import fsspec.implementations.local
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -209,3 +211,10 @@ def test_a_folder_of_parquet_is_opened_by_its_url_and_indexed_there(tmp_path, as
     there.save_index()
     asked.clear()
     assert opened(tmp_path / "hf").table.equals(there.table) and asked == ["index.arrow"]
+
+
+def test_a_folder_of_parquet_by_its_url_takes_the_options_of_a_table(tmp_path):
+    images = pq.read_table(Path(__file__).with_name("files") / "images-00000-of-00002.parquet")["image"].slice(0, 2)
+    pq.write_table(pa.table({"image": images, "label": ["cat|dog", "dog"]}), tmp_path / "x.parquet")
+    made = Manifest.open(f"file://{tmp_path}", label_separator="|", progress=False)
+    assert made.classes == ["cat", "dog"] and made.root == f"file://{tmp_path}"
