@@ -117,7 +117,7 @@ def read_all(far, **options):
     ("fault", "message"),
     [
         ("403 forbidden", r"s3://.*no permission \(.*\); have the credentials expired\?"),
-        ("404 gone", r"shard-\d+.tar/.*jpg: .*(No such file|404|[Nn]ot [Ff]ound)"),
+        ("404 gone", r"shard-\d+.tar/.*jpg: .*no such object"),
         ("a byte a second", r"cannot be fetched \(1 times: no whole answer within 1 s\)"),
     ],
 )

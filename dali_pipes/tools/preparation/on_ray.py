@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ def write_all(source: Manifest, encoding: Encoding | None, shards: list[Shard], 
         PreparationError: a machine does not see the folders, or too many were lost.
     """
     started, address = not ray.is_initialized(), os.environ.get("RAY_ADDRESS")
+    handler = signal.getsignal(signal.SIGTERM)  # Ray sets its own, and leaves it
     _check_answers(address)
     try:
         if started:
@@ -37,6 +39,8 @@ def write_all(source: Manifest, encoding: Encoding | None, shards: list[Shard], 
     finally:
         if started:
             ray.shutdown()
+            if signal.getsignal(signal.SIGTERM) is not handler:
+                signal.signal(signal.SIGTERM, handler)
 
 
 def _check_answers(address: str | None) -> None:

@@ -1,5 +1,6 @@
 """engine=ray on two real nodes of Ray on this machine, one of which is killed in the middle."""
 
+import signal
 import threading
 import time
 
@@ -19,18 +20,25 @@ ray, cluster_utils = later("ray"), later("ray.cluster_utils", "ray")
 @pytest.fixture
 def cluster(monkeypatch):
     """The head node runs no task; two others run one at a time."""
+    handler = signal.getsignal(signal.SIGTERM)
     made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [made.add_node(num_cpus=1) for _ in range(2)]
     monkeypatch.setenv("RAY_ADDRESS", made.address)
     yield made, nodes
     ray.shutdown()
     made.shutdown()
+    signal.signal(signal.SIGTERM, handler)
 
 
 def test_a_lost_node_loses_nothing(cluster, large_folder, tmp_path):
     made, nodes = cluster
     options = {"to": "shards", "resize": 200, "shard_mib": 1}
     shards, alive = tmp_path / "out/train", []
+
+    def own_handler(*_):
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, own_handler)
 
     def kill():
         while len(list(shards.glob("*.tar"))) < 2:
@@ -42,6 +50,7 @@ def test_a_lost_node_loses_nothing(cluster, large_folder, tmp_path):
     killing.start()
     folder = prepared(large_folder, tmp_path / "out", engine="ray", **options)
     killing.join()
+    assert signal.getsignal(signal.SIGTERM) is own_handler
     there = digests(folder)
     assert there == digests(prepared(large_folder, tmp_path / "local", **options)) and alive[0] < len(there) - 2
     assert result(tmp_path / "out")["images"] == 120
