@@ -123,7 +123,7 @@ def read_all(far, **options):
 )
 def test_what_a_store_answers_for_ever_is_named(s3, bucket, cache, monkeypatch, fault, message):
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
-    monkeypatch.setattr(remote, "_DEADLINE_S", 1.0)
+    monkeypatch.setattr(remote, "_DEADLINE_S", 0.6)
     monkeypatch.setattr(s3, "always", fault)
     with pytest.raises(dp.BadSampleError, match=message) as caught:
         read_all(bucket)

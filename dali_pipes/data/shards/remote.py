@@ -117,17 +117,25 @@ def open_object(url: str) -> BinaryIO:
 def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
     """
     Raises:
-        OSError: it cannot be read, or is of another version.
+        OSError: it cannot be read, or is of another version. That is asked once, at the end, when it covers all parts.
     """
-    _check_same(url, version)
-    for start in range(0, version[0], _CHUNK):
-        write(read_object(url, start, min(start + _CHUNK, version[0])))
-    _check_same(url, version)  # not replaced meanwhile
-
-
-def _check_same(url: str, version: FileVersion) -> None:
+    try:
+        for start in range(0, version[0], _CHUNK):
+            write(read_object(url, start, min(start + _CHUNK, version[0])))
+    except OSError:
+        if _is_replaced(url, version):
+            raise OSError(CHANGED) from None
+        raise
     if version_of(url) != version:
         raise OSError(CHANGED)
+
+
+def _is_replaced(url: str, version: FileVersion) -> bool:
+    """As far as a single request says it."""
+    try:
+        return _version(_send(url, "info", _DEADLINE_S, (), {})) != version
+    except Exception:
+        return False
 
 
 def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
