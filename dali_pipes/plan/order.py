@@ -132,7 +132,7 @@ def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
     return at
 
 
-_PERIOD = 256  # windows after which the shares come out exactly
+PERIOD = 256  # windows after which the shares come out exactly
 
 
 class Shares:
@@ -145,11 +145,11 @@ class Shares:
 
     def __init__(self, shares: NDArray[np.float64], window: int, seed: int):
         wanted = shares / shares.sum() * window
-        ends = np.round((wanted - np.floor(wanted)).cumsum() * _PERIOD).astype(np.int64)
-        ends[-1] = round(ends[-1] / _PERIOD) * _PERIOD
+        ends = np.round((wanted - np.floor(wanted)).cumsum() * PERIOD).astype(np.int64)
+        ends[-1] = round(ends[-1] / PERIOD) * PERIOD
         points = np.arange(ends[-1])  # one for each sample that rounding up adds in a period
-        turn = points % _PERIOD * 159 % _PERIOD  # an odd factor near the golden section spreads them over the period
-        added = np.zeros((_PERIOD, len(shares)), np.int64)
+        turn = points % PERIOD * 159 % PERIOD  # an odd factor near the golden section spreads them over the period
+        added = np.zeros((PERIOD, len(shares)), np.int64)
         np.add.at(added, (turn, np.searchsorted(ends, points, side="right")), 1)
         self._counts = np.floor(wanted).astype(np.int64) + added
         self._before = self._counts.cumsum(axis=0) - self._counts
@@ -161,14 +161,24 @@ class Shares:
         """The source at each place, in a random order within the window, and which sample of the source it is, in its order."""
         numbers, within = np.divmod(places, self.window)
         source, turn = np.empty((2, len(places)), np.int64)
-        for number in np.unique(numbers).tolist():
-            here = numbers == number
+        by_window = np.argsort(numbers, kind="stable")
+        windows, first = np.unique(numbers[by_window], return_index=True)
+        for number, here in zip(windows.tolist(), np.split(by_window, first[1:]), strict=False):
             source[here], turn[here] = (each[within[here]] for each in self._order(number))
         return source, turn
 
+    def before(self, number: int) -> Int:
+        """(S,) how many samples of each source come before this window."""
+        period, row = divmod(number, PERIOD)
+        return period * self.in_period + self._before[row]
+
+    def window_of(self, source: int, turn: int) -> int:
+        """Which window this sample of a source is in."""
+        period, rest = divmod(turn, int(self.in_period[source]))
+        return period * PERIOD + int(np.searchsorted(self._before[:, source], rest, side="right")) - 1
+
     def _window(self, seed: int, number: int) -> tuple[Int, Int]:
-        period, row = divmod(number, _PERIOD)
-        counts, first = self._counts[row], period * self.in_period + self._before[row]
+        counts, first = self._counts[number % PERIOD], self.before(number)
         fours = np.arange(-(-self.window // 4))
         keys = philox4x32((fours, number & 0xFFFFFFFF, 0, number >> 32 << HIGH | Kind.WINDOW), seed).ravel()[: self.window]
         source = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys, kind="stable")]

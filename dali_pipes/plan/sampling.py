@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from dali_pipes.data.manifest import Manifest, Shards
 from dali_pipes.data.shards.copies import cache_bytes
 from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_number, check_options, option
+from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
 from dali_pipes.plan.philox import Kind
-from dali_pipes.plan.windows import Lanes, near
+from dali_pipes.plan.windows import PlainLanes, near
 from dali_pipes.system.nodes import nodes_of_run
 
 Int = NDArray[np.int64]
@@ -222,21 +223,14 @@ class Mixture(Sampling):
         mixture = manifest.mixture
         if mixture is None:
             raise ConfigError("sampling=mixture is for the images of Manifest.mix, and these are not")
-        groups = Groups(manifest.columns["source"], seed)
-        if len(groups) < len(mixture.shares):
-            missing = sorted(set(range(len(mixture.shares))) - set(manifest.columns["source"].tolist()))[0]
-            raise ConfigError(f"the source {list(mixture.shares)[missing]!r} of the mixture has no image; leave it out")
         stratified = mixture.mode == "stratified"
+        shares = _mixed_shares(manifest, global_batch_size if stratified else _PROPORTIONAL, seed)
+        groups = Groups(manifest.columns["source"], seed)
         size = self._whole_batches(manifest, global_batch_size) if stratified else self._size(manifest)
-        shares = Shares(np.array(list(mixture.shares.values())), global_batch_size if stratified else _PROPORTIONAL, seed)
-        if not shares.in_period.all():
-            name = list(mixture.shares)[int(shares.in_period.argmin())]
-            raise ConfigError(f"the share of {name!r} is less than a sample in 512 batches; give it more, or leave it out")
         return groups.order(size, lambda places: groups.in_turn(*shares.turns(places)), apart=int(shares.most.max()))
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
-        mixture = manifest.mixture
-        return Sampling.state(self, manifest) | ({"mode": mixture.mode, "shares": mixture.shares} if mixture else {})
+        return Sampling.state(self, manifest) | _mixture_state(manifest)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -286,7 +280,7 @@ class Windows(Sampling):
     """Every image once, in an order that needs a few shards at a time, for shards that do not all fit onto a machine.
 
     The shards are dealt to lanes in a new random order each epoch; a lane reads window after window of whole shards, permutes the
-    samples of each, and has its own share of every global batch.
+    samples of each, and has its own share of every global batch. Of a stratified `Manifest.mix` each source has windows of its own.
 
     Attributes:
         lanes: how many; the ranks divide them, or are divided by them. None: one for each machine of the run.
@@ -310,11 +304,12 @@ class Windows(Sampling):
         if global_batch_size % self.times:
             fits = near(global_batch_size, self.times * self.lanes)
             raise ConfigError(f"sampling.times={self.times} does not divide a global batch of {global_batch_size}; {fits} would do")
-        shards = _shards(manifest)
+        shards, window = _shards(manifest), round(self.window_gb * 1e9)
+        if manifest.mixture:
+            return self._mixed(manifest, shards, window, global_batch_size, seed)
         size = self._size(manifest) if self.times == 1 else self._whole_batches(manifest, global_batch_size)
-        lengths, window = np.bincount(shards.numbers), round(self.window_gb * 1e9)
         cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
-        lanes = Lanes(lengths, shards.bytes, *cut)
+        lanes = PlainLanes(np.bincount(shards.numbers), shards.bytes, *cut)
         apart = (np.diff(shards.numbers) < 0).any()  # a shard's images do not stand side by side
         members = np.argsort(shards.numbers, kind="stable") if apart else None
 
@@ -324,9 +319,24 @@ class Windows(Sampling):
 
         return Order(size, at, repeats=self.times > 1 or size != len(manifest), lanes=lanes)
 
+    def _mixed(self, manifest: Manifest, shards: Shards, window: int, global_batch_size: int, seed: int) -> Order:
+        mixture, batch = manifest.mixture, global_batch_size // self.times
+        assert mixture and self.lanes
+        if mixture.mode != "stratified":
+            raise ConfigError("sampling=windows is for stratified mixtures, and this one is proportional; leave its `mode` out")
+        shares, size = _mixed_shares(manifest, max(batch // self.lanes, 1), seed), self._whole_batches(manifest, global_batch_size)
+        source = manifest.columns["source"]
+        each = [
+            MixedShards.of(name, ids := np.flatnonzero(source == number), shards.numbers[ids], shards.bytes)
+            for number, name in enumerate(mixture.shares)
+        ]
+        lanes = MixedLanes(each, shares, self.lanes, window, batch, size // global_batch_size, seed)
+        return Order(size, lambda places: lanes.at(places // self.times), lanes=lanes)
+
     def state(self, manifest: Manifest) -> dict[str, Any]:
         digest = hashlib.sha256(_shards(manifest).bytes.tobytes()).hexdigest()[:16]
-        return Sampling.state(self, manifest) | {"algorithm": "line of shards, Feistel", "shard_sizes": digest}
+        state = {"algorithm": "line of shards, Feistel", "shard_sizes": digest}
+        return Sampling.state(self, manifest) | state | _mixture_state(manifest)
 
 
 SAMPLINGS: dict[str, type[Sampling]] = {
@@ -372,12 +382,34 @@ def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool)
     sampling = named(given)
     if shuffle is not None and type(sampling) is not type(implied):
         raise ConfigError(f"shuffle={shuffle} and sampling={type(sampling).__name__} are both given and say different things")
-    if manifest.mixture and not isinstance(sampling, (Mixture, Sequential)):
+    if manifest.mixture and not isinstance(sampling, (Mixture, Sequential, Windows)):
         raise ConfigError(
             f"sampling={type(sampling).__name__} on images of Manifest.mix, whose shares say what is drawn; join them with "
             "Manifest.concat instead, or leave sampling out"
         )
     return sampling
+
+
+def _mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
+    """Those of a mixture in windows of so many samples.
+
+    Raises:
+        ConfigError: a source without images, or of too small a share.
+    """
+    mixture = manifest.mixture
+    assert mixture
+    missing = sorted(set(range(len(mixture.shares))) - set(manifest.columns["source"].tolist()))
+    if missing:
+        raise ConfigError(f"the source {list(mixture.shares)[missing[0]]!r} of the mixture has no image; leave it out")
+    shares = Shares(np.array(list(mixture.shares.values())), window, seed)
+    if not shares.in_period.all():
+        name = list(mixture.shares)[int(shares.in_period.argmin())]
+        raise ConfigError(f"the share of {name!r} is less than a sample in 512 batches; give it more, or leave it out")
+    return shares
+
+
+def _mixture_state(manifest: Manifest) -> dict[str, Any]:
+    return {"mode": manifest.mixture.mode, "shares": manifest.mixture.shares} if manifest.mixture else {}
 
 
 def _shards(manifest: Manifest) -> Shards:

@@ -4,10 +4,11 @@ A pass puts all shards in a line, in a new random order. The line is cut into la
 whole shards, whose samples are permuted. A lane has its own, contiguous share of every global batch.
 """
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from dali_pipes.plan.permutation import bijection
 from dali_pipes.plan.philox import Kind
 
 Int = NDArray[np.int64]
+Place = tuple[int, int]  # epoch and step
 _KEPT = 4  # passes: of a step at most two, and those that the next epoch begins with
 
 
@@ -29,8 +31,8 @@ class Window(NamedTuple):
     """
 
     shards: Int
-    first: tuple[int, int]
-    last: tuple[int, int]
+    first: Place
+    last: Place
 
 
 class _Pass(NamedTuple):
@@ -49,43 +51,36 @@ class _Pass(NamedTuple):
     turns: Int
 
 
-class Lanes:
-    """The samples of shards, in lanes and windows. Nothing is kept but the shards' lengths and a few passes over the shards.
+class Lanes(ABC):
+    """Who reads which shards when. A rank reads some lanes, or shares one with others; a lane has its own, contiguous part of each
+    global batch.
 
-    Of an epoch as long as the data each pass is one. Otherwise each goes on where the last one stopped.
-
-    Args:
-        lengths: (S,) samples of each shard. Samples are numbered shard by shard.
-        sizes: (S,) bytes of each shard.
-        lanes: how many.
-        window_bytes: a window's shards have at most as many.
-        batch: samples of a global batch.
-        epoch_size: samples.
+    Attributes:
+        count: lanes.
+        window_bytes: the shards of a lane's present windows have at most as many.
 
     Raises:
-        ConfigError: lanes or windows that these shards, batches and epochs cannot be cut into.
+        ConfigError: lanes that a global batch cannot be cut into.
     """
 
-    def __init__(self, lengths: Int, sizes: Int, lanes: int, window_bytes: int, batch: int, epoch_size: int, seed: int):
-        self.count, self._batch, self._epoch_size, self._seed = lanes, batch, epoch_size, seed
-        self._lengths, self._sizes, self.window_bytes = lengths, sizes, window_bytes
-        self._starts, self._samples = lengths.cumsum() - lengths, int(lengths.sum())
-        self._whole = epoch_size == self._samples
-        self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)  # of an epoch, as ranks have them
-        self._pass = lru_cache(maxsize=_KEPT)(self._cut_pass)
-        if batch % lanes:
+    def __init__(self, count: int, window_bytes: int, batch: int):
+        self.count, self.window_bytes, self._batch = count, window_bytes, batch
+        if batch % count:
             fits = _divisors(batch)
-            below, above = max(each for each in fits if each < lanes), min([each for each in fits if each > lanes] or [1])
+            below, above = max(each for each in fits if each < count), min([each for each in fits if each > count] or [1])
             raise ConfigError(
-                f"sampling.lanes={lanes} do not divide a global batch of {batch} images; {near(batch, lanes)} images would do, or "
+                f"sampling.lanes={count} do not divide a global batch of {batch} images; {near(batch, count)} images would do, or "
                 f"{below} or {above} lanes"
             )
-        if not self._whole and epoch_size % lanes:
-            sizes_near = near(epoch_size, lanes)
-            raise ConfigError(f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; {sizes_near} images would do")
-        if sizes.max() > window_bytes:
-            given, least = window_bytes / 1e9, sizes.max() / 1e9
-            raise ConfigError(f"sampling.window_gb={given:g} holds no shard of {least:g} GB; {least:g} at least would do")
+
+    @property
+    @abstractmethod
+    def sources(self) -> Sequence["Source"]:
+        """Those that have windows of their own."""
+
+    @abstractmethod
+    def at(self, places: Int) -> Int:
+        """The samples at these places, counted through all epochs; samples are numbered shard by shard."""
 
     def check_ranks(self, ranks: int) -> None:
         """
@@ -102,63 +97,128 @@ class Lanes:
         """The lanes that a rank reads; several ranks may read one lane."""
         return range(rank * self.count // ranks, ((rank + 1) * self.count - 1) // ranks + 1)
 
+
+class Source(Protocol):
+    """Shards that are shuffled among each other."""
+
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
         """Endless windows of a lane, the first of them that with its next sample at this step."""
+
+
+class PlainLanes(Lanes):
+    """The samples of shards, in lanes and windows. Nothing is kept but the shards' lengths and a few passes over the shards.
+
+    Of an epoch as long as the data each pass is one. Otherwise each goes on where the last one stopped.
+
+    Args:
+        lengths, sizes, lanes: as for `Line`.
+        window_bytes: a window's shards have at most as many.
+        batch: samples of a global batch.
+        epoch_size: samples.
+
+    Raises:
+        ConfigError: lanes or windows that these shards, batches and epochs cannot be cut into.
+    """
+
+    def __init__(self, lengths: Int, sizes: Int, lanes: int, window_bytes: int, batch: int, epoch_size: int, seed: int):
+        super().__init__(lanes, window_bytes, batch)
+        self._epoch_size, whole = epoch_size, epoch_size == lengths.sum()
+        self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)  # of an epoch, as ranks have them
+        if not whole and epoch_size % lanes:
+            sizes_near = near(epoch_size, lanes)
+            raise ConfigError(f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; {sizes_near} images would do")
+        if sizes.max() > window_bytes:
+            given, least = window_bytes / 1e9, sizes.max() / 1e9
+            raise ConfigError(f"sampling.window_gb={given:g} holds no shard of {least:g} GB; {least:g} at least would do")
+        self._line = Line(lengths, sizes, lanes, window_bytes, seed, self._shares if whole else None)
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        return [self]
+
+    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
         share, each_step = int(self._shares[lane]), self._batch // self.count
         if not share:
             return
-        begun = epoch * share + min(step * each_step, share)
 
-        def batch_of(turn: int) -> tuple[int, int]:
+        def batch_of(turn: int) -> Place:
             return turn // share, turn % share // each_step
 
+        begun = epoch * share + min(step * each_step, share)
+        for shards, turn, after in self._line.windows(lane, begun):
+            yield Window(shards, batch_of(turn), batch_of(after - 1))
+
+    def at(self, places: Int) -> Int:
+        epoch, within = np.divmod(places, self._epoch_size)
+        step, within = np.divmod(within, self._batch)
+        size = np.minimum(self._batch, self._epoch_size - step * self._batch)  # an epoch's last batch may be smaller
+        lane = ((within + 1) * self.count - 1) // size
+        turn = epoch * self._shares[lane] + step * (self._batch // self.count) + within - size * lane // self.count
+        return self._line.at(lane, turn)
+
+
+class Line:
+    """Shards in a line, pass after pass, and the samples of each lane, counted from 0 through all passes: its turns.
+
+    Args:
+        lengths: (S,) samples of each shard. Samples are numbered shard by shard.
+        sizes: (S,) bytes of each shard.
+        lanes: how many.
+        shares: (L,) samples of a pass that each lane has; None: the lanes take turns from pass to pass.
+        source: a number of its own for each line of a mixture, below 2**8.
+    """
+
+    def __init__(
+        self, lengths: Int, sizes: Int, lanes: int, window_bytes: int, seed: int, shares: Int | None = None, source: int = 0
+    ):
+        self._lengths, self._sizes, self._lanes, self._window_bytes = lengths, sizes, lanes, window_bytes
+        self._starts, self._samples, self._shares = lengths.cumsum() - lengths, int(lengths.sum()), shares
+        self._seed, self._key = seed, source << 48
+        self._pass = lru_cache(maxsize=_KEPT)(self._cut_pass)
+
+    def windows(self, lane: int, begun: int) -> Iterator[tuple[Int, int, int]]:
+        """Endless windows of a lane, from that of turn `begun` on: its shards, its first turn, and the first after it."""
         for number in count(int(self._number(np.array(lane), np.array(begun)))):
             line = self._pass(number)
             first, end = np.searchsorted(line.windows, line.lanes[lane : lane + 2])
             for bounds in pairwise(line.windows[first : end + 1]):
                 turn, after = (int(bound - line.lanes[lane] + line.turns[lane]) for bound in bounds)
                 if after > begun:
-                    shards = line.shards[_shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1]
-                    yield Window(shards, batch_of(turn), batch_of(after - 1))
+                    yield line.shards[_shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1], turn, after
 
-    def at(self, places: Int) -> Int:
-        """The samples at these places, counted through all epochs."""
-        epoch, within = np.divmod(places, self._epoch_size)
-        step, within = np.divmod(within, self._batch)
-        size = np.minimum(self._batch, self._epoch_size - step * self._batch)  # an epoch's last batch may be smaller
-        lane = ((within + 1) * self.count - 1) // size
-        turn = epoch * self._shares[lane] + step * (self._batch // self.count) + within - size * lane // self.count
-        numbers, found = self._number(lane, turn), np.empty(len(places), np.int64)
+    def at(self, lane: Int, turn: Int) -> Int:
+        """(N,) the samples at these turns of these lanes."""
+        numbers, found = self._number(lane, turn), np.empty(len(turn), np.int64)
         for number in np.unique(numbers).tolist():
             here = numbers == number
-            found[here] = self._samples_of(number, lane[here], turn[here])
+            found[here] = self._of_pass(number, lane[here], turn[here])
         return found
 
-    def _samples_of(self, number: int, lane: Int, turn: Int) -> Int:
+    def _of_pass(self, number: int, lane: Int, turn: Int) -> Int:
         line = self._pass(number)
         place = line.lanes[lane] + turn - line.turns[lane]
         window = np.searchsorted(line.windows, place, side="right") - 1
         start, end = line.windows[window], line.windows[window + 1]
-        place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, number, window)
+        place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, self._key | number, window)
         shard = _shard_at(line, place)
         return self._starts[line.shards[shard]] + place - line.starts[shard]
 
     def _number(self, lane: Int, turn: Int) -> Int:
         """Which pass these samples of the lanes belong to."""
-        return turn // self._shares[lane] if self._whole else (turn * self.count + lane) // self._samples
+        return (turn * self._lanes + lane) // self._samples if self._shares is None else turn // self._shares[lane]
 
     def _turns(self, number: int) -> Int:
-        """(L,) which of its samples each lane begins a pass with; where passes are not epochs, the lanes take turns."""
-        if self._whole:
-            return number * self._shares
-        return -((np.arange(self.count) - number * self._samples) // self.count)
+        """(L,) which of its samples each lane begins a pass with."""
+        if self._shares is None:
+            return -((np.arange(self._lanes) - number * self._samples) // self._lanes)
+        return number * self._shares
 
     def _cut_pass(self, number: int) -> _Pass:
-        shards = bijection(len(self._lengths), np.arange(len(self._lengths)), self._seed, Kind.SHARDS, number)
+        shards = bijection(len(self._lengths), np.arange(len(self._lengths)), self._seed, Kind.SHARDS, self._key | number)
         starts, ends = (np.append(0, each[shards].cumsum()) for each in (self._lengths, self._sizes))
         turns = self._turns(number)
         lanes = np.append(0, (self._turns(number + 1) - turns).cumsum())
-        return _Pass(shards, starts, _windows(starts, ends, lanes, self.window_bytes), lanes, turns)
+        return _Pass(shards, starts, _windows(starts, ends, lanes, self._window_bytes), lanes, turns)
 
 
 def near(number: int, divisor: int) -> str:

@@ -3,41 +3,23 @@
 from itertools import chain, pairwise, takewhile
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planned import labelled
+from planned import KB, labelled, sharded
 
-import dali_pipes as dp
 from dali_pipes import ConfigError, Plan, Shard, TrainTransform, Windows
-from dali_pipes.data.table.schema import replaced
 from dali_pipes.loader.fingerprint import changes
-from dali_pipes.plan.sampling import chosen
-from dali_pipes.plan.windows import Lanes
+from dali_pipes.plan.windows import PlainLanes
 
 TRANSFORM = TrainTransform(size=8)
-GB, KB = 1e-6, 1000  # of shards of a kB for each sample
-
-
-def sharded(lengths, classes=None, files=None):
-    """Shards of so many images, of a kB each."""
-    numbers = np.repeat(np.arange(len(lengths)), lengths) if files is None else np.asarray(files)
-    table = labelled(numbers if classes is None else classes).table
-    columns = {
-        "path": pa.array([f"{each:06d}.tar".encode() for each in numbers], pa.large_binary()),
-        "member": pa.array([f"{each}.jpg".encode() for each in range(len(numbers))], pa.large_binary()),
-        "file_bytes": pa.array(np.bincount(numbers)[numbers] * KB),
-    }
-    for name, values in columns.items():
-        table = replaced(table, name, values)
-    return dp.Manifest("/nowhere", [str(each) for each in range(int(max(table["label"].to_pylist())) + 1)], table)
+GB = KB / 1e9  # of shards of a kB for each sample
 
 
 def lanes_of(lengths, lanes=1, window=None, batch=4, epoch_size=None, seed=0):
     lengths = np.array(lengths)
     sizes = (int(lengths.max()) if window is None else window) * KB, batch, epoch_size or int(lengths.sum())
-    return Lanes(lengths, lengths * KB, lanes, *sizes, seed)
+    return PlainLanes(lengths, lengths * KB, lanes, *sizes, seed)
 
 
 def plan(manifest, batch, shard=None, last_batch="partial", seed=0, **options):
@@ -250,8 +232,6 @@ def test_what_cannot_work_is_refused_with_what_would_do(options, batch, ranks, m
 def test_what_it_is_not_for_is_refused():
     with pytest.raises(ConfigError, match="/nowhere has images that are files of their own; pack them by `dali-pipes prepare"):
         plan(labelled([0] * 9), 3)
-    with pytest.raises(ConfigError, match=r"sampling=Windows on images of Manifest\.mix"):
-        chosen("windows", None, dp.Manifest.mix({"a": (sharded([3, 3]), 1)}), True)
     with pytest.raises(ConfigError, match=r"sampling windows: .*'weights'.*its options are epoch_size, lanes, window_gb, times"):
         Plan(sharded([3, 3]), TRANSFORM, 3, sampling={"name": "windows", "weights": [1] * 6})
 

@@ -4,7 +4,9 @@ import numpy as np
 import pyarrow as pa
 
 from dali_pipes import Manifest
-from dali_pipes.data.table.schema import SCHEMA
+from dali_pipes.data.table.schema import SCHEMA, replaced
+
+KB = 1000
 
 
 def labelled(classes) -> Manifest:
@@ -28,3 +30,17 @@ def labelled(classes) -> Manifest:
         "file_bytes": [0] * count,
     }
     return Manifest("/nowhere", [str(each) for each in range(labels.max() + 1)], pa.table(columns, schema=SCHEMA))
+
+
+def sharded(lengths, classes=None, files=None):
+    """Shards of so many images, of a kB each."""
+    numbers = np.repeat(np.arange(len(lengths)), lengths) if files is None else np.asarray(files)
+    table = labelled(numbers if classes is None else classes).table
+    columns = {
+        "path": pa.array([f"{each:06d}.tar".encode() for each in numbers], pa.large_binary()),
+        "member": pa.array([f"{each}.jpg".encode() for each in range(len(numbers))], pa.large_binary()),
+        "file_bytes": pa.array(np.bincount(numbers)[numbers] * KB),
+    }
+    for name, values in columns.items():
+        table = replaced(table, name, values)
+    return Manifest("/nowhere", [str(each) for each in range(int(max(table["label"].to_pylist())) + 1)], table)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from dali_pipes.plan.windows import Lanes
+from dali_pipes.plan.windows import PlainLanes
 from dali_pipes.system.provenance import provenance
 
 HERE = Path(__file__).parent
@@ -39,9 +39,8 @@ def cost(window_shards):
     """Of a process that plans whole global batches, and of one that is one rank of 64."""
     before = mib()
     lengths = np.full(SHARDS, IMAGES)
-    made, lanes = cpu(
-        lambda: Lanes(lengths, lengths * SHARD_BYTES // IMAGES, LANES, window_shards * SHARD_BYTES, BATCH, SHARDS * IMAGES, seed=0)
-    )
+    sizes, window = lengths * SHARD_BYTES // IMAGES, window_shards * SHARD_BYTES
+    made, lanes = cpu(lambda: PlainLanes(lengths, sizes, LANES, window, BATCH, SHARDS * IMAGES, seed=0))
     first, _ = cpu(lambda: lanes.at(np.arange(BATCH)))
     next_epoch, _ = cpu(lambda: lanes.at(SHARDS * IMAGES + np.arange(BATCH)))
     starts = np.random.default_rng(0).integers(0, SHARDS * IMAGES // BATCH, 400) * BATCH
@@ -71,7 +70,7 @@ def mixed(shards_of_each, in_flight, lanes=8, batch=256):
     labels = np.repeat(np.arange(CLASSES), shards_of_each * LENGTH)
     shards = CLASSES * shards_of_each
     lengths = np.full(shards, LENGTH)
-    order = Lanes(lengths, lengths, lanes, in_flight // lanes * LENGTH, batch, len(labels), seed=0)
+    order = PlainLanes(lengths, lengths, lanes, in_flight // lanes * LENGTH, batch, len(labels), seed=0)
     found = distinct(labels, order.at(np.arange(len(labels))), batch)
     whole = distinct(labels, np.random.default_rng(0).permutation(len(labels)), batch).mean()
     tenth = len(found) // 10

@@ -1,0 +1,127 @@
+"""Window shuffle of a stratified mixture: each source has windows of its own."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.order import PERIOD, Shares
+from dali_pipes.plan.windows import Lanes, Line, Window
+
+Int = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class MixedShards:
+    """The part of a mixture that comes from one source.
+
+    Attributes:
+        name: of the source.
+        ids: (n,) its images, shard by shard.
+        shards: (S,) the numbers of their shards in the manifest.
+        lengths: (S,) how many images each shard has of the source.
+        sizes: (S,) bytes of each shard.
+    """
+
+    name: str
+    ids: Int
+    shards: Int
+    lengths: Int
+    sizes: Int
+
+    @classmethod
+    def of(cls, name: str, ids: Int, numbers: NDArray[np.int32], sizes: Int) -> "MixedShards":
+        """
+        Args:
+            ids: (n,) images of the source.
+            numbers: (n,) the shard of each.
+            sizes: bytes of all shards.
+        """
+        shards, compact, lengths = np.unique(numbers, return_inverse=True, return_counts=True)
+        return cls(name, ids[np.argsort(compact, kind="stable")], shards.astype(np.int64), lengths, sizes[shards])
+
+
+class MixedLanes(Lanes):
+    """Each lane's part of a global batch has the shares of the sources, rounded up or down. So has the whole batch if the number of
+    lanes divides 256, since lanes round up at different times. The images of a source come as those of `PlainLanes` do where an
+    epoch is not as long as the data.
+
+    Args:
+        shares: of parts of `batch // lanes` samples.
+        window_bytes: of all sources together.
+        batch: samples of a global batch; an epoch has whole batches.
+        steps: global batches of an epoch.
+
+    Raises:
+        ConfigError: lanes that a batch cannot be cut into, or windows that hold no shard.
+    """
+
+    def __init__(
+        self, sources: Sequence[MixedShards], shares: Shares, lanes: int, window_bytes: int, batch: int, steps: int, seed: int
+    ):
+        super().__init__(lanes, window_bytes, batch)
+        self._shares, self._steps, self._each = shares, steps, sources
+        number = np.arange(lanes)
+        self._begin = (number << 32) + number * PERIOD // lanes  # which of the shares' windows each lane begins with
+        self._came = np.stack([shares.before(begin) for begin in self._begin.tolist()])
+        windows = _divided(sources, shares.in_period, window_bytes)
+        self._lines = [
+            Line(each.lengths, each.sizes, lanes, window, seed, source=number)
+            for number, (each, window) in enumerate(zip(sources, windows, strict=True))
+        ]
+
+    @property
+    def sources(self) -> Sequence["_Source"]:
+        return [_Source(self, number) for number in range(len(self._each))]
+
+    def at(self, places: Int) -> Int:
+        """The ids at these places, counted through all epochs."""
+        batch, within = np.divmod(places, self._batch)
+        lane, within = np.divmod(within, self._shares.window)
+        source, turn = self._shares.turns((self._begin[lane] + batch) * self._shares.window + within)
+        turn -= self._came[lane, source]
+        found = np.empty(len(places), np.int64)
+        for number in np.unique(source).tolist():
+            here = source == number
+            found[here] = self._each[number].ids[self._lines[number].at(lane[here], turn[here])]
+        return found
+
+    def windows_of(self, source: int, lane: int, epoch: int, step: int) -> Iterator[Window]:
+        begin, came = int(self._begin[lane]), int(self._came[lane, source])
+
+        def batch_of(turn: int) -> tuple[int, int]:
+            return divmod(self._shares.window_of(source, came + turn) - begin, self._steps)
+
+        begun = int(self._shares.before(begin + epoch * self._steps + step)[source]) - came
+        for shards, turn, after in self._lines[source].windows(lane, begun):
+            yield Window(self._each[source].shards[shards], batch_of(turn), batch_of(after - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One source of a mixture."""
+
+    lanes: MixedLanes
+    number: int
+
+    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
+        return self.lanes.windows_of(self.number, lane, epoch, step)
+
+
+def _divided(sources: Sequence[MixedShards], drawn: Int, window_bytes: int) -> list[int]:
+    """The bytes of each source's windows: its largest shard, and of what is left in proportion to what is read of it.
+
+    Args:
+        drawn: how many samples of the sources are drawn, in proportion.
+    """
+    largest = np.array([each.sizes.max() for each in sources])
+    if (least := largest.sum()) > window_bytes:
+        raise ConfigError(
+            f"sampling.window_gb={window_bytes / 1e9:g} does not hold a shard of each of the {len(sources)} sources; "
+            f"{least / 1e9:.10g} at least would do"
+        )
+    read = np.array([each.sizes.sum() / each.lengths.sum() for each in sources]) * drawn
+    made: list[int] = (largest + (window_bytes - least) * read / read.sum()).astype(np.int64).tolist()
+    return made
