@@ -1,10 +1,9 @@
-"""The manifest: one row per image, with what a loader must know before it decodes anything."""
+"""The manifest: one row per image, from whatever describes a data set; saved, parted and joined."""
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +12,9 @@ from numpy.typing import NDArray
 from dali_pipes.data import index, opening
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows, matching
-from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
-from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Keypoints, Objects, Targets, keypoints_of
-from dali_pipes.data.opening import absolute
-from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets, keypoints_of
 from dali_pipes.data.scanning.coco import scan_coco
-from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.listed_files import scan_table
 from dali_pipes.data.scanning.masks import scan_pairs
@@ -35,38 +31,16 @@ from dali_pipes.data.sets import (
     unified,
     with_source,
 )
-from dali_pipes.data.shards.copies import copy_of, is_copied
-from dali_pipes.data.shards.remote import FileVersion, is_remote
+from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote
 from dali_pipes.data.table import digest, saved
-from dali_pipes.data.table.samples import OwnColumns, Samples, validate
-from dali_pipes.data.table.schema import divided, own_columns, replaced
+from dali_pipes.data.table.samples import Samples, validate
+from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-_LOOKED_AT = 100_000  # samples
-_PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 _KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
-_Numbers = NDArray[np.int64] | int
 
 
-class Shards(NamedTuple):
-    """The files that samples lie in, in the order in which the samples come to them.
-
-    Attributes:
-        numbers: (n,) which file each sample lies in.
-        names: (S,) their paths, relative to the root.
-        files: (S,) with it.
-        bytes: (S,) int64 sizes; 0: of a file that is one image.
-        times: (S,) int64, the rest of their versions.
-    """
-
-    numbers: NDArray[np.int32]
-    names: list[str]
-    files: list[str]
-    bytes: NDArray[np.int64]
-    times: NDArray[np.int64]
-
-
-class Manifest:
+class Manifest(ImageTable):
     """The images of one data set, in the order of torchvision's ImageFolder, or in the order of the shards.
 
     Sample ids number the usable images from 0. An image with a problem has no id and is never loaded.
@@ -75,63 +49,6 @@ class Manifest:
         root: folder that the paths are relative to, or the URL of one, as text.
         classes: class names; a label is a place in this list.
     """
-
-    def __init__(
-        self,
-        root: str | Path,
-        classes: list[str],
-        table: pa.Table,
-        folders: FolderRecords | None = None,
-        keypoints: Keypoints | None = None,
-    ):
-        """
-        Args:
-            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME" and
-                "target:NAME" (data/objects.py).
-            folders: those that were scanned.
-            keypoints: which ones the objects have.
-
-        Raises:
-            ManifestError: what it says cannot be of images.
-        """
-        usable, others = divided(table.combine_chunks())
-        self._set(
-            absolute(root),
-            classes,
-            Samples(usable),
-            others,
-            {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {}),
-        )
-        self._check()
-
-    @classmethod
-    def _of(
-        cls, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any] | None = None
-    ) -> Self:
-        made = cls.__new__(cls)
-        made._set(root, classes, samples, others, known or {})
-        return made
-
-    def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
-        """Other samples of the same root, and what is known of them as parts of the same whole."""
-        kept = {name: self._known[name] for name in _KEPT if name in self._known}
-        return self._of(self.root, self.classes if classes is None else classes, samples, others, kept)
-
-    def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
-        """
-        Args:
-            others: the images that cannot be used.
-            known: what a file says of the samples as a whole, so that it need not be computed.
-
-        Raises:
-            ManifestError: class names that are none, or empty cells.
-        """
-        self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known
-        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-            raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
-        table = samples.whole
-        if nulls := [name for name in table.column_names if name != "problem" and null_count(table[name])]:
-            raise ManifestError(f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
 
     @classmethod
     def scan(
@@ -346,6 +263,20 @@ class Manifest:
         """
         return index.write_index(self)
 
+    def verify(self) -> None:
+        """Reads all of a mapped file, and checks what `load` does not.
+
+        Raises:
+            ManifestError: its rows cannot be of images, or are not those that the fingerprint was made of.
+        """
+        self._samples.validate(self._samples.whole.column_names)
+        self._check()
+        if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
+            raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
+
+    def __repr__(self) -> str:
+        return f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} classes, {len(self.problems):,} problems)"
+
     def moved_to(self, root: str) -> Self:
         """The same samples below another folder or URL."""
         return self._of(root, self.classes, self._samples, self._others, self._known)
@@ -358,274 +289,6 @@ class Manifest:
         """
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[self.shards.numbers]
         return self._with(Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files), self._others)
-
-    def verify(self) -> None:
-        """Reads all of a mapped file, and checks what `load` does not.
-
-        Raises:
-            ManifestError: its rows cannot be of images, or are not those that the fingerprint was made of.
-        """
-        self._samples.validate(self._samples.whole.column_names)
-        self._check()
-        if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
-            raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    @property
-    def table(self) -> pa.Table:
-        """Every image, the usable ones by id, then the others; the columns of `table.schema.SCHEMA`, and "column:NAME"."""
-        return pa.concat_tables([self._samples.table(), self._others])
-
-    @property
-    def samples(self) -> pa.Table:
-        """The usable images by id: `table` without the others."""
-        return self._samples.table()
-
-    def __repr__(self) -> str:
-        return f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} classes, {len(self.problems):,} problems)"
-
-    @property
-    def folders(self) -> FolderRecords:
-        """Of the folders that were scanned, by their path, as far as a file that was loaded has them: see `scanning/earlier.py`."""
-        return self._known.get("folders", {})
-
-    @property
-    def task(self) -> str:
-        """What the labels are: "classification" (one class each), "multilabel" (any number of classes), "regression" (numbers)."""
-        return task_of(self._samples.whole["label"].type)
-
-    def describe(self) -> dict[str, Any]:
-        """What a result records about its images: fingerprint, count, mean KiB of a file, median height and width."""
-        return {"fingerprint": self.fingerprint, **self._description}
-
-    @cached_property
-    def _description(self) -> dict[str, Any]:
-        return self._known.get("description") or {
-            "images": len(self),
-            "mean_kib": round(self.bytes_in_all / len(self) / 1024, 1) if len(self) else 0.0,
-            "median_size": np.median(self.sizes, axis=0).tolist() if len(self) else [0.0, 0.0],
-        }
-
-    def take_labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
-        """(N,) int64 class numbers; (N, L) int64 of several, filled up with -1; (N,) or (N, K) float32 numbers.
-
-        Raises:
-            ManifestError: a label is no class.
-        """
-        task = self.task
-        if task == "regression":
-            return self._samples.numbers("label", ids)
-        several = task == "multilabel"
-        found = self._samples.matrix("label", ids, fill=-1) if several else self._samples.numbers("label", ids)
-        if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
-            raise ManifestError(f"{self.root}: the manifest has labels outside its {len(self.classes)} classes; scan again")
-        return found.astype(np.int64)
-
-    def take_sizes(self, ids: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
-        """(N, 2) heights and widths in pixels, as stored, or once the image is turned by its EXIF orientation.
-
-        Raises:
-            ManifestError: an image has no size.
-        """
-        sizes = np.stack([self._samples.numbers("height", ids), self._samples.numbers("width", ids)], axis=1).astype(np.int64)
-        if sizes.min(initial=1) < 1:
-            raise ManifestError(f"{self.root}: the manifest has usable images without a size; scan the images again")
-        if not upright:
-            return sizes
-        turned = self._samples.numbers("orientation", ids) >= 5
-        return np.where(turned[:, None], sizes[:, ::-1], sizes)
-
-    def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
-        return {name.removeprefix(COLUMN): self._samples.numbers(name, ids) for name in self._numeric}
-
-    @property
-    def numeric_columns(self) -> set[str]:
-        """The names of those columns."""
-        return {name.removeprefix(COLUMN) for name in self._numeric}
-
-    def has_target(self, name: str) -> bool:
-        """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
-        return TARGET + name in self._samples.whole.column_names
-
-    @cached_property
-    def keypoints(self) -> Keypoints | None:
-        """Which keypoints the objects have, if they have any."""
-        return Keypoints.read(self._known.get("keypoints"))
-
-    def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
-        """The objects of these samples, in pixels as stored; None: this manifest has no boxes.
-
-        Raises:
-            ManifestError: their columns do not belong together, or a label is no class.
-        """
-        if not self.has_target("boxes"):
-            return None
-        counts = self._samples.lengths(TARGET + "boxes", ids) // 4
-        names = self.keypoints.names if self.keypoints else []
-
-        def values(name: str, each: int = 1) -> NDArray[Any] | None:
-            if not self.has_target(name):
-                return None
-            if (self._samples.lengths(TARGET + name, ids) != each * counts).any():
-                raise ManifestError(f"{self.root}: the manifest has objects of which {name} are too few or too many; scan again")
-            return self._samples.joined(TARGET + name, ids)
-
-        boxes, labels, points = values("boxes", 4), values("box_labels"), values("keypoints", 3 * len(names))
-        if boxes is None or labels is None:
-            raise ManifestError(f"{self.root}: the manifest has objects without labels; scan again")
-        if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
-            raise ManifestError(f"{self.root}: the manifest has objects outside its {len(self.classes)} classes; scan again")
-        keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
-        return Objects(counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints)
-
-    def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
-        """A column of targets that is text, of these samples."""
-        return [self._samples.text(TARGET + name, sample_id).decode() for sample_id in ids.tolist()]
-
-    def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
-        """(N,) EXIF's orientations, 1 to 8."""
-        return self._samples.numbers("orientation", ids)
-
-    def mask_extent(self, sample_id: int) -> Extent | None:
-        """Where one sample's encoded mask is; None: it has none."""
-        if self.has_target("mask") and (path := self._samples.text(TARGET + "mask", sample_id)):
-            return Extent(self._file(path))
-        if not self.has_target("mask_bytes") or not (size := self._samples.number(TARGET + "mask_bytes", sample_id)):
-            return None
-        image = self.extent(sample_id)
-        return image._replace(
-            member=f"{image.member} (its mask)", offset=self._samples.number(TARGET + "mask_offset", sample_id), length=size
-        )
-
-    @cached_property
-    def _numeric(self) -> list[str]:
-        table = self._samples.whole
-        return [name for name in own_columns(table) if is_numeric(table[name].type)]
-
-    @cached_property
-    def labels(self) -> NDArray[Any]:
-        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,) or (n, K) float32 numbers.
-
-        A copy; of many images take what is needed by `take_labels`.
-        """
-        return self.take_labels(np.arange(len(self)))
-
-    @property
-    def columns(self) -> Mapping[str, NDArray[Any] | pa.Array]:
-        """The table's own columns by sample id, each made when it is asked for.
-
-        Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text and lists of numbers as Arrow's.
-        """
-        return OwnColumns(self._samples)
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int64]:
-        """(n, 2) heights and widths by sample id, in pixels as stored. A copy, as `labels` is."""
-        return self.take_sizes(np.arange(len(self)))
-
-    @cached_property
-    def some_sizes(self) -> NDArray[np.int64]:
-        """(N, 2) heights and widths in pixels of at most 100,000 samples, evenly spread over all."""
-        return self.take_sizes(np.arange(0, len(self), -(-len(self) // _LOOKED_AT) or 1))
-
-    @cached_property
-    def bytes_each(self) -> NDArray[np.int64]:
-        """(n,) sizes of the files by sample id. A copy, as `labels` is."""
-        return self._samples.numbers("bytes", np.arange(len(self)))
-
-    @property
-    def bytes_in_all(self) -> int:
-        """Of the usable images, as they are encoded."""
-        return sum(int(self._samples.numbers("bytes", ids).sum()) for ids in self._samples.blocks())
-
-    @cached_property
-    def problems(self) -> list[tuple[str, str]]:
-        """(path, problem) of every image that is not used; one in a shard is called SHARD/MEMBER."""
-        self._samples.check()
-        columns = zip(*(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
-        return [(os.fsdecode(path + b"/" + member if member else path), why) for path, member, why in columns]
-
-    @property
-    def dropped(self) -> list[tuple[str, str]]:
-        """(path, what was wrong) of every object that was left out of an image that is used."""
-        if not self.has_target("dropped"):
-            return []
-        found = enumerate(self._samples.column(TARGET + "dropped").to_pylist())
-        return [(self.name(sample_id), line) for sample_id, lines in found for line in lines.splitlines()]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 over name, label, height, width and own columns of the usable images; it does not depend on the root."""
-        return self._known.get("fingerprint") or digest.digest(self.classes, self._samples)
-
-    @cached_property
-    def whole_files(self) -> bool:
-        """Whether each image is a separate file on this machine."""
-        return not self.is_fetched and self._samples.all_empty("member")
-
-    @cached_property
-    def shards(self) -> Shards:
-        """Which samples lie in one file; made when it is first asked for."""
-        coded = self._samples.column("path").combine_chunks().dictionary_encode()
-        numbers = coded.indices.to_numpy()
-        names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
-        files = [os.path.join(self.root, name) for name in names]
-        firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
-        return Shards(numbers, names, files, *(self._samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")))
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether images come out of an object store."""
-        return isinstance(self.root, str)
-
-    @cached_property
-    def copied(self) -> bool:
-        """Whether images are read from copies of their files in the local cache."""
-        return len(self) > 0 and bool(self.extent(0).member) and is_copied(self.extent(0).file)
-
-    def path(self, sample_id: int) -> Path:
-        """The file of one sample, or the shard that holds it; for a remote shard its local copy, which may not exist yet."""
-        if isinstance(self.root, str):
-            extent = self.extent(sample_id)
-            return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self._samples.text("path", sample_id))
-
-    def extent(self, sample_id: int) -> Extent:
-        """Where one sample's encoded bytes are."""
-        file = self._file(self._samples.text("path", sample_id))
-        if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
-            return Extent(file)
-        offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
-        self._check_places(offset, length, stamp[0])
-        return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
-
-    def _file(self, path: bytes) -> str:
-        if path.startswith(b"/") or b"\0" in path:
-            raise self._strange_path()
-        return os.path.join(self.root, os.fsdecode(path))
-
-    def name(self, sample_id: int) -> str:
-        """The name of one sample in messages: its file, and in a shard its member."""
-        return str(self.extent(sample_id))
-
-    def read(self, sample_id: int) -> NDArray[np.uint8]:
-        """One sample's encoded bytes. To read many, use a `Reader`, which keeps shards open.
-
-        Raises:
-            OSError: they cannot be read, or the shard is not the one that was scanned.
-        """
-        return Reader(keep=1).read(self.extent(sample_id))
-
-    def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes, of whole files."""
-        prefix = os.path.join(os.fsencode(self.root), b"")
-        matrix = self._samples.matrix("path", ids, prefix)
-        if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
-            raise self._strange_path()
-        return matrix
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order.
@@ -738,25 +401,10 @@ class Manifest:
         samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
         return self._with(Samples(samples, self._samples.files), others, merged)
 
-    def _check(self) -> None:
-        """Checks what a loader relies on, whatever program wrote the table."""
-        for ids in self._samples.blocks():
-            self.take_labels(ids)
-            self.take_sizes(ids)
-            self.take_objects(ids)
-            paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
-            if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
-                raise self._strange_path()
-            packed = ids[self._samples.lengths("member", ids) > 0]
-            offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
-            self._check_places(offset, length, file_bytes)
-
-    def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:
-        if np.any((offset < 0) | (length < 0) | (offset > file_bytes - length)):
-            raise ManifestError(f"{self.root}: the manifest has images that reach beyond their shard; scan the images again")
-
-    def _strange_path(self) -> ManifestError:
-        return ManifestError(f"{self.root}: the manifest has a path that is absolute or has a NUL byte; scan the images again")
+    def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
+        """Other samples of the same root, and what is known of them as parts of the same whole."""
+        kept = {name: self._known[name] for name in _KEPT if name in self._known}
+        return self._of(self.root, self.classes if classes is None else classes, samples, others, kept)
 
     @property
     def _rows(self) -> Rows:

@@ -14,18 +14,13 @@ from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.journal import Journal
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
 from dali_pipes.data.scanning.single_objects import scan_objects
-from dali_pipes.data.shards.remote import is_remote
+from dali_pipes.data.shards.remote import absolute, is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError, check_choice
 
 Manifest = Any  # the class in manifest.py, which uses this module
 
 log = logging.getLogger(__name__)
-
-
-def absolute(root: str | Path) -> Path | str:
-    """The path of a folder, or the URL."""
-    return str(root) if is_remote(root) else Path(os.path.abspath(root))
 
 
 def scan(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.manifest import Manifest, Shards
+from dali_pipes.data.image_table import Shards
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
 from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_number, check_options, option
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from dali_pipes.data.range_file import RangeFile
@@ -36,6 +37,11 @@ log = logging.getLogger(__name__)
 def is_remote(source: str | os.PathLike[str]) -> bool:
     """Whether it is a URL."""
     return "://" in os.fspath(source)
+
+
+def absolute(root: str | os.PathLike[str]) -> Path | str:
+    """The path of a folder, or the URL."""
+    return str(root) if is_remote(root) else Path(os.path.abspath(root))
 
 
 def list_objects(url: str) -> dict[str, FileVersion]:
