@@ -1,4 +1,4 @@
-"""On a real SLURM of one node: two tasks, preempted in mid-epoch, queued again, gone on with."""
+"""On a real SLURM of one node: two tasks, preempted in mid-epoch, queued again, gone on with; preparation as an array job."""
 
 import os
 import shutil
@@ -89,3 +89,36 @@ def test_preempted_and_queued_again(slurm, submit, tmp_path):
     assert "stopped by SIGUSR2 and saved" in log and "goes on at epoch" in log and "on 2 × cpu" in log
     assert all(same(never[part], preempted[part]) for part in ("model", "optimizer", "loader", "random"))
     assert len(preempted["history"]) == 2 and preempted["history"][-1]["val_images"] == 37
+
+
+@pytest.mark.timeout(400)
+def test_the_array_job_of_the_documentation_makes_the_same_shards(slurm, image_folder, tmp_path):
+    script = (REPO / "docs/deploy/slurm-prepare.sh").read_text()
+    (tmp_path / "set").mkdir()
+    for part in ("train", "val"):
+        (tmp_path / "set" / part).symlink_to(image_folder)
+    options = [f"data.root={tmp_path / 'set'}", "to=shards", "shard_mib=1"]
+    here = {
+        "PARTS=8": "PARTS=3",
+        "data.root=/shared/imagenet": " ".join(options),
+        "out=/shared/imagenet_shards to=shards resize=256": f"out={tmp_path / 'array'}",
+        "--cpus-per-task=16": "--cpus-per-task=1",
+        "--cpus-per-task=4": "--cpus-per-task=1",
+    }
+    for given, instead in here.items():
+        assert script.count(given) == 1
+        script = script.replace(given, instead)
+    environment = slurm | {"PATH": f"{Path(sys.executable).parent}:{slurm['PATH']}"}
+    run = partial(subprocess.run, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    run(["bash", "-c", script])
+    run(["dali-pipes", "prepare", f"out={tmp_path / 'whole'}", *options])
+    deadline = time.time() + 150
+    while run(["squeue", "-h"]).stdout:
+        assert time.time() < deadline, run(["squeue"]).stdout
+        time.sleep(0.5)
+    logs = "\n".join(file.read_text()[-1000:] for file in tmp_path.glob("slurm-*.out"))
+    assert len(list(tmp_path.glob("slurm-*.out"))) == 4, logs
+    array, whole = tmp_path / "array", tmp_path / "whole"
+    shards = {path.relative_to(whole): path.read_bytes() for path in whole.rglob("*.tar")}
+    assert len(shards) > 5 and {path.relative_to(array): path.read_bytes() for path in array.rglob("*.tar")} == shards, logs
+    assert (array / "prepared.json").exists(), logs
