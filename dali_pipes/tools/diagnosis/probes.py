@@ -33,7 +33,7 @@ class Round:
         model: with batches that are on the device.
         loader: batches as fast as they come, nothing done with them.
         model_under_load: the model with resident batches while the loader makes as many, which are dropped: shows how they
-            slow each other down.
+            slow each other down. The model alone again if they alternate.
         together: training.
     """
 
@@ -101,6 +101,8 @@ class Probes:
         return self._watch(self._feed.batches, self._step, self._feed.starts_epoch)
 
     def model_under_load(self) -> Window:
+        if not self._program.in_flight:  # the training's own thread loads, between its steps: nothing runs beside them
+            return self.model()
         with _drained(self._feed.batches) as take:
 
             def step(batch: Any) -> None:
