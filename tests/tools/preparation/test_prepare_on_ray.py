@@ -17,17 +17,34 @@ pytestmark = [
 ray, cluster_utils = later("ray"), later("ray.cluster_utils", "ray")
 
 
-@pytest.fixture
-def cluster(monkeypatch):
+@pytest.fixture(scope="module")
+def cluster():
     """The head node runs no task; two others run one at a time."""
     handler = signal.getsignal(signal.SIGTERM)
     made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [made.add_node(num_cpus=1) for _ in range(2)]
-    monkeypatch.setenv("RAY_ADDRESS", made.address)
-    yield made, nodes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", made.address)
+        yield made, nodes
     ray.shutdown()
     made.shutdown()
     signal.signal(signal.SIGTERM, handler)
+
+
+def test_a_machine_that_does_not_see_the_images_ends_the_run_by_name(cluster, image_folder, tmp_path, monkeypatch):
+    """Its tasks are given a folder that is not there. The test below takes a machine away, so this one comes first."""
+    from dali_pipes.tools.preparation import on_ray
+
+    written = on_ray._write
+
+    def elsewhere(source, encoding, shard):
+        return written(source, encoding, shard._replace(aside=shard.aside.parent / "nowhere" / "x"))
+
+    monkeypatch.setattr(on_ray, "_write", elsewhere)
+    with pytest.raises(
+        dp.DaliPipesError, match=r"engine=ray: .* does not see .*nowhere; engine=ray needs folders that all machines share"
+    ):
+        prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
 
 
 def test_a_lost_node_loses_nothing(cluster, large_folder, tmp_path):
@@ -56,19 +73,3 @@ def test_a_lost_node_loses_nothing(cluster, large_folder, tmp_path):
     assert result(tmp_path / "out")["images"] == 120
     prepared(large_folder, tmp_path / "out", engine="ray", **options)
     assert digests(folder) == there
-
-
-def test_a_machine_that_does_not_see_the_images_ends_the_run_by_name(cluster, image_folder, tmp_path, monkeypatch):
-    """Its tasks are given a folder that is not there."""
-    from dali_pipes.tools.preparation import on_ray
-
-    written = on_ray._write
-
-    def elsewhere(source, encoding, shard):
-        return written(source, encoding, shard._replace(aside=shard.aside.parent / "nowhere" / "x"))
-
-    monkeypatch.setattr(on_ray, "_write", elsewhere)
-    with pytest.raises(
-        dp.DaliPipesError, match=r"engine=ray: .* does not see .*nowhere; engine=ray needs folders that all machines share"
-    ):
-        prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
