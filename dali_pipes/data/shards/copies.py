@@ -8,6 +8,7 @@ would keep it on the disk; a reader that finds it so opens it anew. Locks are fl
 import errno
 import fcntl
 import hashlib
+import math
 import os
 import re
 import time
@@ -25,6 +26,7 @@ FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variabl
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
 _OURS = re.compile(r"[0-9a-f]{32}(\.part)?")
 _PATIENCE_S, _PAUSE_S = 1.0, 0.02  # for copies that other processes hold
+_failures: dict[Path, tuple[float, OSError]] = {}  # by copy: when this process could last not make it, and why
 
 
 class NoRoomError(Exception):
@@ -138,11 +140,14 @@ def check_folder() -> None:
 
 
 def _open(url: str, version: FileVersion, take_held: bool) -> int:
-    copy, made = copy_of(url, version), False
+    copy, made, start = copy_of(url, version), False, time.monotonic()
     while True:
         try:
             number = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
+            failed, error = _failures.get(copy, (-math.inf, OSError()))
+            if failed >= start:  # another thread's attempt, for which this one waited
+                raise OSError(*error.args) from None
             made = _make(url, version, copy, take_held) or made
             continue
         os.utime(number, ns=(time.time_ns(), version[1]))  # the access time is the time of last use
@@ -174,12 +179,14 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
             with _locked(copy.parent / "folder.lock"):  # those who make room see it once
                 partial.replace(copy)
             traffic.add(fetched=1, fetched_bytes=version[0])
+            _failures.pop(copy, None)
             return True
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 what = f"the cache {copy.parent}: {(error.strerror or '').lower()}"
-                raise OSError(f"{what}; lower {LIMIT}, or name another folder with {FOLDER}") from None
-            raise
+                error = OSError(f"{what}; lower {LIMIT}, or name another folder with {FOLDER}")
+            _failures[copy] = time.monotonic(), error
+            raise error from None
         finally:
             partial.unlink(missing_ok=True)
 

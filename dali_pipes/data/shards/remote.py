@@ -27,11 +27,14 @@ CHANGED = "the shard has changed since it was scanned; scan again"
 _CHUNK = 16 * 2**20  # bytes per request
 _READ_AHEAD = 2**20  # bytes of an open object
 _ATTEMPTS, _FIRST_PAUSE_S = 6, 0.2  # each pause is about twice as long as the one before
+_ATTEMPTS_WHILE_FAILING = 2  # of a request while none succeeds, so that a store that is away is named within minutes
+_QUIET_ATTEMPTS = 3  # of a request, before a warning says what is being waited for
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for so many bytes
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")  # the names that fsspec's file systems use
 _ETAGS = ("ETag", "etag")
 
 log = logging.getLogger(__name__)
+_failing: set[str] = set()  # stores in which a request failed in all attempts, and none has succeeded since
 
 
 def is_remote(source: str | os.PathLike[str]) -> bool:
@@ -150,12 +153,13 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
     Args:
         size: bytes that are asked for or sent, if it is known.
     """
-    failed = 0
+    failed, store = 0, "/".join(url.split("/")[:3])
     while True:
         try:
             answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, given, options)
             if size and method == "cat_file" and len(answer) != size:
                 raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
+            _failing.discard(store)
             return answer
         except ConfigError:
             raise
@@ -165,9 +169,18 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
             raise OSError(f"no permission ({_short(error)}); have the credentials expired?") from None
         except Exception as error:  # what a broken connection looks like depends on the store
             failed += 1
-            if failed >= _ATTEMPTS:
+            attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING) if store in _failing else _ATTEMPTS
+            if failed >= attempts:
+                _failing.add(store)
                 raise OSError(f"cannot be fetched ({failed} times: {_short(error)})") from None
-            log.info("%s: %s; trying again", url, _short(error))
+            log.log(
+                logging.WARNING if failed >= _QUIET_ATTEMPTS else logging.INFO,
+                "%s: attempt %d of %d failed (%s); trying again",
+                url,
+                failed,
+                attempts,
+                _short(error),
+            )
             traffic.add(retries=1)
             time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1) * random.uniform(0.5, 1.5))
 

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,6 @@ class MappedFile:
         stat = os.fstat(self._number)
         return stat.st_size, stat.st_mtime_ns
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the program's end `os` may be gone
         if hasattr(self, "_number"):
-            os.close(self._number)
+            close(self._number)

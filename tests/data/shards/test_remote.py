@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -175,8 +176,54 @@ def test_a_store_that_stays_away_is_named_with_the_sample(store, cache, monkeypa
     config, transform = dp.DaliConfig(device="cpu"), dp.TrainTransform(size=32)
     with dp.build_loader(far, config, transform=transform, batch_size=4) as loader, pytest.raises(dp.BadSampleError) as caught:
         next(iter(loader))
-    assert "jpg: cannot be fetched (6 times: connection reset by peer)" in str(caught.value)
+    assert "jpg: cannot be fetched (2 times: connection reset by peer)" in str(caught.value)
     assert not copies(cache) and not list(cache.glob("*.part"))
+
+
+def test_while_nothing_succeeds_requests_give_up_sooner_and_say_what_they_wait_for(store, cache, monkeypatch, caplog):
+    urls = [f"file://{store}/shard-00000{number}.tar" for number in range(4)]
+    stamps, original, asked = [stamp_of(url) for url in urls], LOCAL.cat_file, []
+    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
+
+    def away(self, path, start=None, end=None):
+        asked.append(path)
+        raise OSError("connection reset by peer")
+
+    for _ in range(2):
+        monkeypatch.setattr(LOCAL, "cat_file", away)
+        for url, stamp, times in zip(urls, stamps, (6, 2, 2, 2), strict=True):
+            asked.clear()
+            with pytest.raises(OSError, match=rf"cannot be fetched \({times} times: connection reset by peer\)"):
+                read(url, stamp)
+            assert len(asked) == times
+        monkeypatch.setattr(LOCAL, "cat_file", original)
+        assert read(urls[0], stamps[0])
+        local.copy_of(urls[0], stamps[0]).unlink()
+    assert f"{urls[0]}: attempt 3 of 6 failed (connection reset by peer); trying again" in caplog.text
+    assert "attempt 2 of" not in caplog.text
+
+
+def test_threads_that_waited_for_a_shard_share_its_failure(store, cache, monkeypatch):
+    url, asked = f"file://{store}/shard-000000.tar", []
+    stamp, begun, original = stamp_of(url), threading.Barrier(4), LOCAL.cat_file
+
+    def away(self, path, start=None, end=None):
+        asked.append(path)
+        time.sleep(0.3)
+        raise OSError("connection reset by peer")
+
+    def attempt(_):
+        begun.wait()
+        with pytest.raises(OSError, match="cannot be fetched") as caught:
+            read(url, stamp)
+        return str(caught.value)
+
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+    monkeypatch.setattr(LOCAL, "cat_file", away)
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(attempt, range(4)))) == 1 and len(asked) == 1
+    monkeypatch.setattr(LOCAL, "cat_file", original)
+    assert read(url, stamp)
 
 
 def test_an_object_that_was_replaced_is_refused_but_its_copy_is_good(store, cache):
