@@ -108,6 +108,11 @@ def distinct_labels(counts: NDArray[np.int64], numbers: NDArray[np.int64], class
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(number, pa.int32()))
 
 
+def no_labels(images: int) -> pa.Array:
+    """An empty list for each image."""
+    return pa.array([[]] * images, pa.list_(pa.int32()))
+
+
 def null_count(column: pa.ChunkedArray) -> int:
     """Empty cells, and empty places in lists."""
     return int(column.null_count + (pc.list_flatten(column).null_count if is_list(column.type) else 0))

@@ -16,9 +16,9 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets, keypoints_of
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
-from dali_pipes.data.scanning.listed_files import scan_table
 from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.shards import is_shard
+from dali_pipes.data.scanning.tables import scan_table
 from dali_pipes.data.sets import (
     Mix,
     common_root,
@@ -82,10 +82,10 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels)
+        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels, workers, progress)
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
-        return opening.scan(cls, root, check, file, unchanged, workers, progress, targets)
+        return opening.scan(cls, root, check, file, unchanged, targets)
 
     @classmethod
     def from_table(
@@ -119,9 +119,9 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: no such table, or its labels make no sense.
         """
-        place, check = absolute(file), ScanOptions(verify, max_pixels)
+        place, check = absolute(file), ScanOptions(verify, max_pixels, workers, progress)
         folder = Path(os.path.abspath(root or Path(file).parent))
-        made = scan_table(place, folder, label_separator, targets, check, workers, progress)
+        made = scan_table(place, folder, label_separator, targets, check)
         return cls(*made, keypoints=keypoints_of(targets))
 
     @classmethod
@@ -150,9 +150,9 @@ class Manifest(ImageTable):
             ManifestError: no such file, or one that is not of this form; docs/objects.md.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
-        file, check = Path(os.path.abspath(annotations)), ScanOptions(verify, max_pixels)
+        file, check = Path(os.path.abspath(annotations)), ScanOptions(verify, max_pixels, workers, progress)
         folder = Path(os.path.abspath(root or file.parent))
-        classes, table, keypoints = scan_coco(file, folder, check, bad_objects, workers, progress)
+        classes, table, keypoints = scan_coco(file, folder, check, bad_objects)
         return cls(folder, classes, table, keypoints=keypoints)
 
     @classmethod
@@ -183,7 +183,7 @@ class Manifest(ImageTable):
         """
         check_choice("missing", missing, MISSING)
         folders = Path(os.path.abspath(images)), Path(os.path.abspath(masks))
-        root, table = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels), workers, progress)
+        root, table = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
         return cls(root, list(classes), table)
 
     @classmethod

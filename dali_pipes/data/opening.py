@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dali_pipes.data.objects import Targets, keypoints_of
-from dali_pipes.data.scanning.class_folders import scan_folder
-from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
-from dali_pipes.data.scanning.embedded import embedded_files
+from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
+from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
-from dali_pipes.data.scanning.journal import Journal
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
-from dali_pipes.data.scanning.single_objects import scan_objects
+from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.data.shards.remote import absolute, is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError, check_choice
@@ -29,8 +27,6 @@ def scan(
     check: ScanOptions,
     cache: Path | None,
     unchanged: str,
-    workers: int | None,
-    progress: bool,
     targets: Targets,
 ) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
@@ -41,20 +37,20 @@ def scan(
             raise ManifestError(
                 f"{folder}: targets are read from shards and tables; of images in folders use from_coco or from_masks"
             )
-        classes, table = scan_shards(folder, shards, check, None, workers, progress, targets)
+        classes, table = scan_shards(folder, shards, check, targets=targets)
         return kind(folder, classes, table, keypoints=keypoints_of(targets))
     folders: FolderRecords = {}
     with Journal(cache) as journal:
         known = _remembered(kind, cache) if cache else None
         same = known if known and known.root == folder else None
         if shards:
-            classes, table = scan_shards(folder, shards, check, same.table if same else None, workers, progress)
+            classes, table = scan_shards(folder, shards, check, same.table if same else None)
         elif isinstance(folder, str):
-            classes, table = scan_objects(folder, check, workers, progress)
+            classes, table = scan_objects(folder, check)
         else:
             trust = same is not None and unchanged == "folder"
             earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trust)
-            classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
+            classes, table, folders = scan_folder(folder, check, earlier, journal)
         if same and (table is None or ((classes, folders) == (same.classes, same.folders) and table.equals(same.table))):
             return same
         return _cached(kind(folder, classes, table, folders), cache)

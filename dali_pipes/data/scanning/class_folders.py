@@ -1,8 +1,10 @@
-"""Images in a tree of folders, one for each class: their paths in the order of ImageFolder, and their rows."""
+"""Images in a tree of folders, one for each class, on a disk or in an object store: in the order of ImageFolder, as rows."""
 
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -10,16 +12,19 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dali_pipes.data.config import SPLITS
-from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
-from dali_pipes.data.scanning.embedded import embedded_files
-from dali_pipes.data.scanning.files import chunk_size, file_rows, read_headers
-from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
-from dali_pipes.data.scanning.journal import Journal
+from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
+from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, examine, not_fetched, os_problem
+from dali_pipes.data.scanning.tables import embedded_files
+from dali_pipes.data.shards.remote import FileVersion, list_all, read_object
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ManifestError
+from dali_pipes.system.progress import track
 
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: FAT's
+_REQUESTS = 32  # to an object store at the same time
+_HEAD = 2**16  # bytes that nearly all headers fit into
 
 
 class Folder(NamedTuple):
@@ -39,7 +44,7 @@ class Folder(NamedTuple):
 
 
 def scan_folder(
-    root: Path, check: ScanOptions, earlier: Earlier, journal: Journal, workers: int | None, progress: bool
+    root: Path, check: ScanOptions, earlier: Earlier, journal: Journal
 ) -> tuple[list[str], pa.Table | None, FolderRecords]:
     """Class names, rows, and the folders that were scanned; None for the rows if no folder was touched since the earlier scan."""
     classes = list_classes(root)
@@ -48,29 +53,63 @@ def scan_folder(
         return classes, None, {}
     total = sum(len(folder.images or ()) for folder in folders)
     files = (file for folder in folders if folder.images for file in earlier.with_headers(folder.path, folder.images, check))
-    headers = read_headers(root, files, total, check, workers, progress)
+    headers = read_headers(root, files, total, check)
     tables: list[pa.Table] = []
     records: dict[str, tuple[int, int, int]] = {}
     for folder in folders:
-        rows = [_earlier_rows(folder, earlier)] if folder.images is None else list(_rows(folder, headers, check, journal))
+        if folder.images is None:
+            known = earlier.rows(folder.path)  # the class may have another number now
+            rows = [replaced(known, "label", pa.repeat(pa.scalar(folder.label, known["label"].type), len(known)))]
+        else:
+            rows = list(_rows(folder.images, folder.label, headers, check, journal))
         usable = sum(each["problem"].null_count for each in rows)
         records[os.fsdecode(folder.path)] = (folder.mtime_ns, usable, sum(map(len, rows)) - usable)
         tables += rows
     return classes, pa.concat_tables(tables), records
 
 
-def _rows(folder: Folder, headers: Iterator[Header], check: ScanOptions, journal: Journal) -> Iterator[pa.Table]:
-    images = iter(folder.images or ())
-    while paths := list(islice(images, chunk_size(check))):
-        rows = file_rows(paths, pa.array([folder.label] * len(paths)), list(islice(headers, len(paths))))
+def _rows(images: list[bytes], label: int, headers: Iterator[Header], check: ScanOptions, journal: Journal) -> Iterator[pa.Table]:
+    size = CHUNK[check.verify]
+    for start in range(0, len(images), size):
+        paths = images[start : start + size]
+        rows = file_rows(paths, pa.array([label] * len(paths)), list(islice(headers, len(paths))))
         journal.add(rows)
         yield rows
 
 
-def _earlier_rows(folder: Folder, earlier: Earlier) -> pa.Table:
-    """With the label that the class has now."""
-    rows = earlier.rows(folder.path)
-    return replaced(rows, "label", pa.repeat(pa.scalar(folder.label, rows["label"].type), len(rows)))
+def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table]:
+    """Class names and rows of images in an object store that are objects of their own, in a folder for each class.
+
+    Raises:
+        ManifestError: no image there, or none in a folder; one that cannot be fetched.
+    """
+    found = {name: version for name, version in list_all(url).items() if _is_image(name)}
+    if not found:
+        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({', '.join(IMAGE_EXTENSIONS)})")
+    if outside := [name for name in found if "/" not in name]:
+        raise ManifestError(f"{url}: {outside[0]} is in no class folder; put the images of each class below a separate one")
+    names = sorted(found, key=lambda name: (name.split("/")[0], *os.path.split(name)))
+    classes = sorted({name.split("/")[0] for name in names})
+    numbers = {name: number for number, name in enumerate(classes)}
+    with ThreadPoolExecutor(check.workers or _REQUESTS) as pool:
+        headers = pool.map(lambda name: _fetched_header(f"{url}/{name}", found[name], check), names)
+        rows = list(track(headers, "reading images", len(names), check.progress))
+    labels = pa.array([numbers[name.split("/")[0]] for name in names])
+    return classes, file_rows([os.fsencode(name) for name in names], labels, rows)
+
+
+def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Header:
+    size, rest = version
+    if not size:
+        return Header(0, rest, problem="empty file")
+    try:
+        part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
+        header = examine(BytesIO(part), size, rest, check)
+        if header.problem and len(part) < size:  # it may be longer than usual
+            header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
+        return header
+    except OSError as error:
+        raise not_fetched(url, error) from None
 
 
 def list_classes(root: Path) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dali_pipes.data.labels import distinct_labels, is_unicode
+from dali_pipes.data.labels import distinct_labels, is_unicode, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
 from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
@@ -42,9 +42,7 @@ class _File:
     detects: bool = False
 
 
-def scan_coco(
-    file: Path, root: Path, check: ScanOptions, bad_objects: str, workers: int | None, progress: bool
-) -> tuple[list[str], pa.Table, Keypoints | None]:
+def scan_coco(file: Path, root: Path, check: ScanOptions, bad_objects: str) -> tuple[list[str], pa.Table, Keypoints | None]:
     """Class names, rows, and which keypoints there are.
 
     Raises:
@@ -52,13 +50,13 @@ def scan_coco(
     """
     read = _read(file)
     paths = [os.fsencode(image["file_name"]) for image in read.images]
-    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check, workers, progress))
+    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     if all(each.problem == "no such file or directory" for each in headers):
         raise ManifestError(f"{file}: none of its {len(paths):,} images is in {root}; give the folder that they are in as root")
     headers = [_same_size(file, image, header) for image, header in zip(read.images, headers, strict=True)]
     targets: dict[str, pa.Array] = {}
     keypoints = None
-    labels = pa.array([[]] * len(paths), pa.list_(pa.int32()))
+    labels = no_labels(len(paths))
     if read.detects:
         keypoints = _keypoints(read)
         headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", bad_objects)

@@ -52,15 +52,19 @@ def check_max_pixels(option: str, value: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """How thoroughly a file is checked.
+    """How thoroughly files are checked, and by how many processes.
 
     Attributes:
         verify: "header", or "full" to decode the whole image too, with the decoders of all CPU loaders.
         max_pixels: a larger image is a problem, found before anything is decoded.
+        workers: processes that read, and for single objects in a store requests at a time; None: as many as help.
+        progress: whether to show a progress bar.
     """
 
     verify: str = "header"
     max_pixels: int = MAX_PIXELS
+    workers: int | None = None
+    progress: bool = True
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, VERIFY)
