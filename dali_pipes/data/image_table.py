@@ -147,9 +147,9 @@ class ImageTable:
         """
         task = self.task
         if task == "regression":
-            return self._samples.numbers("label", ids)
+            return self._samples["label"].numbers(ids)
         several = task == "multilabel"
-        found = self._samples.matrix("label", ids, fill=-1) if several else self._samples.numbers("label", ids)
+        found = self._samples["label"].matrix(ids, fill=-1) if several else self._samples["label"].numbers(ids)
         if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
             raise ManifestError(f"{self.root}: the manifest has labels outside its {len(self.classes)} classes; scan again")
         return found.astype(np.int64)
@@ -160,17 +160,17 @@ class ImageTable:
         Raises:
             ManifestError: an image has no size.
         """
-        sizes = np.stack([self._samples.numbers("height", ids), self._samples.numbers("width", ids)], axis=1).astype(np.int64)
+        sizes = np.stack([self._samples["height"].numbers(ids), self._samples["width"].numbers(ids)], axis=1).astype(np.int64)
         if sizes.min(initial=1) < 1:
             raise ManifestError(f"{self.root}: the manifest has usable images without a size; scan the images again")
         if not upright:
             return sizes
-        turned = self._samples.numbers("orientation", ids) >= 5
+        turned = self._samples["orientation"].numbers(ids) >= 5
         return np.where(turned[:, None], sizes[:, ::-1], sizes)
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
-        return {name.removeprefix(COLUMN): self._samples.numbers(name, ids) for name in self._numeric}
+        return {name.removeprefix(COLUMN): self._samples[name].numbers(ids) for name in self._numeric}
 
     @property
     def numeric_columns(self) -> set[str]:
@@ -194,15 +194,15 @@ class ImageTable:
         """
         if not self.has_target("boxes"):
             return None
-        counts = self._samples.lengths(TARGET + "boxes", ids) // 4
+        counts = self._samples[TARGET + "boxes"].lengths(ids) // 4
         names = self.keypoints.names if self.keypoints else []
 
         def values(name: str, each: int = 1) -> NDArray[Any] | None:
             if not self.has_target(name):
                 return None
-            if (self._samples.lengths(TARGET + name, ids) != each * counts).any():
+            if (self._samples[TARGET + name].lengths(ids) != each * counts).any():
                 raise ManifestError(f"{self.root}: the manifest has objects of which {name} are too few or too many; scan again")
-            return self._samples.joined(TARGET + name, ids)
+            return self._samples[TARGET + name].joined(ids)
 
         boxes, labels, points = values("boxes", 4), values("box_labels"), values("keypoints", 3 * len(names))
         if boxes is None or labels is None:
@@ -214,21 +214,21 @@ class ImageTable:
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
         """A column of targets that is text, of these samples."""
-        return [self._samples.text(TARGET + name, sample_id).decode() for sample_id in ids.tolist()]
+        return [self._samples[TARGET + name].text(sample_id).decode() for sample_id in ids.tolist()]
 
     def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
         """(N,) EXIF's orientations, 1 to 8."""
-        return self._samples.numbers("orientation", ids)
+        return self._samples["orientation"].numbers(ids)
 
     def mask_extent(self, sample_id: int) -> Extent | None:
         """Where one sample's encoded mask is; None: it has none."""
-        if self.has_target("mask") and (path := self._samples.text(TARGET + "mask", sample_id)):
+        if self.has_target("mask") and (path := self._samples[TARGET + "mask"].text(sample_id)):
             return Extent(self._file(path))
-        if not self.has_target("mask_bytes") or not (size := self._samples.number(TARGET + "mask_bytes", sample_id)):
+        if not self.has_target("mask_bytes") or not (size := self._samples[TARGET + "mask_bytes"].number(sample_id)):
             return None
         image = self.extent(sample_id)
         return image._replace(
-            member=f"{image.member} (its mask)", offset=self._samples.number(TARGET + "mask_offset", sample_id), length=size
+            member=f"{image.member} (its mask)", offset=self._samples[TARGET + "mask_offset"].number(sample_id), length=size
         )
 
     @cached_property
@@ -265,12 +265,12 @@ class ImageTable:
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
         """(n,) sizes of the files by sample id. A copy, as `labels` is."""
-        return self._samples.numbers("bytes", np.arange(len(self)))
+        return self._samples["bytes"].numbers(np.arange(len(self)))
 
     @property
     def bytes_in_all(self) -> int:
         """Of the usable images, as they are encoded."""
-        return sum(int(self._samples.numbers("bytes", ids).sum()) for ids in self._samples.blocks())
+        return sum(int(self._samples["bytes"].numbers(ids).sum()) for ids in self._samples.blocks())
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
@@ -305,7 +305,7 @@ class ImageTable:
         names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
         files = [os.path.join(self.root, name) for name in names]
         firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
-        return Shards(numbers, names, files, *(self._samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")))
+        return Shards(numbers, names, files, *(self._samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")))
 
     @property
     def is_fetched(self) -> bool:
@@ -322,14 +322,14 @@ class ImageTable:
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self._samples.text("path", sample_id))
+        return self.root / os.fsdecode(self._samples["path"].text(sample_id))
 
     def extent(self, sample_id: int) -> Extent:
         """Where one sample's encoded bytes are."""
-        file = self._file(self._samples.text("path", sample_id))
-        if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
+        file = self._file(self._samples["path"].text(sample_id))
+        if not (member := b"" if self.whole_files else self._samples["member"].text(sample_id)):
             return Extent(file)
-        offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
+        offset, length, *stamp = (self._samples[name].number(sample_id) for name in _PLACE)
         self._check_places(offset, length, stamp[0])
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
 
@@ -353,7 +353,7 @@ class ImageTable:
     def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes, of whole files."""
         prefix = os.path.join(os.fsencode(self.root), b"")
-        matrix = self._samples.matrix("path", ids, prefix)
+        matrix = self._samples["path"].matrix(ids, prefix)
         if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
             raise self._strange_path()
         return matrix
@@ -364,11 +364,11 @@ class ImageTable:
             self.take_labels(ids)
             self.take_sizes(ids)
             self.take_objects(ids)
-            paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
+            paths, lengths = self._samples["path"].joined(ids), self._samples["path"].lengths(ids)
             if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
                 raise self._strange_path()
-            packed = ids[self._samples.lengths("member", ids) > 0]
-            offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
+            packed = ids[self._samples["member"].lengths(ids) > 0]
+            offset, length, file_bytes, _ = (self._samples[name].numbers(packed) for name in _PLACE)
             self._check_places(offset, length, file_bytes)
 
     def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:

@@ -4,6 +4,7 @@ Root, class names and what is known of the samples as a whole are in the metadat
 """
 
 import json
+import mmap
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +12,46 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.table.mapped import MappedFile
 from dali_pipes.data.table.schema import typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
 MAPPED = ".arrow"
 _KEY = b"dali_pipes"
+
+
+class MappedFile:
+    """A file that all processes of a machine map and share.
+
+    A file that is replaced, as ours are, stays what it was for those who have mapped it. One that is written into is noticed by
+    `check`; reading what has been cut off a file would end the process (SIGBUS).
+
+    Raises:
+        OSError, ValueError: it cannot be mapped.
+    """
+
+    def __init__(self, file: Path):
+        self._file = file
+        with file.open("rb") as opened:
+            self.content = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+            self._number = os.dup(opened.fileno())
+        self._stamp = self._now()
+
+    def check(self) -> None:
+        """
+        Raises:
+            ManifestError: the file was written into since it was mapped.
+        """
+        if self._now() != self._stamp:
+            raise ManifestError(f"{self._file}: was changed while it was in use; write a new file and rename it, and start again")
+
+    def _now(self) -> tuple[int, int]:
+        stat = os.fstat(self._number)
+        return stat.st_size, stat.st_mtime_ns
+
+    def __del__(self) -> None:
+        if hasattr(self, "_number"):
+            os.close(self._number)
 
 
 class Stored(NamedTuple):
