@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -49,10 +49,7 @@ def open_copy(url: str, version: FileVersion) -> int:
     """
     start = time.monotonic()
     try:
-        while True:
-            with suppress(NoRoomError):
-                return _open(url, version, take_held=time.monotonic() - start > _PATIENCE_S)
-            time.sleep(_PAUSE_S)
+        return _patiently(_open, url, version)
     finally:
         traffic.add(waited_s=time.monotonic() - start)
 
@@ -78,12 +75,7 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
 @contextmanager
 def held_copy(url: str, version: FileVersion) -> Iterator[int]:
     """As `hold_copy`, as soon as there is room; what is held elsewhere is waited for no longer than by a reader."""
-    start = time.monotonic()
-    while True:
-        with suppress(NoRoomError):
-            number = hold_copy(url, version, take_held=time.monotonic() - start > _PATIENCE_S)
-            break
-        time.sleep(_PAUSE_S)
+    number = _patiently(hold_copy, url, version)
     try:
         yield number
     finally:
@@ -135,6 +127,15 @@ def check_folder() -> None:
         raise ConfigError(
             f"{FOLDER}={folder}: {(error.strerror or str(error)).lower()}; name a folder of yours on a local disk"
         ) from None
+
+
+def _patiently(get: Callable[[str, FileVersion, bool], int], url: str, version: FileVersion) -> int:
+    """What it returns once there is room; after a second copies that are held go too."""
+    start = time.monotonic()
+    while True:
+        with suppress(NoRoomError):
+            return get(url, version, time.monotonic() - start > _PATIENCE_S)
+        time.sleep(_PAUSE_S)
 
 
 def _open(url: str, version: FileVersion, take_held: bool) -> int:

@@ -49,7 +49,8 @@ def read_group(file: Any, number: int) -> pa.StructArray:
             images = opened.read_row_group(number, columns=[name], use_threads=False)[name].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:
         raise OSError(f"row group {number} cannot be read ({error})") from None
-    return images.cast(pa.struct([pa.field(each.name, _large(each.type)) for each in images.type]))
+    large = [(each.name, pa.large_binary() if pa.types.is_binary(each.type) else each.type) for each in images.type]
+    return images.cast(pa.struct(large))
 
 
 def copy_group(file: Any, number: int, out: BinaryIO) -> int:
@@ -58,7 +59,3 @@ def copy_group(file: Any, number: int, out: BinaryIO) -> int:
     for image in encoded.drop_null():
         out.write(image.as_buffer())
     return int(pc.sum(pc.binary_length(encoded)).as_py() or 0)
-
-
-def _large(kind: pa.DataType) -> pa.DataType:
-    return pa.large_binary() if pa.types.is_binary(kind) else kind

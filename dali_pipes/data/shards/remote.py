@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -50,12 +51,9 @@ def list_objects(url: str) -> dict[str, FileVersion]:
     Raises:
         ManifestError: there is nothing, or it cannot be reached.
     """
-    try:
-        infos = _ask(url, "ls", detail=True)
-    except FileNotFoundError:
-        raise ManifestError(f"{url}: no such place in the object store") from None
-    except OSError as error:
-        raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
+    infos = _listed(url, "ls")
+    if infos is None:
+        raise ManifestError(f"{url}: no such place in the object store")
     return {info["name"].rsplit("/", 1)[-1]: _version(info) for info in infos if info["type"] == "file"}
 
 
@@ -65,14 +63,17 @@ def list_all(url: str) -> dict[str, FileVersion]:
     Raises:
         ManifestError: it cannot be reached.
     """
+    base = url.split("://")[1].strip("/") + "/"
+    return {name.lstrip("/").removeprefix(base): _version(info) for name, info in (_listed(url, "find") or {}).items()}
+
+
+def _listed(url: str, method: str) -> Any:
     try:
-        found = _ask(url, "find", detail=True)
+        return _ask(url, method, detail=True)
     except FileNotFoundError:
-        return {}
+        return None
     except OSError as error:
         raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
-    base = url.split("://")[1].strip("/") + "/"
-    return {name.lstrip("/").removeprefix(base): _version(info) for name, info in found.items()}
 
 
 def version_of(file: str) -> FileVersion:
@@ -128,20 +129,15 @@ def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -
     try:
         for start in range(0, version[0], _CHUNK):
             write(read_object(url, start, min(start + _CHUNK, version[0])))
+        now = version_of(url)
     except OSError:
-        if _is_replaced(url, version):
-            raise OSError(CHANGED) from None
-        raise
-    if version_of(url) != version:
+        now = version
+        with suppress(Exception):  # a single request says whether it failed because the object was replaced
+            now = _version(_send(url, "info", _DEADLINE_S, (), {}))
+        if now == version:
+            raise
+    if now != version:
         raise OSError(CHANGED)
-
-
-def _is_replaced(url: str, version: FileVersion) -> bool:
-    """As far as a single request says it."""
-    try:
-        return _version(_send(url, "info", _DEADLINE_S, (), {})) != version
-    except Exception:
-        return False
 
 
 def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
