@@ -1,7 +1,7 @@
 """What is known of each image before it is decoded, and where its bytes lie, by sample id."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -71,13 +71,8 @@ class ImageTable:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        self._set(
-            absolute(root),
-            classes,
-            Samples(usable),
-            others,
-            {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {}),
-        )
+        known: dict[str, Any] = {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {})
+        self._set(absolute(root), classes, Samples(usable), others, known)
         self._check()
 
     @classmethod
@@ -89,14 +84,7 @@ class ImageTable:
         return made
 
     def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
-        """
-        Args:
-            others: the images that cannot be used.
-            known: what a file says of the samples as a whole, so that it need not be computed.
-
-        Raises:
-            ManifestError: class names that are none, or empty cells.
-        """
+        # `others` are the images that cannot be used; `known` is what a file says of the whole, so that it need not be computed
         self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
@@ -170,12 +158,13 @@ class ImageTable:
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
-        return {name.removeprefix(COLUMN): self._samples[name].numbers(ids) for name in self._numeric}
+        return {name: self._samples[COLUMN + name].numbers(ids) for name in self.numeric_columns}
 
-    @property
-    def numeric_columns(self) -> set[str]:
+    @cached_property
+    def numeric_columns(self) -> KeysView[str]:
         """The names of those columns."""
-        return {name.removeprefix(COLUMN) for name in self._numeric}
+        table = self._samples.whole
+        return {name.removeprefix(COLUMN): None for name in own_columns(table) if is_numeric(table[name].type)}.keys()
 
     def has_target(self, name: str) -> bool:
         """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
@@ -230,11 +219,6 @@ class ImageTable:
         return image._replace(
             member=f"{image.member} (its mask)", offset=self._samples[TARGET + "mask_offset"].number(sample_id), length=size
         )
-
-    @cached_property
-    def _numeric(self) -> list[str]:
-        table = self._samples.whole
-        return [name for name in own_columns(table) if is_numeric(table[name].type)]
 
     @cached_property
     def labels(self) -> NDArray[Any]:

@@ -29,12 +29,12 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
     images, masks = (data.train_images, data.train_masks) if split == "train" else (data.val_images, data.val_masks)
-    if masks and Path(source).is_file():
-        raise ConfigError(
-            f"data.{split}_masks is for a folder of images, and data.{split}={source} is a file; leave out data.{split}_masks "
-            "(data.targets.mask names a table's column of masks)"
-        )
     if masks:
+        if Path(source).is_file():
+            raise ConfigError(
+                f"data.{split}_masks is for a folder of images, and data.{split}={source} is a file; leave out data.{split}_masks "
+                "(data.targets.mask names a table's column of masks)"
+            )
         options.pop("unchanged", None)
         manifest = Manifest.from_masks(source, masks, classes=data.classes, missing=data.missing, **options)
     else:

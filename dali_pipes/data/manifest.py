@@ -1,7 +1,8 @@
 """The manifest: one row per image, from whatever describes a data set; saved, parted and joined."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data import index, opening
+from dali_pipes.data import opening
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows, matching
 from dali_pipes.data.image_table import ImageTable
@@ -231,20 +232,18 @@ class Manifest(ImageTable):
             images: folder of the images that a table or COCO file names; by default the file's.
         """
         one_file = is_shard(source) or Path(source).suffix == ".parquet"
-        if is_remote(source) and not (targets.named or one_file) and (indexed := index.read_index(cls, str(source))):
+        if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):
             return indexed
         kind = opening.kind_of(source)
         if kind == "manifest":
             return cls.load(source)
+        checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "progress": progress}
         if kind == "table":
-            listed: dict[str, Any] = {"root": images, "label_separator": label_separator, "targets": targets}
-            return cls.from_table(source, **listed, verify=verify, max_pixels=max_pixels, progress=progress)
+            return cls.from_table(source, root=images, label_separator=label_separator, targets=targets, **checks)
         if kind == "coco":
-            bad = targets.bad_objects
-            return cls.from_coco(source, root=images, bad_objects=bad, verify=verify, max_pixels=max_pixels, progress=progress)
+            return cls.from_coco(source, root=images, bad_objects=targets.bad_objects, **checks)
         cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
-        scanned: dict[str, Any] = {"cache": cache, "unchanged": unchanged, "targets": targets}
-        return cls.scan(source, **scanned, verify=verify, max_pixels=max_pixels, progress=progress)
+        return cls.scan(source, cache=cache, unchanged=unchanged, targets=targets, **checks)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
@@ -261,7 +260,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: it cannot be written there.
         """
-        return index.write_index(self)
+        return opening.write_index(self)
 
     def verify(self) -> None:
         """Reads all of a mapped file, and checks what `load` does not.
@@ -376,10 +375,7 @@ class Manifest(ImageTable):
             raise ConfigError('a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}') from None
         if not given or not all(0 < share < float("inf") for share in given.values()):
             raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
-        named = []
-        for number, (each, _) in enumerate(sources.values()):
-            samples, others = (with_source(table, number) for table in (each.samples, each._others))
-            named.append(each._with(Samples(samples, each._samples.files), others))
+        named = [each._changed(partial(with_source, number=number)) for number, (each, _) in enumerate(sources.values())]
         made = cls.concat(named, classes=classes)
         made._known |= {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
         return made
@@ -398,8 +394,10 @@ class Manifest(ImageTable):
         for name in names:
             self._rows.class_numbers(name)
         merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
-        samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
-        return self._with(Samples(samples, self._samples.files), others, merged)
+        return self._changed(partial(renumbered, numbers=numbers[0]), merged)
+
+    def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
+        return self._with(Samples(change(self.samples), self._samples.files), change(self._others), classes)
 
     def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
         """Other samples of the same root, and what is known of them as parts of the same whole."""

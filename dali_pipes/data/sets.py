@@ -47,7 +47,9 @@ def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) 
     if not fractions or not all(share > 0 for share in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
         raise ConfigError(f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1")
     numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(_mixed(numbers, seed), kind="stable")
+    with np.errstate(over="ignore"):
+        keys = (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+        order = np.argsort(splitmix64(keys), kind="stable")
     ends = np.append(0, counts[order].cumsum())
     wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
     cuts = [int(np.abs(ends - each).argmin()) for each in wanted]
@@ -55,12 +57,6 @@ def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) 
         name: np.flatnonzero(np.isin(place, order[first:last]))
         for name, first, last in zip(fractions, cuts[:-1], cuts[1:], strict=True)
     }
-
-
-def _mixed(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """A random key for each number."""
-    with np.errstate(over="ignore"):
-        return splitmix64((numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(0xD1342543DE82EF95))
 
 
 def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
@@ -105,16 +101,17 @@ def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], 
         ends = np.cumsum([len(each) for each in names])
         numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
         return [name for each in names for name in each], numbered
-    numbers: dict[str, int] = {}
-    for each in names:
-        for name in each:
-            numbers.setdefault(name, len(numbers))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for each in names for name in each))}
     return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
 
 
 def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     """With the labels' class numbers replaced: n becomes numbers[n]. -1, of an unusable image, stays; so do numbers to predict."""
-    table = _renumbered_objects(table, numbers)
+    if BOX_LABELS in table.column_names:
+        objects = table[BOX_LABELS].combine_chunks()
+        new = pa.array(numbers).take(objects.flatten())
+        offsets = pc.subtract(objects.offsets, objects.offsets[0])
+        table = replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, new))
     labels = table["label"].combine_chunks()
     if pa.types.is_list(labels.type):
         new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
@@ -126,14 +123,6 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
         return table
     old = labels.to_numpy()
     return replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
-
-
-def _renumbered_objects(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
-    if BOX_LABELS not in table.column_names:
-        return table
-    labels = table[BOX_LABELS].combine_chunks()
-    offsets = pc.subtract(labels.offsets, labels.offsets[0])
-    return replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, pa.array(numbers).take(labels.flatten())))
 
 
 def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
@@ -184,10 +173,9 @@ def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
         raise ManifestError(f"the column {label} is not in all manifests, or of different types there; rename it or leave it out")
     if not lacking:
         return list(tables)
-    if name in _OF_SOME:
-        kind, empty = kind, _OF_SOME[name]
-    else:
-        kind, empty = (kind, "") if pa.types.is_large_string(kind) else (pa.float32(), float("nan"))
+    empty = _OF_SOME.get(name, "")
+    if name not in _OF_SOME and not pa.types.is_large_string(kind):
+        kind, empty = pa.float32(), float("nan")
     return [
         replaced(table, name, table[name].cast(kind, safe=False))
         if name in table.column_names

@@ -90,6 +90,15 @@ def cgroup_folders(controller: str = "") -> list[Path]:
     return [level for level in (folder, *folder.parents) if level.is_relative_to(top)]
 
 
+def cgroup_stat(folder: Path, controller: str) -> dict[str, int]:
+    """The figures of a cgroup's cpu.stat or memory.stat; nothing where it has none."""
+    try:
+        lines = (folder / f"{controller}.stat").read_text().splitlines()
+        return {name: int(value) for name, value in map(str.split, lines)}
+    except (OSError, ValueError):
+        return {}
+
+
 def _cgroup_mount(line: str, controller: str) -> Iterator[tuple[Path, Path]]:
     """The group that a line of mountinfo mounts, and where, if it is the controller's."""
     left, right = line.split(" - ", 1)

@@ -94,10 +94,6 @@ def _read(file: Path) -> _File:
 
 
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
-    """
-    Raises:
-        ManifestError: one has no id or no name, or that of another, or its file is outside the folder of the images.
-    """
     seen: set[tuple[str, Any]] = set()
     for number, each in enumerate(entries):
         good = isinstance(each, dict) and _is_id(each.get("id")) and isinstance(each.get(name), str) and each[name]
@@ -139,10 +135,6 @@ def _same_size(file: Path, image: Entry, header: Header) -> Header:
 
 
 def _keypoints(read: _File) -> Keypoints | None:
-    """
-    Raises:
-        ManifestError: categories with different ones.
-    """
     found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
     if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found):
         raise ManifestError(f"{read.name}: the keypoints of its categories are not lists of names; correct them")

@@ -15,13 +15,7 @@ EXIF_ORIENTATION = 0x0112
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 VERIFY = ("header", "full")
-_SUBSAMPLINGS: dict[tuple[float, float], str] = {
-    (1, 1): "4:4:4",
-    (2, 1): "4:2:2",
-    (2, 2): "4:2:0",
-    (4, 1): "4:1:1",
-    (1, 2): "4:4:0",
-}
+_SUBSAMPLINGS = {(1.0, 1.0): "4:4:4", (2.0, 1.0): "4:2:2", (2.0, 2.0): "4:2:0", (4.0, 1.0): "4:1:1", (1.0, 2.0): "4:4:0"}
 
 Image.init()
 

@@ -95,13 +95,9 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
 
 
 def _paths(folder: Path, apart: Path | None = None) -> list[tuple[bytes, bytes]]:
-    """Path and path without extension of each image below a folder, but not below `apart`.
-
-    Raises:
-        ManifestError: there is none.
-    """
+    """Path and path without extension of each image below a folder, but not below `apart`."""
     found = []
-    base, other = os.fsencode(folder), None if apart is None else os.fsencode(apart)
+    base, other = os.fsencode(folder), apart and os.fsencode(apart)
     for where, folders, names in os.walk(base, followlinks=True):
         folders[:] = [name for name in folders if os.path.join(where, name) != other]
         images = (name for name in names if os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS))

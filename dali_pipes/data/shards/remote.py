@@ -169,11 +169,7 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
 
 
 def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """
-    Raises:
-        ConfigError: there is no package for this kind of store.
-        TimeoutError: only of file systems that can be interrupted.
-    """
+    """The answer; TimeoutError only of file systems that can be interrupted."""
     scheme = url.split("://")[0]
     try:
         import fsspec

@@ -267,10 +267,6 @@ def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tupl
 
 
 def _read(number: int, field: bytes, member: Member) -> bytes:
-    """
-    Raises:
-        TooLongError: with how long it is, and how long it may be.
-    """
     if member.size > _LONGEST_LABEL:
         raise TooLongError(f"its {field.decode()} has {member.size:,} bytes, and no more than {_LONGEST_LABEL:,} are read")
     return os.pread(number, member.size, member.offset)

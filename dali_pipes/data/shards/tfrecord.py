@@ -89,11 +89,7 @@ def _part(number: int, name: bytes, record: Range, targets: Targets) -> ShardMem
 
 
 def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
-    """What is asked for besides the label.
-
-    Raises:
-        MissingError: a feature is missing, or of another type.
-    """
+    """What is asked for besides the label; MissingError if it is missing, or of another type."""
     found: dict[str, Any] = {}
     for each, name in targets.named.items():
         if each == "boxes":

@@ -129,12 +129,8 @@ def _is_arrow(file: Path) -> bool:
 
 
 def _mapped_table(file: MappedFile) -> pa.Table:
-    """
-    Raises:
-        ArrowException: the buffers are not those of such a table, as far as their lengths show it.
-    """
     table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
-    table.validate()
+    table.validate()  # the buffers, as far as their lengths show it
     if table.schema.remove_metadata() != typed(table.schema.empty_table()).schema:
         raise pa.ArrowInvalid("its columns are not a manifest's")
     return table
