@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data import opening
 from dali_pipes.data.config import MISSING
-from dali_pipes.data.expression import Rows, matching
+from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets, keypoints_of
 from dali_pipes.data.scanning.coco import scan_coco
@@ -311,7 +311,7 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: no such expression, or a column that there is not.
         """
-        return self.subset(np.flatnonzero(matching(expression, self._rows).to_numpy(zero_copy_only=False)))
+        return self.subset(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
 
     def split(self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0) -> dict[str, Self]:
         """Parts of the samples, chosen at random; each keeps the order of the ids.

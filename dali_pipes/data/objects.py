@@ -58,11 +58,7 @@ class Keypoints(NamedTuple):
 
     @classmethod
     def read(cls, stored: Any) -> Self | None:
-        """What a file says of them; None: nothing.
-
-        Raises:
-            ManifestError: it makes no sense.
-        """
+        """What a file says of them; None: nothing."""
         if stored is None:
             return None
         try:
@@ -75,11 +71,7 @@ class Keypoints(NamedTuple):
 
     @classmethod
     def named(cls, names: list[str]) -> Self:
-        """Those that become one another on a flip differ by "left" and "right" in their names.
-
-        Raises:
-            ManifestError: two have the same name.
-        """
+        """Those that become one another on a flip differ by "left" and "right" in their names."""
         if len(set(names)) < len(names):
             raise ManifestError(f"the keypoints {', '.join(names)} are not all different; give each its own name")
         other = [re.sub("left|right|Left|Right|LEFT|RIGHT", lambda found: _OTHER_SIDE[found[0]], name) for name in names]

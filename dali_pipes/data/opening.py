@@ -121,9 +121,6 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
 
     Of an index that was written before the shards were uploaded the shards' sizes are compared now. One that was written in the
     store holds their ETags, which are compared when a shard is fetched.
-
-    Raises:
-        ManifestError: it is damaged, or of other shards, or the object store cannot be reached.
     """
     place = f"{url.rstrip('/')}/{INDEX}"
     try:
@@ -167,11 +164,7 @@ def _copy(place: str) -> Path:
 
 
 def write_index(manifest: Manifest) -> str:
-    """Beside the images; returns its path or URL.
-
-    Raises:
-        ManifestError: it cannot be written there.
-    """
+    """Beside the images; returns its path or URL."""
     place = f"{manifest.root}/{INDEX}"
     if not is_remote(place):
         if any(map(is_group, manifest.shards.files)):

@@ -38,9 +38,6 @@ def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) 
 
     Args:
         groups: (n,) the group of each sample; a group is never divided.
-
-    Raises:
-        ConfigError: fractions that are no shares of 1.
     """
     if not 0 <= seed < 2**64:
         raise ConfigError(f"seed is {seed}; it must lie between 0 and 2**64 - 1")
@@ -68,11 +65,7 @@ def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def common_root(roots: Sequence[Path | str]) -> Path | str:
-    """The folder or URL that all of these begin with.
-
-    Raises:
-        ManifestError: there is none.
-    """
+    """The folder or URL that all of these begin with."""
     if len(set(map(str, roots))) == 1:
         return roots[0]
     if any(isinstance(root, str) for root in roots):
@@ -126,22 +119,14 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
 
 
 def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
-    """What is known of the keypoints of all.
-
-    Raises:
-        ManifestError: they are not the same.
-    """
+    """What is known of the keypoints of all."""
     if any(each != found[0] for each in found):
         raise ManifestError("manifests with different keypoints cannot be joined; scan them with the same names")
     return {} if found[0] is None else {"keypoints": list(found[0])}
 
 
 def unified(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is, and one of text is empty.
-
-    Raises:
-        ManifestError: labels or columns of different types.
-    """
+    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is, and one of text is empty."""
     kinds = sorted({str(table["label"].type) for table in tables})
     if len(kinds) > 1:
         raise ManifestError(f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}")
@@ -153,10 +138,6 @@ def unified(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def with_source(table: pa.Table, number: int) -> pa.Table:
-    """
-    Raises:
-        ManifestError: it has such a column already.
-    """
     if COLUMN + SOURCE in table.column_names:
         raise ManifestError(f"a manifest to mix has a column {SOURCE!r} already; mix its parts, or rename it")
     return table.append_column(COLUMN + SOURCE, pa.repeat(pa.scalar(number, pa.int64()), len(table)))

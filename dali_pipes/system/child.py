@@ -75,11 +75,7 @@ class Child:
         self._say("go")
 
     def answer(self) -> Any:
-        """Waits for the next answer.
-
-        Raises:
-            ChildError: there will be none; the text says why, or what the process last wrote.
-        """
+        """Waits for the next answer; ChildError says why there is none, or what the process last wrote."""
         try:
             line = self._answers.get(timeout=self._limit_s)
         except queue.Empty:

@@ -35,11 +35,7 @@ def started_on(cpus: Set[int]) -> Iterator[None]:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it.
-
-    Raises:
-        ConfigError: no such list.
-    """
+    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it; ConfigError if it is none."""
     found = set[int]()
     for part in str(text).strip().split(","):
         first, dash, last = part.strip().partition("-")

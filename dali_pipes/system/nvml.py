@@ -70,11 +70,7 @@ class NoGpu(Exception):
 
 
 def driver() -> tuple[str, tuple[int, int]]:
-    """The driver's version, and the newest CUDA (major, minor) that it knows.
-
-    Raises:
-        NoGpu: there is no driver, or it knows no GPU.
-    """
+    """The driver's version, and the newest CUDA (major, minor) that it knows; NoGpu if there is no driver, or it knows no GPU."""
     return _ask(_driver)
 
 

@@ -78,11 +78,7 @@ def _rows(images: list[bytes], label: int, headers: Iterator[Header], check: Sca
 
 
 def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table]:
-    """Class names and rows of images in an object store that are objects of their own, in a folder for each class.
-
-    Raises:
-        ManifestError: no image there, or none in a folder; one that cannot be fetched.
-    """
+    """Class names and rows of images in an object store that are objects of their own, in a folder for each class."""
     found = {name: version for name, version in list_all(url).items() if _is_image(name)}
     if not found:
         raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({', '.join(IMAGE_EXTENSIONS)})")
@@ -113,11 +109,7 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
 
 
 def list_classes(root: Path) -> list[str]:
-    """The names of the class folders, as torchvision's ImageFolder sorts them.
-
-    Raises:
-        ManifestError: there are none.
-    """
+    """The names of the class folders, as torchvision's ImageFolder sorts them."""
     if not root.is_dir():
         raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
@@ -131,11 +123,7 @@ def list_classes(root: Path) -> list[str]:
 
 
 def list_folders(root: Path, classes: list[str], earlier: Earlier, check: ScanOptions) -> list[Folder]:
-    """All folders with their images, in the order of ImageFolder. One that has not been touched since is not listed again.
-
-    Raises:
-        ManifestError: a folder cannot be read, or there is no image in any.
-    """
+    """All folders with their images, in the order of ImageFolder. One that has not been touched since is not listed again."""
     base, folders = os.fsencode(root), []
     for label, name in enumerate(classes):
         found, waiting = [], [os.fsencode(name)]

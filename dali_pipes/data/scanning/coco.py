@@ -43,11 +43,7 @@ class _File:
 
 
 def scan_coco(file: Path, root: Path, check: ScanOptions, bad_objects: str) -> tuple[list[str], pa.Table, Keypoints | None]:
-    """Class names, rows, and which keypoints there are.
-
-    Raises:
-        ManifestError: it is not such a file, an image or a category in it has no id or name, or no image is where it should be.
-    """
+    """Class names, rows, and which keypoints there are."""
     read = _read(file)
     paths = [os.fsencode(image["file_name"]) for image in read.images]
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))

@@ -25,11 +25,7 @@ _FEW = {"header": 1024, "full": 16}  # files that several processes would take l
 
 
 def read_each(work: Callable[[Any], T], items: Iterable[Any], total: int, what: str, check: ScanOptions, many: bool) -> Iterator[T]:
-    """`work` of each item, in order, by several processes unless the items are so few that these would take longer.
-
-    Args:
-        many: whether an item holds many images.
-    """
+    """`work` of each item, in order, by several processes unless a few files would take longer so; `many`: images in an item."""
     if check.verify == "full":
         decoders.load()
     few = not many and total <= _FEW[check.verify]

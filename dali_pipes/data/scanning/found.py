@@ -49,11 +49,7 @@ class Found:
 
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
-    """Of each row the values of its objects, out of columns of lists, by the field of `Targets`.
-
-    Raises:
-        ManifestError: a column is of another type.
-    """
+    """Of each row the values of its objects, out of columns of lists, by the field of `Targets`."""
     names = {each: targets.named[each] for each in targets.widths}
     for each, name in names.items():
         kind, labels = table[name].type, each == "box_labels"
@@ -70,11 +66,7 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
 def object_columns(
     given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """The headers, with what is wrong with an image's objects, and the columns of these as `checked` makes them.
-
-    Args:
-        given: of each image its values by the field of `Targets`.
-    """
+    """As `checked`, of values that are given for each image by the field of `Targets`: what does not fit is its problem."""
     objects = [None if header.problem else _objects(each, targets) for each, header in zip(given, headers, strict=True)]
     named = any(isinstance(label, str) for each in objects if each for label in each["box_labels"])
     problems = [header.problem or _misfit(each, targets, named) for header, each in zip(headers, objects, strict=True)]
@@ -119,10 +111,7 @@ def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
 
 
 def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> str | None:
-    """
-    Args:
-        named: whether any object of the source has a class name.
-    """
+    """What is wrong with an image's objects; `named`: some of the source have class names."""
     if objects is None:
         return targets.misfit
     if named and not all(isinstance(each, str) for each in objects["box_labels"]):
@@ -231,9 +220,6 @@ def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) ->
         source: for errors.
         labels: class numbers from 0 or class names of each image's objects.
         classes: those that there are; None: the names that occur, sorted, or the numbers from 0 to the highest.
-
-    Raises:
-        ManifestError: labels that are not among the classes, or too high.
     """
     values, counts = labels.flatten(), labels.value_lengths().to_numpy()
     if pa.types.is_integer(values.type):

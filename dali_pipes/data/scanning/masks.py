@@ -21,11 +21,7 @@ _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}  # Pillow's names of what
 
 
 def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> tuple[Path, pa.Table]:
-    """The folder that holds both, and a row for each image.
-
-    Raises:
-        ManifestError: a folder without images, or no image has a mask.
-    """
+    """The folder that holds both, and a row for each image."""
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
     theirs = _by_stem(_with_one_suffix(_paths(masks)))

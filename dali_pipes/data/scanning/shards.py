@@ -103,9 +103,6 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     """The folder and the shards of `source`, which is a shard, or a folder or URL of shards; in order, with versions.
 
     A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
-
-    Raises:
-        ManifestError: a URL that cannot be listed.
     """
     if isinstance(source, str):
         return _list_remote(source)
@@ -174,11 +171,7 @@ def _of_kind(targets: Targets, file: str) -> Targets:
 def _target_columns(
     number: int, members: Sequence[ShardMember], headers: list[Header], targets: Targets, verify: str
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """The headers, with what is wrong with targets, and the columns of these; box_labels as the shard has them.
-
-    Args:
-        number: of the open shard.
-    """
+    """The headers, with what is wrong with targets, and the columns of these; box_labels as the open shard has them."""
     given = [member.targets or {} for member in members]
     columns: dict[str, list[Any]] = {}
     if targets.text:
@@ -217,11 +210,7 @@ def _with_objects(
 
 
 def class_names(root: Path | str) -> list[str] | None:
-    """The names in `classes.json` beside the shards; None: there is no such file.
-
-    Raises:
-        ManifestError: the file is not a list of names.
-    """
+    """The names in `classes.json` beside the shards; None: there is no such file."""
     file = os.path.join(root, CLASSES_FILE)
     try:
         names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())

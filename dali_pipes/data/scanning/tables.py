@@ -187,11 +187,7 @@ def _rows(
     separator: str | None,
     targets: Targets,
 ) -> tuple[list[str], pa.Table]:
-    """Class names, and a row for each image.
-
-    Args:
-        columns: of the manifest, besides those that the table has.
-    """
+    """Class names, and a row for each image; `columns` are the manifest's besides those that the table has."""
     columns |= read_columns(file, table, {"path", "label", *targets.named.values()})
     if targets.text:
         columns[TARGET + "text"] = table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
@@ -204,11 +200,7 @@ def _rows(
 
 
 def _read(file: Path, separator: str | None, targets: Targets) -> pa.Table:
-    """A CSV or Parquet file with the columns `path`, those of the targets, and `label` if there are no targets.
-
-    Args:
-        separator: of the classes of an image, in a column of text.
-    """
+    """A CSV or Parquet file with the columns `path`, those of the targets, and `label` if there are no targets."""
     needed = ["path", *(targets.named.values() or ["label"])]
     if not file.is_file():
         raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns {' and '.join(needed)}")

@@ -42,11 +42,7 @@ def copy_of(url: str, version: FileVersion) -> Path:
 
 
 def open_copy(url: str, version: FileVersion) -> int:
-    """A file descriptor of the copy, which is made if it is missing. It may be emptied later: `is_gone`.
-
-    Raises:
-        OSError: it cannot be made, or the object has been replaced.
-    """
+    """A descriptor of the copy, which is made if it is missing; OSError if it cannot be. It may be emptied later: `is_gone`."""
     start = time.monotonic()
     try:
         return _patiently(_open, url, version)
@@ -58,11 +54,7 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
     """As `open_copy`; the copy is kept until it is released, unless a reader elsewhere has waited for room for seconds.
 
     Args:
-        take_held: whether copies that are held are removed if there is no room otherwise.
-
-    Raises:
-        OSError: as `open_copy`.
-        NoRoomError: there is no room without copies that are held.
+        take_held: whether copies that are held are removed if there is no room otherwise; if not, NoRoomError is raised.
     """
     while True:
         number = _open(url, version, take_held)
@@ -98,11 +90,7 @@ def cache_folder() -> Path:
 
 
 def cache_bytes() -> int:
-    """How much the folder may hold.
-
-    Raises:
-        ConfigError: the environment variable is no number above 0.
-    """
+    """How much the folder may hold; ConfigError if the environment variable is no number above 0."""
     text = os.environ.get(LIMIT, _DEFAULT_GB)
     try:
         room = round(float(text) * 1e9)
@@ -114,10 +102,7 @@ def cache_bytes() -> int:
 
 
 def check_folder() -> None:
-    """
-    Raises:
-        ConfigError: nothing can be written into the folder.
-    """
+    """Raises ConfigError if nothing can be written into the folder."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)

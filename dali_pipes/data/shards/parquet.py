@@ -35,14 +35,7 @@ def image_column(schema: pa.Schema) -> str | None:
 
 
 def read_group(file: Any, number: int) -> pa.StructArray:
-    """The images of a row group: structs of `bytes` and maybe `path`.
-
-    Args:
-        file: a path, or an open file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The images of a row group of a path or an open file: structs of `bytes` and maybe `path`; OSError if it cannot be read."""
     try:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             name = image_column(opened.schema_arrow)

@@ -46,11 +46,7 @@ def absolute(root: str | os.PathLike[str]) -> Path | str:
 
 
 def list_objects(url: str) -> dict[str, FileVersion]:
-    """Size and version of each object directly under `url`, or of the one that it names.
-
-    Raises:
-        ManifestError: there is nothing, or it cannot be reached.
-    """
+    """Size and version of each object directly under `url`, or of the one that it names; ManifestError if there is nothing."""
     infos = _listed(url, "ls")
     if infos is None:
         raise ManifestError(f"{url}: no such place in the object store")
@@ -58,11 +54,7 @@ def list_objects(url: str) -> dict[str, FileVersion]:
 
 
 def list_all(url: str) -> dict[str, FileVersion]:
-    """Likewise each object below `url`, by the path from there.
-
-    Raises:
-        ManifestError: it cannot be reached.
-    """
+    """Likewise each object below `url`, by the path from there."""
     base = url.split("://")[1].strip("/") + "/"
     return {name.lstrip("/").removeprefix(base): _version(info) for name, info in (_listed(url, "find") or {}).items()}
 
@@ -77,11 +69,7 @@ def _listed(url: str, method: str) -> Any:
 
 
 def version_of(file: str) -> FileVersion:
-    """Of a file or an object.
-
-    Raises:
-        OSError: it cannot be reached.
-    """
+    """Of a file or an object; OSError if it cannot be reached."""
     if not is_remote(file):
         stat = os.stat(file)
         return stat.st_size, stat.st_mtime_ns
@@ -89,28 +77,17 @@ def version_of(file: str) -> FileVersion:
 
 
 def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
-    """An object, or bytes of it.
-
-    Raises:
-        OSError: it cannot be read; FileNotFoundError if it is not there.
-    """
+    """An object, or bytes of it; OSError if it cannot be read, FileNotFoundError if it is not there."""
     return bytes(_ask(url, "cat_file", 0 if end is None else end - start, start=start, end=end))
 
 
 def write_object(url: str, content: bytes) -> None:
-    """
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Raises OSError if it cannot be written."""
     _ask(url, "pipe_file", len(content), content)
 
 
 def open_object(url: str) -> BinaryIO:
-    """An object as a file whose parts are fetched as they are read.
-
-    Raises:
-        OSError: it cannot be reached. Reading raises it too.
-    """
+    """An object as a file whose parts are fetched as they are read; OSError, of reading too, if it cannot be reached."""
 
     def read(view: memoryview, at: int) -> int:
         for start in range(0, len(view), _CHUNK):
@@ -122,10 +99,7 @@ def open_object(url: str) -> BinaryIO:
 
 
 def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
-    """
-    Raises:
-        OSError: it cannot be read, or is of another version. That is asked once, at the end, when it covers all parts.
-    """
+    """Raises OSError if it is of another version, which is asked once, at the end, when it covers all parts; or as reading does."""
     try:
         for start in range(0, version[0], _CHUNK):
             write(read_object(url, start, min(start + _CHUNK, version[0])))
@@ -141,11 +115,7 @@ def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -
 
 
 def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
-    """The answer of the object store, which is asked again if it fails.
-
-    Args:
-        size: bytes that are asked for or sent, if it is known.
-    """
+    """The answer of the object store, which is asked again if it fails; `size` bytes are asked for or sent, if it is known."""
     failed = 0
     while True:
         try:

@@ -109,11 +109,7 @@ def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dic
 
 
 def _list(number: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]) -> list[Any]:
-    """The values of a feature: text, fractions or whole numbers.
-
-    Args:
-        kinds: those that it may have: text (1), fractions (2), whole numbers (3).
-    """
+    """The values of a feature, of these kinds: text (1), fractions (2), whole numbers (3)."""
     if name.encode() not in features:
         raise MissingError(name)
     found: list[Any] = []

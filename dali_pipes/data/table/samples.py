@@ -18,10 +18,6 @@ _BLOCK = 1 << 18  # rows
 
 
 def validate(table: pa.Table) -> None:
-    """
-    Raises:
-        ManifestError: its buffers are not what they are said to be.
-    """
     try:
         table.validate(full=True)
     except pa.ArrowException as error:

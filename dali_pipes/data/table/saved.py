@@ -38,10 +38,6 @@ class MappedFile:
         self._stamp = self._now()
 
     def check(self) -> None:
-        """
-        Raises:
-            ManifestError: the file was written into since it was mapped.
-        """
         if self._now() != self._stamp:
             raise ManifestError(f"{self._file}: was changed while it was in use; write a new file and rename it, and start again")
 
@@ -72,10 +68,6 @@ class Stored(NamedTuple):
 
 
 def read(file: str | Path) -> Stored:
-    """
-    Raises:
-        ManifestError: the file is missing, damaged, or not a manifest.
-    """
     try:
         mapped = MappedFile(Path(file)) if _is_arrow(Path(file)) else None
         table = _mapped_table(mapped) if mapped else pq.read_table(file)
@@ -93,11 +85,7 @@ def read(file: str | Path) -> Stored:
 
 
 def write(file: Path, root: str, classes: list[str], samples: pa.Table, others: pa.Table, known: dict[str, Any]) -> None:
-    """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet.
-
-    Raises:
-        ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
-    """
+    """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet."""
     refuse_foreign(file)
     head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known})}
     with replacing(file) as aside, aside.open("wb") as out:
