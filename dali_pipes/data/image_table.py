@@ -16,7 +16,7 @@ from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.shards.remote import absolute
-from dali_pipes.data.table import digest
+from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import divided, own_columns
 from dali_pipes.errors import ManifestError
@@ -274,7 +274,10 @@ class ImageTable:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over name, label, height, width and own columns of the usable images; it does not depend on the root."""
-        return self._known.get("fingerprint") or digest.digest(self.classes, self._samples)
+        return self._known.get("fingerprint") or self._digest()
+
+    def _digest(self) -> str:
+        return digest(self.classes, self._samples, self.take_labels, self.take_sizes)
 
     @cached_property
     def whole_files(self) -> bool:

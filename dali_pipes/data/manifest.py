@@ -33,7 +33,7 @@ from dali_pipes.data.sets import (
     with_source,
 )
 from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote
-from dali_pipes.data.table import digest, saved
+from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
@@ -270,7 +270,7 @@ class Manifest(ImageTable):
         """
         self._samples.validate(self._samples.whole.column_names)
         self._check()
-        if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
+        if self._known.get("fingerprint", now := self._digest()) != now:
             raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
 
     def __repr__(self) -> str:
