@@ -10,28 +10,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data import opening
+from dali_pipes.data import opening, sets
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets, keypoints_of
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import scan_table
-from dali_pipes.data.sets import (
-    Mix,
-    common_root,
-    group_numbers,
-    joined_classes,
-    moved,
-    parts,
-    renumbered,
-    same_keypoints,
-    unified,
-    with_source,
-)
+from dali_pipes.data.sets import Mix
 from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
@@ -83,10 +72,10 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels, workers, progress)
+        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels, workers, progress, targets)
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
-        return opening.scan(cls, root, check, file, unchanged, targets)
+        return opening.scan(cls, root, check, file, unchanged)
 
     @classmethod
     def from_table(
@@ -120,10 +109,9 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: no such table, or its labels make no sense.
         """
-        place, check = absolute(file), ScanOptions(verify, max_pixels, workers, progress)
+        check = ScanOptions(verify, max_pixels, workers, progress, targets)
         folder = Path(os.path.abspath(root or Path(file).parent))
-        made = scan_table(place, folder, label_separator, targets, check)
-        return cls(*made, keypoints=keypoints_of(targets))
+        return cls(*scan_table(absolute(file), folder, label_separator, check), keypoints=targets.keypoints_named)
 
     @classmethod
     def from_coco(
@@ -151,9 +139,10 @@ class Manifest(ImageTable):
             ManifestError: no such file, or one that is not of this form; docs/objects.md.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
-        file, check = Path(os.path.abspath(annotations)), ScanOptions(verify, max_pixels, workers, progress)
+        check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects))
+        file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
-        classes, table, keypoints = scan_coco(file, folder, check, bad_objects)
+        classes, table, keypoints = scan_coco(file, folder, check)
         return cls(folder, classes, table, keypoints=keypoints)
 
     @classmethod
@@ -324,8 +313,8 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: the fractions are no shares of 1, or there is no such column.
         """
-        groups = np.arange(len(self)) if by is None else group_numbers(self._rows.column(by))
-        return {name: self.subset(ids) for name, ids in parts(fractions, groups, seed).items()}
+        groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
+        return {name: self.subset(ids) for name, ids in sets.parts(fractions, groups, seed).items()}
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
@@ -340,13 +329,13 @@ class Manifest(ImageTable):
         check_choice("classes", classes, ("join", "apart"))
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
-        root = common_root([each.root for each in manifests])
-        known = same_keypoints([each.keypoints for each in manifests])
-        names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
+        root = sets.common_root([each.root for each in manifests])
+        known = sets.same_keypoints([each.keypoints for each in manifests])
+        names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
 
         def joined(tables: list[pa.Table]) -> pa.Table:
             each = zip(manifests, tables, numbers, strict=True)
-            return unified([renumbered(moved(table, manifest.root, root), new) for manifest, table, new in each])
+            return sets.unified([sets.renumbered(sets.moved(table, manifest.root, root), new) for manifest, table, new in each])
 
         files = tuple(file for each in manifests for file in each._samples.files)
         samples = Samples(joined([each.samples for each in manifests]), files)
@@ -375,7 +364,7 @@ class Manifest(ImageTable):
             raise ConfigError('a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}') from None
         if not given or not all(0 < share < float("inf") for share in given.values()):
             raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
-        named = [each._changed(partial(with_source, number=number)) for number, (each, _) in enumerate(sources.values())]
+        named = [each._changed(partial(sets.with_source, number=number)) for number, (each, _) in enumerate(sources.values())]
         made = cls.concat(named, classes=classes)
         made._known |= {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
         return made
@@ -393,8 +382,8 @@ class Manifest(ImageTable):
         """
         for name in names:
             self._rows.class_numbers(name)
-        merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
-        return self._changed(partial(renumbered, numbers=numbers[0]), merged)
+        merged, numbers = sets.joined_classes([[names.get(name, name) for name in self.classes]], False)
+        return self._changed(partial(sets.renumbered, numbers=numbers[0]), merged)
 
     def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
         return self._with(Samples(change(self.samples), self._samples.files), change(self._others), classes)

@@ -129,6 +129,10 @@ class Targets:
         return {each: width for each, width in every.items() if getattr(self, each)}
 
     @property
+    def keypoints_named(self) -> Keypoints | None:
+        return Keypoints.named(list(self.keypoint_names)) if self.keypoints else None
+
+    @property
     def misfit(self) -> str:
         """What is wrong with an image whose objects have too few or too many of these values, or others."""
         wanted = ", ".join(f"{width} in {getattr(self, each)}" for each, width in self.widths.items())
@@ -136,10 +140,6 @@ class Targets:
 
 
 NO_TARGETS = Targets()
-
-
-def keypoints_of(targets: Targets) -> Keypoints | None:
-    return Keypoints.named(list(targets.keypoint_names)) if targets.keypoints else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dali_pipes.data.objects import Targets, keypoints_of
 from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
@@ -30,24 +29,15 @@ Manifest = Any  # the class in manifest.py, which uses this module
 log = logging.getLogger(__name__)
 
 
-def scan(
-    kind: type[Manifest],
-    root: str | Path,
-    check: ScanOptions,
-    cache: Path | None,
-    unchanged: str,
-    targets: Targets,
-) -> Manifest:
+def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
     check_choice("unchanged", unchanged, ("file", "folder"))
     folder, shards = list_shards(absolute(root))
-    if targets.named:
+    if check.targets.named:
         if not shards:
-            raise ManifestError(
-                f"{folder}: targets are read from shards and tables; of images in folders use from_coco or from_masks"
-            )
-        classes, table = scan_shards(folder, shards, check, targets=targets)
-        return kind(folder, classes, table, keypoints=keypoints_of(targets))
+            why = "targets are read from shards and tables; of images in folders use from_coco or from_masks"
+            raise ManifestError(f"{folder}: {why}")
+        return kind(folder, *scan_shards(folder, shards, check), keypoints=check.targets.keypoints_named)
     folders: FolderRecords = {}
     with Journal(cache) as journal:
         known = _remembered(kind, cache) if cache else None
@@ -58,8 +48,8 @@ def scan(
             classes, table = scan_objects(folder, check)
         else:
             trust = same is not None and unchanged == "folder"
-            earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trust)
-            classes, table, folders = scan_folder(folder, check, earlier, journal)
+            earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal, trust)
+            classes, table, folders = scan_folder(folder, check, earlier)
         if same and (table is None or ((classes, folders) == (same.classes, same.folders) and table.equals(same.table))):
             return same
         return _cached(kind(folder, classes, table, folders), cache)

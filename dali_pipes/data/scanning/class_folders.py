@@ -43,9 +43,7 @@ class Folder(NamedTuple):
     images: list[bytes] | None
 
 
-def scan_folder(
-    root: Path, check: ScanOptions, earlier: Earlier, journal: Journal
-) -> tuple[list[str], pa.Table | None, FolderRecords]:
+def scan_folder(root: Path, check: ScanOptions, earlier: Earlier) -> tuple[list[str], pa.Table | None, FolderRecords]:
     """Class names, rows, and the folders that were scanned; None for the rows if no folder was touched since the earlier scan."""
     classes = list_classes(root)
     folders = list_folders(root, classes, earlier, check)
@@ -61,7 +59,7 @@ def scan_folder(
             known = earlier.rows(folder.path)  # the class may have another number now
             rows = [replaced(known, "label", pa.repeat(pa.scalar(folder.label, known["label"].type), len(known)))]
         else:
-            rows = list(_rows(folder.images, folder.label, headers, check, journal))
+            rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
         usable = sum(each["problem"].null_count for each in rows)
         records[os.fsdecode(folder.path)] = (folder.mtime_ns, usable, sum(map(len, rows)) - usable)
         tables += rows

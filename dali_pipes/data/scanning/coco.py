@@ -42,7 +42,7 @@ class _File:
     detects: bool = False
 
 
-def scan_coco(file: Path, root: Path, check: ScanOptions, bad_objects: str) -> tuple[list[str], pa.Table, Keypoints | None]:
+def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None]:
     """Class names, rows, and which keypoints there are."""
     read = _read(file)
     paths = [os.fsencode(image["file_name"]) for image in read.images]
@@ -55,7 +55,7 @@ def scan_coco(file: Path, root: Path, check: ScanOptions, bad_objects: str) -> t
     labels = no_labels(len(paths))
     if read.detects:
         keypoints = _keypoints(read)
-        headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", bad_objects)
+        headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", check.targets.bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
         labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.classes))
     if any(read.captions):

@@ -43,7 +43,7 @@ class Earlier:
     Args:
         samples: the usable images of the last scan, folder by folder; None: there was none.
         folders: the folders of that scan.
-        unfinished: what a scan that was killed had read, by folder.
+        journal: what a scan that was killed had read, and where this one notes what it reads.
         trust: whether a folder that was not modified holds what it held; if not, each file is looked at.
 
     Attributes:
@@ -51,9 +51,9 @@ class Earlier:
         subfolders: their paths by that of the folder they are in.
     """
 
-    def __init__(self, samples: pa.Table | None, folders: FolderRecords, unfinished: Mapping[bytes, list[pa.Table]], trust: bool):
+    def __init__(self, samples: pa.Table | None, folders: FolderRecords, journal: "Journal", trust: bool):
         self._samples = SCHEMA.empty_table() if samples is None else samples
-        self._unfinished, self._trust = unfinished, trust
+        self.journal, self._trust = journal, trust
         self.folders: dict[bytes, _Known] = {}
         self.subfolders: dict[bytes, list[bytes]] = defaultdict(list)
         start = 0
@@ -80,7 +80,7 @@ class Earlier:
     def with_headers(self, folder: bytes, files: list[bytes], check: ScanOptions) -> Iterator[File]:
         """The files of a folder, each with its header if that is known from a check as thorough as this one."""
         known: dict[bytes, Header] = {}
-        for rows in [self.rows(folder), *self._unfinished.get(folder, [])]:
+        for rows in [self.rows(folder), *self.journal.tables.get(folder, [])]:
             good = rows.filter(pa.array(checked(rows, check)))
             headers = map(Header, *(good[name].to_pylist() for name in Header._fields))
             known |= zip(good["path"].to_pylist(), headers, strict=True)

@@ -2,11 +2,12 @@
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
+from dali_pipes.data.objects import Targets
 from dali_pipes.data.scanning.decoders import FORMATS, refusal
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
@@ -53,12 +54,14 @@ class ScanOptions:
         max_pixels: a larger image is a problem, found before anything is decoded.
         workers: processes that read, and for single objects in a store requests at a time; None: as many as help.
         progress: whether to show a progress bar.
+        targets: what is read of each sample besides its label.
     """
 
     verify: str = "header"
     max_pixels: int = MAX_PIXELS
     workers: int | None = None
     progress: bool = True
+    targets: Targets = field(default_factory=Targets)
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, VERIFY)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dali_pipes.data.labels import MAX_CLASSES, no_labels
-from dali_pipes.data.objects import BOX_LABELS, NO_TARGETS, TARGET, TYPES, Targets
+from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning.earlier import checked, pixels
@@ -38,34 +38,29 @@ _NO_LABEL = "no label, which others have; give it one, or remove those of all"
 
 
 def scan_shards(
-    root: Path | str,
-    shards: dict[bytes, FileVersion],
-    check: ScanOptions,
-    known: pa.Table | None = None,
-    targets: Targets = NO_TARGETS,
+    root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions, known: pa.Table | None = None
 ) -> tuple[list[str], pa.Table]:
     """Class names and rows. A shard that has not changed since and was checked as thoroughly is not read again.
 
     Args:
         known: rows of an earlier scan of the same root, without targets.
-        targets: what is read of each sample besides its label.
     """
     tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
-    read_one = partial(read_shard, check=check, targets=targets)
-    tables |= zip(missing, read_each(read_one, files, len(files), "reading shards", check, many=True), strict=True)
+    read = read_each(partial(read_shard, check=check), files, len(files), "reading shards", check, many=True)
+    tables |= zip(missing, read, strict=True)
     ordered = [tables[name] for name in shards]
     if not sum(map(len, ordered)):
         raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
     classes = class_names(root)
-    if targets.boxes:
-        return _with_objects(root, ordered, targets, classes)
+    if check.targets.boxes:
+        return _with_objects(root, ordered, classes, check.targets)
     table = pa.concat_tables(ordered)
     lacking = pc.less(table["label"], 0)
-    if targets.named and pc.all(lacking).as_py():
+    if check.targets.named and pc.all(lacking).as_py():
         table = replaced(table, "label", no_labels(len(table)))
-    elif targets.named:
+    elif check.targets.named:
         table = replaced(table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None)))
     if pa.types.is_list(table["label"].type):
         return classes or [], table
@@ -116,33 +111,32 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     }
 
 
-def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Targets = NO_TARGETS) -> pa.Table:
+def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
     """One row for each image of a shard, usable or not: what is wrong with them, or with a local shard, is in `problem`.
 
     Raises:
         ManifestError: a shard in an object store cannot be fetched, which says nothing about its images.
     """
     file, version = os.fsdecode(shard[0]), shard[1]
+    kind = tar if file.endswith(".tar") else tfrecord
+    if kind == tfrecord:
+        check = replace(check, targets=replace(check.targets, box_format="relative_xyxy"))
     size, mtime_ns = 0, 0
-    columns: dict[str, pa.Array] = {}
-    members: list[ShardMember] = []
     try:
         with _opened(file, version) as number:
             stat = os.fstat(number)
             size, mtime_ns = stat.st_size, stat.st_mtime_ns
-            members = list(_members(file, number, size, targets)) if size else [ShardMember(problem="empty file")]
+            members = list(kind.parts(number, size, check.targets)) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
-            if targets.named:
-                headers, columns = _target_columns(number, members, headers, _of_kind(targets, file), check.verify)
+            headers, columns = _target_columns(number, members, headers, check)
             if is_remote(file) and is_gone(number):
-                return read_shard(shard, check, targets)
+                return read_shard(shard, check)
     except OSError as error:
         if is_remote(file):
             raise not_fetched(file, error) from None
         members = [ShardMember(problem=os_problem(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
-        if targets.named:
-            _, columns = _target_columns(-1, members, headers, targets, check.verify)
+        _, columns = _target_columns(-1, members, headers, check)
     name = os.path.split(shard[0])[1]
     rows = [
         (name, -1 if header.problem else member.label, *header, member.member, member.offset, size)
@@ -164,21 +158,17 @@ def _opened(file: str, version: FileVersion) -> Iterator[int]:
             yield opened.fileno()
 
 
-def _of_kind(targets: Targets, file: str) -> Targets:
-    return targets if file.endswith(".tar") else replace(targets, box_format="relative_xyxy")
-
-
 def _target_columns(
-    number: int, members: Sequence[ShardMember], headers: list[Header], targets: Targets, verify: str
+    number: int, members: Sequence[ShardMember], headers: list[Header], check: ScanOptions
 ) -> tuple[list[Header], dict[str, pa.Array]]:
     """The headers, with what is wrong with targets, and the columns of these; box_labels as the open shard has them."""
-    given = [member.targets or {} for member in members]
+    targets, given = check.targets, [member.targets or {} for member in members]
     columns: dict[str, list[Any]] = {}
     if targets.text:
         columns["text"] = [each.get("text", "") for each in given]
     if targets.mask:
         places = [each.get("mask", (0, 0)) for each in given]
-        headers = [_with_mask(number, each, place, verify) for each, place in zip(headers, places, strict=True)]
+        headers = [_with_mask(number, each, place, check.verify) for each, place in zip(headers, places, strict=True)]
         columns |= {"mask": [""] * len(places), "mask_offset": [at for at, _ in places], "mask_bytes": [size for _, size in places]}
     made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
     if not targets.boxes:
@@ -195,7 +185,7 @@ def _with_mask(number: int, header: Header, place: tuple[int, int], verify: str)
 
 
 def _with_objects(
-    source: Path | str, tables: list[pa.Table], targets: Targets, classes: list[str] | None
+    source: Path | str, tables: list[pa.Table], classes: list[str] | None, targets: Targets
 ) -> tuple[list[str], pa.Table]:
     """The classes of the objects, which are those that occur unless they are given, and one table of all shards."""
     kinds = {each[BOX_LABELS].type for each in tables if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()}
@@ -243,7 +233,3 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
         return Header(member.length, mtime_ns, problem=problem)
     with BufferedReader(RangeFile.of(number, member.offset, member.length), _READ_AT_ONCE) as file:
         return examine(file, member.length, mtime_ns, check)
-
-
-def _members(file: str, number: int, size: int, targets: Targets) -> Iterator[ShardMember]:
-    return (tar if file.endswith(".tar") else tfrecord).parts(number, size, targets)

@@ -30,21 +30,18 @@ from dali_pipes.errors import ManifestError
 _SUFFIX = ".parquet"
 
 
-def scan_table(
-    file: Path | str, root: Path, separator: str | None, targets: Targets, check: ScanOptions
-) -> tuple[Path | str, list[str], pa.Table]:
+def scan_table(file: Path | str, root: Path, separator: str | None, check: ScanOptions) -> tuple[Path | str, list[str], pa.Table]:
     """The folder that the paths are relative to, class names and rows.
 
     Args:
         root: of relative paths; if one path is absolute, all become relative to "/".
         separator: of the classes of an image, in a column of text.
-        targets: columns of objects, masks and texts.
     """
     if files := embedded_files(file):
-        return _scan_embedded(file, files, separator, targets, check)
+        return _scan_embedded(file, files, separator, check)
     if isinstance(file, str):
         raise ManifestError(f"{file}: no such object; tables in an object store are Parquet files that hold the images")
-    table = _read(file, separator, targets)
+    table, targets = _read(file, separator, check.targets), check.targets
     paths = [os.fsencode(path) for path in table["path"].to_pylist()]
     masks = [os.fsencode(path or "") for path in table[targets.mask].to_pylist()] if targets.mask else []
     if any(path.startswith(b"/") for path in paths + masks):
@@ -88,9 +85,10 @@ def _holds_images(file: Path) -> bool:
 
 
 def _scan_embedded(
-    file: Path | str, files: list[str], separator: str | None, targets: Targets, check: ScanOptions
+    file: Path | str, files: list[str], separator: str | None, check: ScanOptions
 ) -> tuple[Path | str, list[str], pa.Table]:
     """Of images that lie in the files themselves; what `datasets` notes of the classes names them."""
+    targets = check.targets
     if targets.mask:
         raise ManifestError(f"{file}: masks are not read out of Parquet files; leave out targets.mask")
     columns, groups = zip(*map(_read_columns, files), strict=True)
