@@ -17,10 +17,7 @@ LEAST_EPOCH = 5_000  # images
 
 
 def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
-    """The images of "train" or "val". The demo set is made if it is asked for and not there yet.
-
-    Args:
-        options: verify and max_pixels, as for `Manifest.open`.
+    """The images of "train" or "val", by verify and max_pixels as for `Manifest.open`; the demo set is made if it is asked for.
 
     Raises:
         ConfigError, ManifestError: no images are given, or none are there.

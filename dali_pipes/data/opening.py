@@ -136,9 +136,8 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
         there = listed.get(name, (0, 0))[0]
         if there != size:
             is_other = f"has {there:,} bytes" if name in listed else "is not there"
-            raise ManifestError(
-                f"{place}: {name} has {size:,} bytes in the index, and {is_other}; upload it, or write the index again"
-            )
+            sizes = f"{name} has {size:,} bytes in the index, and {is_other}"
+            raise ManifestError(f"{place}: {sizes}; upload it, or write the index again")
     return made.with_versions(listed)
 
 

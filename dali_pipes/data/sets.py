@@ -34,10 +34,9 @@ class Mix(NamedTuple):
 
 
 def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
-    """The ids of each part, in ascending order. Groups are put in a random order and cut where the number of samples comes nearest.
+    """The ids of each part, in ascending order; (n,) `groups`, the group of each sample, are never divided.
 
-    Args:
-        groups: (n,) the group of each sample; a group is never divided.
+    Groups are put in a random order and cut where the number of samples comes nearest.
     """
     if not 0 <= seed < 2**64:
         raise ConfigError(f"seed is {seed}; it must lie between 0 and 2**64 - 1")

@@ -67,11 +67,7 @@ def cpu_quota() -> float | None:
 
 
 def cgroup_folders(controller: str = "") -> list[Path]:
-    """This process's cgroup and those above it, as far as they can be seen, the nearest first; empty where there is none.
-
-    Args:
-        controller: of v1, such as "cpu" or "memory"; "": v2.
-    """
+    """This process's cgroup of a v1 controller, such as "cpu", or "" for v2, and those above it as far as can be seen, upwards."""
     try:
         groups = (PROC / "cgroup").read_text().splitlines()
         mounts = (PROC / "mountinfo").read_text().splitlines()

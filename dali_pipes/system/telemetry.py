@@ -4,7 +4,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Required, Self, TypedDict
 
@@ -119,9 +118,9 @@ class Sampler:
 
     def _sample_pss(self) -> float:
         start = time.thread_time()
-        pss = sum(_pss(process) for root in self._roots for process in _tree(root))
+        pss = sum(_figure(lambda each: each.memory_full_info().pss, process) for root in self._roots for process in _tree(root))
         if self.samples and pss:
-            self.samples[-1]["pss_mib"] = pss / 1024
+            self.samples[-1]["pss_mib"] = pss / MIB
         cost = time.thread_time() - start
         self._spent_on_pss += cost
         return cost
@@ -152,12 +151,3 @@ def _figure(read: Any, process: psutil.Process) -> Any:
         return read(process)
     except psutil.Error:
         return 0
-
-
-def _pss(process: psutil.Process) -> int:
-    """Proportional set size in KiB."""
-    try:
-        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))

@@ -112,7 +112,10 @@ def list_classes(root: Path) -> list[str]:
         raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
-        _refuse_other_containers(root)
+        if embedded_files(root):
+            raise ManifestError(f"{root}: its Parquet files hold the images; open them with Manifest.open or Manifest.from_table")
+        if compressed := [file for file in sorted(root.iterdir()) if file.name.endswith(_COMPRESSED)]:
+            raise ManifestError(f"{compressed[0]}: is compressed, so its images cannot be read one by one; unpack it to a .tar")
         meant = f"; did you mean {root.parent}, which holds the classes?" if _images_in(root) else ""
         raise ManifestError(f"{root}: no class folders in it; put the images of each class into a separate subfolder{meant}")
     if set(classes) <= set(SPLITS) and not any(_images_in(root / name) for name in classes):
@@ -159,12 +162,3 @@ def _is_image(name: str) -> bool:
 
 def _images_in(folder: Path) -> bool:
     return any(map(_is_image, os.listdir(folder)))
-
-
-def _refuse_other_containers(root: Path) -> None:
-    """Raises for files of many images whose images cannot be read one by one."""
-    if embedded_files(root):
-        raise ManifestError(f"{root}: its Parquet files hold the images; open them with Manifest.open or Manifest.from_table")
-    for file in sorted(root.iterdir()):
-        if file.name.endswith(_COMPRESSED):
-            raise ManifestError(f"{file}: is compressed, so its images cannot be read one by one; unpack it to a .tar")

@@ -49,11 +49,7 @@ def _read(base: bytes, check: ScanOptions, file: File) -> Header:
 
 
 def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
-    """One row for each file of one image.
-
-    Args:
-        columns: further ones of the manifest, "column:NAME" and "target:NAME"; of images in files of many, where they are.
-    """
+    """One row for each file of one image; `columns` are "column:NAME", "target:NAME", and of images in files of many the place."""
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
     return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
 

@@ -150,18 +150,17 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
         name = found.name(number) if found.name else f"object {number - first[image[number]] + 1}"
         lines[image[number]].append(f"{name}: {faults[number]}; correct it or remove it")
     if bad_objects == "problem":
-        headers = [each._replace(problem=_first(why)) if why else each for each, why in zip(headers, lines, strict=True)]
+        headers = headers.copy()
+        for place, why in enumerate(lines):
+            if why:
+                more = [f"and {len(why) - _SHOWN:,} more"] if len(why) > _SHOWN else []
+                headers[place] = headers[place]._replace(problem="; ".join(why[:_SHOWN] + more))
         usable = np.array([each.problem is None for each in headers], bool)[image]
         lines = [[] for _ in headers]
     keep = usable.copy()
     keep[list(faults)] = False
-    return headers, _columns(
-        found, boxes, keep, np.bincount(image[keep], minlength=len(headers)), ["\n".join(why) for why in lines]
-    )
-
-
-def _first(lines: list[str]) -> str:
-    return "; ".join(lines[:_SHOWN]) + (f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else "")
+    counts = np.bincount(image[keep], minlength=len(headers))
+    return headers, _columns(found, boxes, keep, counts, ["\n".join(why) for why in lines])
 
 
 def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_]) -> dict[int, str]:
@@ -234,7 +233,6 @@ def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) ->
         numbers = pc.index_in(values, value_set=pa.array(classes, values.type)).cast(pa.int64())
         if numbers.null_count:
             unknown = values.filter(numbers.is_null())[0].as_py()
-            raise ManifestError(
-                f"{source}: the label {unknown!r} of an object is none of the {len(classes)} classes; add it to them"
-            )
+            none = f"the label {unknown!r} of an object is none of the {len(classes)} classes"
+            raise ManifestError(f"{source}: {none}; add it to them")
     return classes, _lists(counts, numbers), distinct_labels(counts, numbers.to_numpy(), len(classes))

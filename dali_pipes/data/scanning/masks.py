@@ -27,10 +27,8 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
     theirs = _by_stem(_with_one_suffix(_paths(masks)))
     found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in _paths(images, apart=masks)])
     if not found.keys() & theirs.keys():
-        names = [next(iter(each), b"nothing") for each in (found, theirs)]
-        raise ManifestError(
-            f"{images}: no image has a mask of its name in {masks} ({os.fsdecode(names[0])}, {os.fsdecode(names[1])})"
-        )
+        image, mask = (os.fsdecode(next(iter(each), b"nothing")) for each in (found, theirs))
+        raise ManifestError(f"{images}: no image has a mask of its name in {masks} ({image}, {mask})")
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
     stems = [stem for stem in found if missing == "problem" or stem in theirs]
@@ -39,11 +37,11 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     headers = with_masks(root, own, headers, check)
     table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
-    double = [(path, "another image has its name and its mask") for stem in stems for path in found[stem][1:]]
-    alone = [(theirs[stem][0], "a mask without an image of its name") for stem in theirs if stem not in found]
-    listed = [(os.path.normpath(os.path.join(images_at, path)), why) for path, why in double]
+    second = [os.path.normpath(os.path.join(images_at, path)) for stem in stems for path in found[stem][1:]]
+    listed = [(path, "another image has its name and its mask") for path in second]
     if missing == "problem":
-        listed += [(os.path.join(masks_at, path), why) for path, why in alone]
+        alone = [os.path.join(masks_at, theirs[stem][0]) for stem in theirs if stem not in found]
+        listed += [(path, "a mask without an image of its name") for path in alone]
     return root, pa.concat_tables([table, unused_rows(table, listed)])
 
 

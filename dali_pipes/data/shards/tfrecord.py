@@ -36,11 +36,7 @@ class MalformedError(Exception):
 
 
 def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[ShardMember]:
-    """The image of each record of an open file of `total` bytes. A record's name is its index in the file.
-
-    Args:
-        targets: features that a record needs besides the image; the label may be missing then.
-    """
+    """The image of each record of an open file of `total` bytes, named by its index; with targets the label may be missing."""
     at, index = 0, 0
     while at < total:
         head = os.pread(number, _HEAD, at)
