@@ -215,10 +215,8 @@ class ImageTable:
             return Extent(self._file(path))
         if not self.has_target("mask_bytes") or not (size := self._samples[TARGET + "mask_bytes"].number(sample_id)):
             return None
-        image = self.extent(sample_id)
-        return image._replace(
-            member=f"{image.member} (its mask)", offset=self._samples[TARGET + "mask_offset"].number(sample_id), length=size
-        )
+        image, offset = self.extent(sample_id), self._samples[TARGET + "mask_offset"].number(sample_id)
+        return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
 
     @cached_property
     def labels(self) -> NDArray[Any]:

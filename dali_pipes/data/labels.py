@@ -132,9 +132,8 @@ def _number_classes(file: Path | str, labels: pa.Array) -> tuple[list[str], pa.A
     try:
         names = labels.cast(pa.string())
     except pa.ArrowException:
-        raise ManifestError(
-            f"{file}: labels of type {labels.type} make no sense; give class numbers, names, or fractions"
-        ) from None
+        why = f"labels of type {labels.type} make no sense"
+        raise ManifestError(f"{file}: {why}; give class numbers, names, or fractions") from None
     classes = sorted(set(names.to_pylist()))
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
 

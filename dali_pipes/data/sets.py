@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,11 +49,8 @@ def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) 
         order = np.argsort(splitmix64(keys), kind="stable")
     ends = np.append(0, counts[order].cumsum())
     wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
-    cuts = [int(np.abs(ends - each).argmin()) for each in wanted]
-    return {
-        name: np.flatnonzero(np.isin(place, order[first:last]))
-        for name, first, last in zip(fractions, cuts[:-1], cuts[1:], strict=True)
-    }
+    cuts = pairwise(int(np.abs(ends - each).argmin()) for each in wanted)
+    return {name: np.flatnonzero(np.isin(place, order[slice(*cut)])) for name, cut in zip(fractions, cuts, strict=True)}
 
 
 def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:

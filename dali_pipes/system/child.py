@@ -199,10 +199,7 @@ class Answer(NamedTuple):
 
 
 def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
-    """Calls "module:function" with these arguments in a process that may take `limit_s` seconds.
-
-    Args:
-        arguments: values that JSON can hold.
+    """Calls "module:function" with these arguments, which JSON can hold, in a process that may take `limit_s` seconds.
 
     Raises:
         ChildError: it raised, crashed, or had no answer by then; in one line.

@@ -106,9 +106,8 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     entries = list(os.scandir(source)) if source.is_dir() else []
     if any(entry.is_dir() for entry in entries):
         return source, {}
-    return source, {
-        os.fsencode(name): _version(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)
-    }
+    names = sorted(entry.name for entry in entries if is_shard(entry.name))
+    return source, {os.fsencode(name): _version(source / name) for name in names}
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
@@ -190,9 +189,8 @@ def _with_objects(
     """The classes of the objects, which are those that occur unless they are given, and one table of all shards."""
     kinds = {each[BOX_LABELS].type for each in tables if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()}
     if len(kinds) > 1:
-        raise ManifestError(
-            f"{source}: some shards have class numbers in {targets.box_labels}, others names; write one of them in all"
-        )
+        mixed = f"some shards have class numbers in {targets.box_labels}, others names"
+        raise ManifestError(f"{source}: {mixed}; write one of them in all")
     kind = next(iter(kinds), TYPES["box_labels"])
     table = pa.concat_tables(replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables)
     classes, numbers, labels = numbered(source, table[BOX_LABELS].combine_chunks(), classes)

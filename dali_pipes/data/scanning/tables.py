@@ -167,9 +167,8 @@ def _label_names(schema: pa.Schema) -> tuple[str, list[str]] | None:
     """The column of classes and their names, by what `datasets` notes of its columns; None: nothing."""
     try:
         features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        classes = {
-            name: each["names"] for name, each in features.items() if isinstance(each, dict) and each.get("_type") == "ClassLabel"
-        }
+        labels = {name: each for name, each in features.items() if isinstance(each, dict) and each.get("_type") == "ClassLabel"}
+        classes = {name: each["names"] for name, each in labels.items()}
     except (KeyError, TypeError, ValueError):
         return None
     chosen = "label" if "label" in classes else next(iter(classes), None)
@@ -220,10 +219,8 @@ def _read(file: Path, separator: str | None, targets: Targets) -> pa.Table:
 def _check_columns(file: Path | str, table: pa.Table, targets: Targets) -> None:
     needed = list(targets.named.values()) or ["label"]
     if missing := [name for name in needed if name not in table.column_names]:
-        has = ", ".join(table.column_names)
-        raise ManifestError(
-            f"{file}: not a table with the columns {' and '.join(missing)}; it has {has or 'none besides the images'}"
-        )
+        has = ", ".join(table.column_names) or "none besides the images"
+        raise ManifestError(f"{file}: not a table with the columns {' and '.join(missing)}; it has {has}")
     for name in filter(None, (targets.mask, targets.text)):
         if not is_text(table[name].type):
             raise ManifestError(f"{file}: the column {name} is of type {table[name].type}; it must be text")

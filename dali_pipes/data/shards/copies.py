@@ -109,9 +109,8 @@ def check_folder() -> None:
         with _locked(folder / "folder.lock"):
             pass
     except OSError as error:
-        raise ConfigError(
-            f"{FOLDER}={folder}: {(error.strerror or str(error)).lower()}; name a folder of yours on a local disk"
-        ) from None
+        why = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{FOLDER}={folder}: {why}; name a folder of yours on a local disk") from None
 
 
 def _patiently(get: Callable[[str, FileVersion, bool], int], url: str, version: FileVersion) -> int:

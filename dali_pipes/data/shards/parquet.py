@@ -29,9 +29,8 @@ def group_of(name: str) -> tuple[str, int]:
 
 def image_column(schema: pa.Schema) -> str | None:
     """The first column of images; None: there is none."""
-    return next(
-        (field.name for field in schema if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0), None
-    )
+    structs = (field for field in schema if pa.types.is_struct(field.type))
+    return next((field.name for field in structs if field.type.get_field_index("bytes") >= 0), None)
 
 
 def read_group(file: Any, number: int) -> pa.StructArray:
