@@ -8,8 +8,9 @@ With --objects: pictures of shapes with boxes, keypoints, outlines, masks and ca
 import argparse
 from pathlib import Path
 
+from _demo_objects import make_demo_objects
+
 from dali_pipes.data.demo import make_demo_set
-from dali_pipes.data.demo_objects import make_demo_objects
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from _demo_objects import SHAPES, make_demo_objects
 from PIL import Image
-
-from dali_pipes.data.demo_objects import SHAPES, make_demo_objects
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -31,97 +31,52 @@ _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less"
 
 
 class Rows:
-    """What filters compare: the columns of a manifest's samples, and their classes."""
+    """The columns of a manifest's samples, and their classes: what filters compare."""
 
     def __init__(self, samples: Samples, classes: list[str]):
         self._samples, self._classes = samples, classes
         self._columns = {name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))}
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """
-        Raises:
-            ConfigError: there is no such column.
-        """
         if name not in self._columns:
             near = get_close_matches(name, self._columns, 1)
             meant = f"did you mean {near[0]}? " if near else ""
             raise ConfigError(f"there is no column {name}; {meant}The columns are {', '.join(self._columns)}")
         return self._samples.column(self._columns[name])
 
-    def of_classes(self, names: list[Any]) -> pa.Array:
-        """Which samples have any of these classes.
-
-        Raises:
-            ConfigError: there is no such class, or it is no name.
-        """
-        if not all(isinstance(name, str) for name in names):
-            raise ConfigError(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
-        numbers = pa.array([number for name in names for number in self.class_numbers(name)], pa.int32())
-        labels = self._samples.column("label")
-        if not pa.types.is_list(labels.type):
-            return pc.is_in(labels, value_set=numbers)
-        labels = labels.combine_chunks()
-        hits = pc.is_in(pc.list_flatten(labels), value_set=numbers)
-        found = np.zeros(len(labels), bool)
-        found[pc.list_parent_indices(labels).filter(hits).to_numpy()] = True
-        return pa.array(found)
-
     def class_numbers(self, name: str) -> list[int]:
-        """Those of one name; manifests joined with their classes apart may have several.
-
-        Raises:
-            ConfigError: there is no such class.
-        """
+        """Those of one name; manifests joined with their classes apart may have several."""
         if numbers := [number for number, each in enumerate(self._classes) if each == name]:
             return numbers
         near = get_close_matches(str(name), self._classes, 3)
         names = f"; near names: {', '.join(near)}" if near else ""
         raise ConfigError(f"there is no class {name!r} among {len(self._classes)}{names}")
 
+    def matching(self, text: str) -> pa.Array:
+        """Which rows match, as booleans; a missing number (NaN) matches only `!=` and `not in`.
 
-def matching(text: str, rows: Rows) -> pa.Array:
-    """Which rows match, as booleans; a missing number (NaN) matches only `!=` and `not in`.
+        Columns are compared with literals or other columns, or are booleans; `in` and `not in` take a list of literals. `class` is
+        compared with names of classes, by `==`, `!=`, `in` and `not in`. `and`, `or`, `not` and brackets put these together.
 
-    Columns are compared with literals or other columns, or are booleans; `in` and `not in` take a list of literals. `class` is
-    compared with names of classes, by `==`, `!=`, `in` and `not in`. `and`, `or`, `not` and brackets put these together.
+        Raises:
+            ConfigError: it is not such an expression, or names no column; the text says which part, and which column may be meant.
+        """
+        try:
+            return self._mask(_parsed(text.strip()))
+        except ConfigError as error:
+            raise ConfigError(f"filter {text!r}: {error}") from None
 
-    Raises:
-        ConfigError: it is not such an expression, or names no column; the text says which part, and which column may be meant.
-    """
-    try:
-        return _Filter(rows).mask(_parsed(text.strip()))
-    except ConfigError as error:
-        raise ConfigError(f"filter {text!r}: {error}") from None
-
-
-def _parsed(text: str) -> ast.expr:
-    try:
-        words = tokenize.generate_tokens(io.StringIO(text).readline)
-        renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
-        return ast.parse(tokenize.untokenize(renamed).strip(), mode="eval").body
-    except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
-        raise ConfigError("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
-
-
-def _words(node: ast.expr) -> str:
-    return ast.unparse(node).replace(_CLASS, CLASS)
-
-
-class _Filter:
-    def __init__(self, rows: Rows):
-        self._rows = rows
-
-    def mask(self, node: ast.expr) -> pa.Array:
+    def _mask(self, node: ast.expr) -> pa.Array:
         match node:
             case ast.BoolOp(op=op, values=values):
-                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self.mask, values))
+                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return pc.invert(self.mask(operand))
+                return pc.invert(self._mask(operand))
             case ast.Compare(left=left, ops=ops, comparators=others):
                 pairs = zip([left, *others], ops, others, strict=False)
                 return reduce(pc.and_, (self._compared(one, op, other) for one, op, other in pairs))
             case ast.Name():
-                column = self._column(node)
+                column = self._named(node)
                 if pa.types.is_boolean(column.type):
                     return column
                 raise ConfigError(f"{node.id} alone is neither true nor false; compare it with a value")
@@ -140,40 +95,68 @@ class _Filter:
         if not isinstance(left, ast.Name):
             raise ConfigError(f"{_words(left)}, {_words(right)}: one side of a comparison must be a column")
         if isinstance(right, ast.Name):
-            return self._call(left, function, self._column(right))
-        value = self._literal(right)
+            return self._call(left, function, self._named(right))
+        value = _literal(right)
         if left.id == _CLASS:
             if function not in ("equal", "not_equal"):
                 raise ConfigError("class takes ==, !=, in and not in; label has the number of the class")
-            found = self._rows.of_classes([value])
+            found = self._of_classes([value])
             return found if function == "equal" else pc.invert(found)
         return self._call(left, function, value)
 
     def _among(self, left: ast.expr, right: ast.expr) -> pa.Array:
-        values = self._literal(right)
+        values = _literal(right)
         if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
             raise ConfigError(f"{_words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
         if left.id == _CLASS:
-            return self._rows.of_classes(list(values))
-        column = self._column(left)
+            return self._of_classes(list(values))
+        column = self._named(left)
         none = pa.array(np.zeros(len(column), bool))
         return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
 
     def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
-        column = self._column(name)
+        column = self._named(name)
         try:
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
             raise ConfigError(f"{_words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
 
-    def _column(self, node: ast.Name) -> pa.ChunkedArray:
+    def _named(self, node: ast.Name) -> pa.ChunkedArray:
         if node.id == _CLASS:
             raise ConfigError("class is compared with a name, or with a list of names by `in`")
-        return self._rows.column(node.id)
+        return self.column(node.id)
 
-    def _literal(self, node: ast.expr) -> Any:
-        try:
-            return ast.literal_eval(node)
-        except ValueError:
-            raise ConfigError(f"{_words(node)} is not a literal; text needs quotes") from None
+    def _of_classes(self, names: list[Any]) -> pa.Array:
+        """Which samples have any of these classes."""
+        if not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
+        numbers = pa.array([number for name in names for number in self.class_numbers(name)], pa.int32())
+        labels = self._samples.column("label")
+        if not pa.types.is_list(labels.type):
+            return pc.is_in(labels, value_set=numbers)
+        labels = labels.combine_chunks()
+        hits = pc.is_in(pc.list_flatten(labels), value_set=numbers)
+        found = np.zeros(len(labels), bool)
+        found[pc.list_parent_indices(labels).filter(hits).to_numpy()] = True
+        return pa.array(found)
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        words = tokenize.generate_tokens(io.StringIO(text).readline)
+        renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
+        return ast.parse(tokenize.untokenize(renamed).strip(), mode="eval").body
+    except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
+        raise ConfigError("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
+
+
+def _words(node: ast.expr) -> str:
+    return ast.unparse(node).replace(_CLASS, CLASS)
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise ConfigError(f"{_words(node)} is not a literal; text needs quotes") from None

@@ -1,7 +1,7 @@
 """What is known of each image before it is decoded, and where its bytes lie, by sample id."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,7 +16,7 @@ from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.shards.remote import absolute
-from dali_pipes.data.table import digest
+from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import divided, own_columns
 from dali_pipes.errors import ManifestError
@@ -71,13 +71,8 @@ class ImageTable:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        self._set(
-            absolute(root),
-            classes,
-            Samples(usable),
-            others,
-            {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {}),
-        )
+        known: dict[str, Any] = {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {})
+        self._set(absolute(root), classes, Samples(usable), others, known)
         self._check()
 
     @classmethod
@@ -89,14 +84,7 @@ class ImageTable:
         return made
 
     def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
-        """
-        Args:
-            others: the images that cannot be used.
-            known: what a file says of the samples as a whole, so that it need not be computed.
-
-        Raises:
-            ManifestError: class names that are none, or empty cells.
-        """
+        # `others` are the images that cannot be used; `known` is what a file says of the whole, so that it need not be computed
         self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
@@ -147,9 +135,9 @@ class ImageTable:
         """
         task = self.task
         if task == "regression":
-            return self._samples.numbers("label", ids)
+            return self._samples["label"].numbers(ids)
         several = task == "multilabel"
-        found = self._samples.matrix("label", ids, fill=-1) if several else self._samples.numbers("label", ids)
+        found = self._samples["label"].matrix(ids, fill=-1) if several else self._samples["label"].numbers(ids)
         if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
             raise ManifestError(f"{self.root}: the manifest has labels outside its {len(self.classes)} classes; scan again")
         return found.astype(np.int64)
@@ -160,22 +148,23 @@ class ImageTable:
         Raises:
             ManifestError: an image has no size.
         """
-        sizes = np.stack([self._samples.numbers("height", ids), self._samples.numbers("width", ids)], axis=1).astype(np.int64)
+        sizes = np.stack([self._samples["height"].numbers(ids), self._samples["width"].numbers(ids)], axis=1).astype(np.int64)
         if sizes.min(initial=1) < 1:
             raise ManifestError(f"{self.root}: the manifest has usable images without a size; scan the images again")
         if not upright:
             return sizes
-        turned = self._samples.numbers("orientation", ids) >= 5
+        turned = self._samples["orientation"].numbers(ids) >= 5
         return np.where(turned[:, None], sizes[:, ::-1], sizes)
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
-        return {name.removeprefix(COLUMN): self._samples.numbers(name, ids) for name in self._numeric}
+        return {name: self._samples[COLUMN + name].numbers(ids) for name in self.numeric_columns}
 
-    @property
-    def numeric_columns(self) -> set[str]:
+    @cached_property
+    def numeric_columns(self) -> KeysView[str]:
         """The names of those columns."""
-        return {name.removeprefix(COLUMN) for name in self._numeric}
+        table = self._samples.whole
+        return {name.removeprefix(COLUMN): None for name in own_columns(table) if is_numeric(table[name].type)}.keys()
 
     def has_target(self, name: str) -> bool:
         """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
@@ -194,15 +183,15 @@ class ImageTable:
         """
         if not self.has_target("boxes"):
             return None
-        counts = self._samples.lengths(TARGET + "boxes", ids) // 4
+        counts = self._samples[TARGET + "boxes"].lengths(ids) // 4
         names = self.keypoints.names if self.keypoints else []
 
         def values(name: str, each: int = 1) -> NDArray[Any] | None:
             if not self.has_target(name):
                 return None
-            if (self._samples.lengths(TARGET + name, ids) != each * counts).any():
+            if (self._samples[TARGET + name].lengths(ids) != each * counts).any():
                 raise ManifestError(f"{self.root}: the manifest has objects of which {name} are too few or too many; scan again")
-            return self._samples.joined(TARGET + name, ids)
+            return self._samples[TARGET + name].joined(ids)
 
         boxes, labels, points = values("boxes", 4), values("box_labels"), values("keypoints", 3 * len(names))
         if boxes is None or labels is None:
@@ -214,27 +203,20 @@ class ImageTable:
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
         """A column of targets that is text, of these samples."""
-        return [self._samples.text(TARGET + name, sample_id).decode() for sample_id in ids.tolist()]
+        return [self._samples[TARGET + name].text(sample_id).decode() for sample_id in ids.tolist()]
 
     def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
         """(N,) EXIF's orientations, 1 to 8."""
-        return self._samples.numbers("orientation", ids)
+        return self._samples["orientation"].numbers(ids)
 
     def mask_extent(self, sample_id: int) -> Extent | None:
         """Where one sample's encoded mask is; None: it has none."""
-        if self.has_target("mask") and (path := self._samples.text(TARGET + "mask", sample_id)):
+        if self.has_target("mask") and (path := self._samples[TARGET + "mask"].text(sample_id)):
             return Extent(self._file(path))
-        if not self.has_target("mask_bytes") or not (size := self._samples.number(TARGET + "mask_bytes", sample_id)):
+        if not self.has_target("mask_bytes") or not (size := self._samples[TARGET + "mask_bytes"].number(sample_id)):
             return None
-        image = self.extent(sample_id)
-        return image._replace(
-            member=f"{image.member} (its mask)", offset=self._samples.number(TARGET + "mask_offset", sample_id), length=size
-        )
-
-    @cached_property
-    def _numeric(self) -> list[str]:
-        table = self._samples.whole
-        return [name for name in own_columns(table) if is_numeric(table[name].type)]
+        image, offset = self.extent(sample_id), self._samples[TARGET + "mask_offset"].number(sample_id)
+        return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
 
     @cached_property
     def labels(self) -> NDArray[Any]:
@@ -265,12 +247,12 @@ class ImageTable:
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
         """(n,) sizes of the files by sample id. A copy, as `labels` is."""
-        return self._samples.numbers("bytes", np.arange(len(self)))
+        return self._samples["bytes"].numbers(np.arange(len(self)))
 
     @property
     def bytes_in_all(self) -> int:
         """Of the usable images, as they are encoded."""
-        return sum(int(self._samples.numbers("bytes", ids).sum()) for ids in self._samples.blocks())
+        return sum(int(self._samples["bytes"].numbers(ids).sum()) for ids in self._samples.blocks())
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
@@ -290,7 +272,10 @@ class ImageTable:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over name, label, height, width and own columns of the usable images; it does not depend on the root."""
-        return self._known.get("fingerprint") or digest.digest(self.classes, self._samples)
+        return self._known.get("fingerprint") or self._digest()
+
+    def _digest(self) -> str:
+        return digest(self.classes, self._samples, self.take_labels, self.take_sizes)
 
     @cached_property
     def whole_files(self) -> bool:
@@ -305,7 +290,7 @@ class ImageTable:
         names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
         files = [os.path.join(self.root, name) for name in names]
         firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
-        return Shards(numbers, names, files, *(self._samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")))
+        return Shards(numbers, names, files, *(self._samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")))
 
     @property
     def is_fetched(self) -> bool:
@@ -322,14 +307,14 @@ class ImageTable:
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self._samples.text("path", sample_id))
+        return self.root / os.fsdecode(self._samples["path"].text(sample_id))
 
     def extent(self, sample_id: int) -> Extent:
         """Where one sample's encoded bytes are."""
-        file = self._file(self._samples.text("path", sample_id))
-        if not (member := b"" if self.whole_files else self._samples.text("member", sample_id)):
+        file = self._file(self._samples["path"].text(sample_id))
+        if not (member := b"" if self.whole_files else self._samples["member"].text(sample_id)):
             return Extent(file)
-        offset, length, *stamp = (self._samples.number(name, sample_id) for name in _PLACE)
+        offset, length, *stamp = (self._samples[name].number(sample_id) for name in _PLACE)
         self._check_places(offset, length, stamp[0])
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
 
@@ -353,7 +338,7 @@ class ImageTable:
     def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes, of whole files."""
         prefix = os.path.join(os.fsencode(self.root), b"")
-        matrix = self._samples.matrix("path", ids, prefix)
+        matrix = self._samples["path"].matrix(ids, prefix)
         if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
             raise self._strange_path()
         return matrix
@@ -364,11 +349,11 @@ class ImageTable:
             self.take_labels(ids)
             self.take_sizes(ids)
             self.take_objects(ids)
-            paths, lengths = self._samples.joined("path", ids), self._samples.lengths("path", ids)
+            paths, lengths = self._samples["path"].joined(ids), self._samples["path"].lengths(ids)
             if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
                 raise self._strange_path()
-            packed = ids[self._samples.lengths("member", ids) > 0]
-            offset, length, file_bytes, _ = (self._samples.numbers(name, packed) for name in _PLACE)
+            packed = ids[self._samples["member"].lengths(ids) > 0]
+            offset, length, file_bytes, _ = (self._samples[name].numbers(packed) for name in _PLACE)
             self._check_places(offset, length, file_bytes)
 
     def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:

@@ -17,10 +17,7 @@ LEAST_EPOCH = 5_000  # images
 
 
 def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
-    """The images of "train" or "val". The demo set is made if it is asked for and not there yet.
-
-    Args:
-        options: verify and max_pixels, as for `Manifest.open`.
+    """The images of "train" or "val", by verify and max_pixels as for `Manifest.open`; the demo set is made if it is asked for.
 
     Raises:
         ConfigError, ManifestError: no images are given, or none are there.
@@ -29,12 +26,12 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
     images, masks = (data.train_images, data.train_masks) if split == "train" else (data.val_images, data.val_masks)
-    if masks and Path(source).is_file():
-        raise ConfigError(
-            f"data.{split}_masks is for a folder of images, and data.{split}={source} is a file; leave out data.{split}_masks "
-            "(data.targets.mask names a table's column of masks)"
-        )
     if masks:
+        if Path(source).is_file():
+            raise ConfigError(
+                f"data.{split}_masks is for a folder of images, and data.{split}={source} is a file; leave out data.{split}_masks "
+                "(data.targets.mask names a table's column of masks)"
+            )
         options.pop("unchanged", None)
         manifest = Manifest.from_masks(source, masks, classes=data.classes, missing=data.missing, **options)
     else:

@@ -35,9 +35,6 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, separator: str | None
     Args:
         file: the table, for errors.
         separator: splits text into a list.
-
-    Raises:
-        ManifestError: empty cells, or labels that make no sense.
     """
     if separator is not None and not is_list(column.type):
         column = _split(column, separator)
@@ -66,9 +63,6 @@ def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("pa
     """All columns of numbers, of text and of lists of numbers besides those that are used otherwise, as "column:NAME".
 
     An empty cell becomes NaN in a column of numbers, which is float32 then, the empty text, or a list of nothing.
-
-    Raises:
-        ManifestError: a column of lists of one length with an empty cell, or integers of more than 63 bits.
     """
     found = {name: column for name, column in zip(table.column_names, table.columns, strict=True) if _kept(column.type)}
     try:
@@ -78,11 +72,7 @@ def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("pa
 
 
 def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """The type that a saved manifest's label or column of this type is read as.
-
-    Raises:
-        TypeError: no such column is ever saved.
-    """
+    """The type that a saved manifest's label or column of this type is read as; TypeError if there is none."""
     if name == "label":
         if pa.types.is_list(kind):
             return pa.list_(pa.int32())
@@ -106,6 +96,11 @@ def distinct_labels(counts: NDArray[np.int64], numbers: NDArray[np.int64], class
     image, number = np.divmod(pairs, max(classes, 1))
     ends = np.append(0, np.bincount(image, minlength=len(counts)).cumsum())
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(number, pa.int32()))
+
+
+def no_labels(images: int) -> pa.Array:
+    """An empty list for each image."""
+    return pa.array([[]] * images, pa.list_(pa.int32()))
 
 
 def null_count(column: pa.ChunkedArray) -> int:
@@ -137,9 +132,8 @@ def _number_classes(file: Path | str, labels: pa.Array) -> tuple[list[str], pa.A
     try:
         names = labels.cast(pa.string())
     except pa.ArrowException:
-        raise ManifestError(
-            f"{file}: labels of type {labels.type} make no sense; give class numbers, names, or fractions"
-        ) from None
+        why = f"labels of type {labels.type} make no sense"
+        raise ManifestError(f"{file}: {why}; give class numbers, names, or fractions") from None
     classes = sorted(set(names.to_pylist()))
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
 
@@ -158,23 +152,19 @@ def _finite(file: Path | str, values: pa.Array) -> pa.Array:
     return values
 
 
-def _numbers(array: pa.Array) -> pa.Array:
-    if pa.types.is_fixed_size_list(array.type):
-        if array.null_count:
-            raise pa.ArrowInvalid("a list is missing")
-        return pa.FixedSizeListArray.from_arrays(_numbers(array.flatten()), array.type.list_size)
-    if not array.null_count:
-        return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
-    return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
-
-
 def _stored(array: pa.Array) -> pa.Array:
     if is_text(array.type):
         return array.cast(pa.large_string()).fill_null("")
-    if not is_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        return _numbers(array)
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
-    return pa.LargeListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int64()), _numbers(pc.list_flatten(array)))
+    if pa.types.is_fixed_size_list(array.type):
+        if array.null_count:
+            raise pa.ArrowInvalid("a list is missing")
+        return pa.FixedSizeListArray.from_arrays(_stored(array.flatten()), array.type.list_size)
+    if is_list(array.type):
+        ends = np.append(0, pc.fill_null(pc.list_value_length(array), 0).to_numpy().cumsum())
+        return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), _stored(pc.list_flatten(array)))
+    if array.null_count:
+        return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
+    return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
 
 
 def _column_type(kind: pa.DataType) -> pa.DataType:

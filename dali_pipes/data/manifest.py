@@ -1,7 +1,8 @@
 """The manifest: one row per image, from whatever describes a data set; saved, parted and joined."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,30 +10,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data import index, opening
+from dali_pipes.data import opening, sets
 from dali_pipes.data.config import MISSING
-from dali_pipes.data.expression import Rows, matching
+from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets, keypoints_of
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
-from dali_pipes.data.scanning.listed_files import scan_table
 from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.shards import is_shard
-from dali_pipes.data.sets import (
-    Mix,
-    common_root,
-    group_numbers,
-    joined_classes,
-    moved,
-    parts,
-    renumbered,
-    same_keypoints,
-    unified,
-    with_source,
-)
+from dali_pipes.data.scanning.tables import scan_table
+from dali_pipes.data.sets import Mix
 from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote
-from dali_pipes.data.table import digest, saved
+from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
@@ -82,10 +72,10 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: no such folder, no class folders in it, or no image in them.
         """
-        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels)
+        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels, workers, progress, targets)
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
-        return opening.scan(cls, root, check, file, unchanged, workers, progress, targets)
+        return opening.scan(cls, root, check, file, unchanged)
 
     @classmethod
     def from_table(
@@ -119,10 +109,9 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: no such table, or its labels make no sense.
         """
-        place, check = absolute(file), ScanOptions(verify, max_pixels)
+        check = ScanOptions(verify, max_pixels, workers, progress, targets)
         folder = Path(os.path.abspath(root or Path(file).parent))
-        made = scan_table(place, folder, label_separator, targets, check, workers, progress)
-        return cls(*made, keypoints=keypoints_of(targets))
+        return cls(*scan_table(absolute(file), folder, label_separator, check), keypoints=targets.keypoints_named)
 
     @classmethod
     def from_coco(
@@ -150,9 +139,10 @@ class Manifest(ImageTable):
             ManifestError: no such file, or one that is not of this form; docs/objects.md.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
-        file, check = Path(os.path.abspath(annotations)), ScanOptions(verify, max_pixels)
+        check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects))
+        file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
-        classes, table, keypoints = scan_coco(file, folder, check, bad_objects, workers, progress)
+        classes, table, keypoints = scan_coco(file, folder, check)
         return cls(folder, classes, table, keypoints=keypoints)
 
     @classmethod
@@ -183,7 +173,7 @@ class Manifest(ImageTable):
         """
         check_choice("missing", missing, MISSING)
         folders = Path(os.path.abspath(images)), Path(os.path.abspath(masks))
-        root, table = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels), workers, progress)
+        root, table = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
         return cls(root, list(classes), table)
 
     @classmethod
@@ -231,20 +221,18 @@ class Manifest(ImageTable):
             images: folder of the images that a table or COCO file names; by default the file's.
         """
         one_file = is_shard(source) or Path(source).suffix == ".parquet"
-        if is_remote(source) and not (targets.named or one_file) and (indexed := index.read_index(cls, str(source))):
+        if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):
             return indexed
         kind = opening.kind_of(source)
         if kind == "manifest":
             return cls.load(source)
+        checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "progress": progress}
         if kind == "table":
-            listed: dict[str, Any] = {"root": images, "label_separator": label_separator, "targets": targets}
-            return cls.from_table(source, **listed, verify=verify, max_pixels=max_pixels, progress=progress)
+            return cls.from_table(source, root=images, label_separator=label_separator, targets=targets, **checks)
         if kind == "coco":
-            bad = targets.bad_objects
-            return cls.from_coco(source, root=images, bad_objects=bad, verify=verify, max_pixels=max_pixels, progress=progress)
+            return cls.from_coco(source, root=images, bad_objects=targets.bad_objects, **checks)
         cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
-        scanned: dict[str, Any] = {"cache": cache, "unchanged": unchanged, "targets": targets}
-        return cls.scan(source, **scanned, verify=verify, max_pixels=max_pixels, progress=progress)
+        return cls.scan(source, cache=cache, unchanged=unchanged, targets=targets, **checks)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
@@ -261,7 +249,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: it cannot be written there.
         """
-        return index.write_index(self)
+        return opening.write_index(self)
 
     def verify(self) -> None:
         """Reads all of a mapped file, and checks what `load` does not.
@@ -271,7 +259,7 @@ class Manifest(ImageTable):
         """
         self._samples.validate(self._samples.whole.column_names)
         self._check()
-        if self._known.get("fingerprint", now := digest.digest(self.classes, self._samples)) != now:
+        if self._known.get("fingerprint", now := self._digest()) != now:
             raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
 
     def __repr__(self) -> str:
@@ -312,7 +300,7 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: no such expression, or a column that there is not.
         """
-        return self.subset(np.flatnonzero(matching(expression, self._rows).to_numpy(zero_copy_only=False)))
+        return self.subset(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
 
     def split(self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0) -> dict[str, Self]:
         """Parts of the samples, chosen at random; each keeps the order of the ids.
@@ -325,8 +313,8 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: the fractions are no shares of 1, or there is no such column.
         """
-        groups = np.arange(len(self)) if by is None else group_numbers(self._rows.column(by))
-        return {name: self.subset(ids) for name, ids in parts(fractions, groups, seed).items()}
+        groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
+        return {name: self.subset(ids) for name, ids in sets.parts(fractions, groups, seed).items()}
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
@@ -341,13 +329,13 @@ class Manifest(ImageTable):
         check_choice("classes", classes, ("join", "apart"))
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
-        root = common_root([each.root for each in manifests])
-        known = same_keypoints([each.keypoints for each in manifests])
-        names, numbers = joined_classes([each.classes for each in manifests], classes == "apart")
+        root = sets.common_root([each.root for each in manifests])
+        known = sets.same_keypoints([each.keypoints for each in manifests])
+        names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
 
         def joined(tables: list[pa.Table]) -> pa.Table:
             each = zip(manifests, tables, numbers, strict=True)
-            return unified([renumbered(moved(table, manifest.root, root), new) for manifest, table, new in each])
+            return sets.unified([sets.renumbered(sets.moved(table, manifest.root, root), new) for manifest, table, new in each])
 
         files = tuple(file for each in manifests for file in each._samples.files)
         samples = Samples(joined([each.samples for each in manifests]), files)
@@ -376,10 +364,7 @@ class Manifest(ImageTable):
             raise ConfigError('a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}') from None
         if not given or not all(0 < share < float("inf") for share in given.values()):
             raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
-        named = []
-        for number, (each, _) in enumerate(sources.values()):
-            samples, others = (with_source(table, number) for table in (each.samples, each._others))
-            named.append(each._with(Samples(samples, each._samples.files), others))
+        named = [each._changed(partial(sets.with_source, number=number)) for number, (each, _) in enumerate(sources.values())]
         made = cls.concat(named, classes=classes)
         made._known |= {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
         return made
@@ -397,9 +382,11 @@ class Manifest(ImageTable):
         """
         for name in names:
             self._rows.class_numbers(name)
-        merged, numbers = joined_classes([[names.get(name, name) for name in self.classes]], False)
-        samples, others = (renumbered(table, numbers[0]) for table in (self.samples, self._others))
-        return self._with(Samples(samples, self._samples.files), others, merged)
+        merged, numbers = sets.joined_classes([[names.get(name, name) for name in self.classes]], False)
+        return self._changed(partial(sets.renumbered, numbers=numbers[0]), merged)
+
+    def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
+        return self._with(Samples(change(self.samples), self._samples.files), change(self._others), classes)
 
     def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
         """Other samples of the same root, and what is known of them as parts of the same whole."""

@@ -58,11 +58,7 @@ class Keypoints(NamedTuple):
 
     @classmethod
     def read(cls, stored: Any) -> Self | None:
-        """What a file says of them; None: nothing.
-
-        Raises:
-            ManifestError: it makes no sense.
-        """
+        """What a file says of them; None: nothing."""
         if stored is None:
             return None
         try:
@@ -75,11 +71,7 @@ class Keypoints(NamedTuple):
 
     @classmethod
     def named(cls, names: list[str]) -> Self:
-        """Those that become one another on a flip differ by "left" and "right" in their names.
-
-        Raises:
-            ManifestError: two have the same name.
-        """
+        """Those that become one another on a flip differ by "left" and "right" in their names."""
         if len(set(names)) < len(names):
             raise ManifestError(f"the keypoints {', '.join(names)} are not all different; give each its own name")
         other = [re.sub("left|right|Left|Right|LEFT|RIGHT", lambda found: _OTHER_SIDE[found[0]], name) for name in names]
@@ -137,6 +129,10 @@ class Targets:
         return {each: width for each, width in every.items() if getattr(self, each)}
 
     @property
+    def keypoints_named(self) -> Keypoints | None:
+        return Keypoints.named(list(self.keypoint_names)) if self.keypoints else None
+
+    @property
     def misfit(self) -> str:
         """What is wrong with an image whose objects have too few or too many of these values, or others."""
         wanted = ", ".join(f"{width} in {getattr(self, each)}" for each, width in self.widths.items())
@@ -144,10 +140,6 @@ class Targets:
 
 
 NO_TARGETS = Targets()
-
-
-def keypoints_of(targets: Targets) -> Keypoints | None:
-    return Keypoints.named(list(targets.keypoint_names)) if targets.keypoints else None
 
 
 @dataclass(frozen=True, slots=True)

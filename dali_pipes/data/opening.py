@@ -1,60 +1,55 @@
-"""What `Manifest.scan` and `Manifest.open` do: which kind of source it is, and a cache of what was scanned before."""
+"""What `Manifest.scan` and `Manifest.open` do: which kind of source it is, and what is known of it from before.
+
+That is in a local cache, or in index.arrow beside images in an object store: their manifest, so that opening them reads this
+object and no image.
+"""
 
 import hashlib
 import logging
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from dali_pipes.data.objects import Targets, keypoints_of
-from dali_pipes.data.scanning.class_folders import scan_folder
-from dali_pipes.data.scanning.earlier import Earlier, FolderRecords
-from dali_pipes.data.scanning.embedded import embedded_files
+from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
+from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
-from dali_pipes.data.scanning.journal import Journal
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
-from dali_pipes.data.scanning.single_objects import scan_objects
-from dali_pipes.data.shards.remote import absolute, is_remote
+from dali_pipes.data.scanning.tables import embedded_files
+from dali_pipes.data.shards.copies import cache_folder, copy_of
+from dali_pipes.data.shards.parquet import is_group
+from dali_pipes.data.shards.remote import absolute, download, is_remote, list_objects, version_of, write_object
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError, check_choice
+from dali_pipes.system.files import replacing
 
+INDEX = "index.arrow"
 Manifest = Any  # the class in manifest.py, which uses this module
 
 log = logging.getLogger(__name__)
 
 
-def scan(
-    kind: type[Manifest],
-    root: str | Path,
-    check: ScanOptions,
-    cache: Path | None,
-    unchanged: str,
-    workers: int | None,
-    progress: bool,
-    targets: Targets,
-) -> Manifest:
+def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
     check_choice("unchanged", unchanged, ("file", "folder"))
     folder, shards = list_shards(absolute(root))
-    if targets.named:
+    if check.targets.named:
         if not shards:
-            raise ManifestError(
-                f"{folder}: targets are read from shards and tables; of images in folders use from_coco or from_masks"
-            )
-        classes, table = scan_shards(folder, shards, check, None, workers, progress, targets)
-        return kind(folder, classes, table, keypoints=keypoints_of(targets))
+            why = "targets are read from shards and tables; of images in folders use from_coco or from_masks"
+            raise ManifestError(f"{folder}: {why}")
+        return kind(folder, *scan_shards(folder, shards, check), keypoints=check.targets.keypoints_named)
     folders: FolderRecords = {}
     with Journal(cache) as journal:
         known = _remembered(kind, cache) if cache else None
         same = known if known and known.root == folder else None
         if shards:
-            classes, table = scan_shards(folder, shards, check, same.table if same else None, workers, progress)
+            classes, table = scan_shards(folder, shards, check, same.table if same else None)
         elif isinstance(folder, str):
-            classes, table = scan_objects(folder, check, workers, progress)
+            classes, table = scan_objects(folder, check)
         else:
             trust = same is not None and unchanged == "folder"
-            earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal.tables, trust)
-            classes, table, folders = scan_folder(folder, check, earlier, journal, workers, progress)
+            earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal, trust)
+            classes, table, folders = scan_folder(folder, check, earlier)
         if same and (table is None or ((classes, folders) == (same.classes, same.folders) and table.equals(same.table))):
             return same
         return _cached(kind(folder, classes, table, folders), cache)
@@ -109,3 +104,68 @@ def cache_file(folder: str | Path, root: str | Path) -> Path:
         log.warning("%s is damaged; the images are scanned again", file)
         file.unlink()
     return file
+
+
+def read_index(kind: type[Manifest], url: str) -> Manifest | None:
+    """The manifest out of a folder's index; None: it has none.
+
+    Of an index that was written before the shards were uploaded the shards' sizes are compared now. One that was written in the
+    store holds their ETags, which are compared when a shard is fetched.
+    """
+    place = f"{url.rstrip('/')}/{INDEX}"
+    try:
+        file = _copy(place)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ManifestError(f"{place}: {error}") from None
+    try:
+        made = kind.load(file)
+        made.verify()
+    except ManifestError as error:
+        file.unlink()
+        raise ManifestError(f"{place}: damaged ({error}); write it again: Manifest.scan({url!r}).save_index()") from None
+    before = made.root
+    made = made.moved_to(url.rstrip("/"))
+    if is_remote(before) or not made.shards.bytes.any():
+        return made
+    listed = list_objects(url)
+    if added := [name for name in listed if is_shard(name) and name not in made.shards.names]:
+        raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: Manifest.scan({url!r}).save_index()")
+    for name, size in zip(made.shards.names, made.shards.bytes.tolist(), strict=True):
+        there = listed.get(name, (0, 0))[0]
+        if there != size:
+            is_other = f"has {there:,} bytes" if name in listed else "is not there"
+            sizes = f"{name} has {size:,} bytes in the index, and {is_other}"
+            raise ManifestError(f"{place}: {sizes}; upload it, or write the index again")
+    return made.with_versions(listed)
+
+
+def _copy(place: str) -> Path:
+    """Beside the shards' copies, but never removed: it is mapped."""
+    version = version_of(place)
+    file = cache_folder() / "indexes" / f"{copy_of(place, version).name}.arrow"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as aside, aside.open("wb") as out:
+            download(place, version, out.write)
+    return file
+
+
+def write_index(manifest: Manifest) -> str:
+    """Beside the images; returns its path or URL."""
+    place = f"{manifest.root}/{INDEX}"
+    if not is_remote(place):
+        if any(map(is_group, manifest.shards.files)):
+            raise ManifestError(f"{place}: an index of Parquet files is written where they lie: Manifest.open(URL).save_index()")
+        made = manifest if manifest.whole_files else manifest.with_versions(dict.fromkeys(manifest.shards.names, (0, 0)))
+        made.moved_to(".").save(place)  # it is to be uploaded: neither times nor folders are those of this machine
+        return place
+    with TemporaryDirectory() as folder:
+        file = Path(folder, INDEX)
+        manifest.save(file)
+        try:
+            write_object(place, file.read_bytes())
+        except OSError as error:
+            raise ManifestError(f"{place}: {error}; it needs the permission to write there") from None
+    return place

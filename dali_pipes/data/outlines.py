@@ -75,11 +75,7 @@ def _finite(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
 
 
 def _runs(counts: str | list[int]) -> NDArray[np.int64]:
-    """Lengths of the runs, the first one outside the object.
-
-    Raises:
-        TypeError, ValueError, OverflowError: these are none.
-    """
+    """Lengths of the runs, the first one outside the object; TypeError, ValueError or OverflowError if these are none."""
     if not isinstance(counts, str):
         if not all(type(each) is int for each in counts):
             raise TypeError

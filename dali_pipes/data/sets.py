@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,33 +35,22 @@ class Mix(NamedTuple):
 
 
 def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
-    """The ids of each part, in ascending order. Groups are put in a random order and cut where the number of samples comes nearest.
+    """The ids of each part, in ascending order; (n,) `groups`, the group of each sample, are never divided.
 
-    Args:
-        groups: (n,) the group of each sample; a group is never divided.
-
-    Raises:
-        ConfigError: fractions that are no shares of 1.
+    Groups are put in a random order and cut where the number of samples comes nearest.
     """
     if not 0 <= seed < 2**64:
         raise ConfigError(f"seed is {seed}; it must lie between 0 and 2**64 - 1")
     if not fractions or not all(share > 0 for share in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
         raise ConfigError(f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1")
     numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(_mixed(numbers, seed), kind="stable")
+    with np.errstate(over="ignore"):
+        keys = (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+        order = np.argsort(splitmix64(keys), kind="stable")
     ends = np.append(0, counts[order].cumsum())
     wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
-    cuts = [int(np.abs(ends - each).argmin()) for each in wanted]
-    return {
-        name: np.flatnonzero(np.isin(place, order[first:last]))
-        for name, first, last in zip(fractions, cuts[:-1], cuts[1:], strict=True)
-    }
-
-
-def _mixed(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """A random key for each number."""
-    with np.errstate(over="ignore"):
-        return splitmix64((numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(0xD1342543DE82EF95))
+    cuts = pairwise(int(np.abs(ends - each).argmin()) for each in wanted)
+    return {name: np.flatnonzero(np.isin(place, order[slice(*cut)])) for name, cut in zip(fractions, cuts, strict=True)}
 
 
 def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
@@ -72,11 +62,7 @@ def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def common_root(roots: Sequence[Path | str]) -> Path | str:
-    """The folder or URL that all of these begin with.
-
-    Raises:
-        ManifestError: there is none.
-    """
+    """The folder or URL that all of these begin with."""
     if len(set(map(str, roots))) == 1:
         return roots[0]
     if any(isinstance(root, str) for root in roots):
@@ -105,16 +91,17 @@ def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], 
         ends = np.cumsum([len(each) for each in names])
         numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
         return [name for each in names for name in each], numbered
-    numbers: dict[str, int] = {}
-    for each in names:
-        for name in each:
-            numbers.setdefault(name, len(numbers))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for each in names for name in each))}
     return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
 
 
 def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     """With the labels' class numbers replaced: n becomes numbers[n]. -1, of an unusable image, stays; so do numbers to predict."""
-    table = _renumbered_objects(table, numbers)
+    if BOX_LABELS in table.column_names:
+        objects = table[BOX_LABELS].combine_chunks()
+        new = pa.array(numbers).take(objects.flatten())
+        offsets = pc.subtract(objects.offsets, objects.offsets[0])
+        table = replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, new))
     labels = table["label"].combine_chunks()
     if pa.types.is_list(labels.type):
         new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
@@ -128,31 +115,15 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     return replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
 
 
-def _renumbered_objects(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
-    if BOX_LABELS not in table.column_names:
-        return table
-    labels = table[BOX_LABELS].combine_chunks()
-    offsets = pc.subtract(labels.offsets, labels.offsets[0])
-    return replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, pa.array(numbers).take(labels.flatten())))
-
-
 def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
-    """What is known of the keypoints of all.
-
-    Raises:
-        ManifestError: they are not the same.
-    """
+    """What is known of the keypoints of all."""
     if any(each != found[0] for each in found):
         raise ManifestError("manifests with different keypoints cannot be joined; scan them with the same names")
     return {} if found[0] is None else {"keypoints": list(found[0])}
 
 
 def unified(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is, and one of text is empty.
-
-    Raises:
-        ManifestError: labels or columns of different types.
-    """
+    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is, and one of text is empty."""
     kinds = sorted({str(table["label"].type) for table in tables})
     if len(kinds) > 1:
         raise ManifestError(f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}")
@@ -164,10 +135,6 @@ def unified(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def with_source(table: pa.Table, number: int) -> pa.Table:
-    """
-    Raises:
-        ManifestError: it has such a column already.
-    """
     if COLUMN + SOURCE in table.column_names:
         raise ManifestError(f"a manifest to mix has a column {SOURCE!r} already; mix its parts, or rename it")
     return table.append_column(COLUMN + SOURCE, pa.repeat(pa.scalar(number, pa.int64()), len(table)))
@@ -184,10 +151,9 @@ def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
         raise ManifestError(f"the column {label} is not in all manifests, or of different types there; rename it or leave it out")
     if not lacking:
         return list(tables)
-    if name in _OF_SOME:
-        kind, empty = kind, _OF_SOME[name]
-    else:
-        kind, empty = (kind, "") if pa.types.is_large_string(kind) else (pa.float32(), float("nan"))
+    empty = _OF_SOME.get(name, "")
+    if name not in _OF_SOME and not pa.types.is_large_string(kind):
+        kind, empty = pa.float32(), float("nan")
     return [
         replaced(table, name, table[name].cast(kind, safe=False))
         if name in table.column_names

@@ -75,11 +75,7 @@ class Child:
         self._say("go")
 
     def answer(self) -> Any:
-        """Waits for the next answer.
-
-        Raises:
-            ChildError: there will be none; the text says why, or what the process last wrote.
-        """
+        """Waits for the next answer; ChildError says why there is none, or what the process last wrote."""
         try:
             line = self._answers.get(timeout=self._limit_s)
         except queue.Empty:
@@ -203,10 +199,7 @@ class Answer(NamedTuple):
 
 
 def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
-    """Calls "module:function" with these arguments in a process that may take `limit_s` seconds.
-
-    Args:
-        arguments: values that JSON can hold.
+    """Calls "module:function" with these arguments, which JSON can hold, in a process that may take `limit_s` seconds.
 
     Raises:
         ChildError: it raised, crashed, or had no answer by then; in one line.

@@ -35,11 +35,7 @@ def started_on(cpus: Set[int]) -> Iterator[None]:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it.
-
-    Raises:
-        ConfigError: no such list.
-    """
+    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it; ConfigError if it is none."""
     found = set[int]()
     for part in str(text).strip().split(","):
         first, dash, last = part.strip().partition("-")
@@ -71,11 +67,7 @@ def cpu_quota() -> float | None:
 
 
 def cgroup_folders(controller: str = "") -> list[Path]:
-    """This process's cgroup and those above it, as far as they can be seen, the nearest first; empty where there is none.
-
-    Args:
-        controller: of v1, such as "cpu" or "memory"; "": v2.
-    """
+    """This process's cgroup of a v1 controller, such as "cpu", or "" for v2, and those above it as far as can be seen, upwards."""
     try:
         groups = (PROC / "cgroup").read_text().splitlines()
         mounts = (PROC / "mountinfo").read_text().splitlines()
@@ -88,6 +80,15 @@ def cgroup_folders(controller: str = "") -> list[Path]:
     path, (root, top) = Path(paths[0]), tops[0]
     folder = top / path.relative_to(root) if path.is_relative_to(root) else top  # a container may see only its own group
     return [level for level in (folder, *folder.parents) if level.is_relative_to(top)]
+
+
+def cgroup_stat(folder: Path, controller: str) -> dict[str, int]:
+    """The figures of a cgroup's cpu.stat or memory.stat; nothing where it has none."""
+    try:
+        lines = (folder / f"{controller}.stat").read_text().splitlines()
+        return {name: int(value) for name, value in map(str.split, lines)}
+    except (OSError, ValueError):
+        return {}
 
 
 def _cgroup_mount(line: str, controller: str) -> Iterator[tuple[Path, Path]]:

@@ -13,8 +13,7 @@ from dali_pipes.errors import ConfigError
 def named_function(name: str) -> Callable[..., Any]:
     """The function "module:name" without arguments, of a module that is installed or lies in the working directory.
 
-    Raises:
-        ConfigError: there is none. Errors of the module itself are its own.
+    ConfigError is raised if there is none; errors of the module itself are its own.
     """
     module, _, function = name.partition(":")
     if not module or not function:

@@ -4,13 +4,13 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from operator import attrgetter
 
 import psutil
 import torch
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.system.cpus import cgroup_folders
+from dali_pipes.system.cpus import cgroup_folders, cgroup_stat
 
 GIB = 2**30
 SHM = "/dev/shm"
@@ -48,7 +48,8 @@ def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
         ConfigError: the parts with their numbers, and what to make smaller.
     """
     for where, there in free.items():
-        here = sorted((need for need in needs if need.where == where or (where == "host" and need.where == "shm")), key=_bytes)
+        here = [need for need in needs if need.where == where or (where == "host" and need.where == "shm")]
+        here.sort(key=attrgetter("bytes"))
         total = sum(need.bytes for need in here)
         if total > there:
             parts = "; ".join(f"{need.what}: {need.bytes / GIB:.2f} GiB" for need in reversed(here))
@@ -78,13 +79,5 @@ def _left_in_cgroups() -> Iterator[int]:
     for controller, limit, used, cache, kept in _CGROUP_VERSIONS:
         for folder in cgroup_folders(controller):
             with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is not a number, and a top group has no files
-                stat = _stat(folder)
+                stat = cgroup_stat(folder, "memory")
                 yield int((folder / limit).read_text()) - int((folder / used).read_text()) + stat[cache] - stat[kept]
-
-
-def _stat(folder: Path) -> dict[str, int]:
-    return {name: int(value) for name, value in (line.split() for line in (folder / "memory.stat").read_text().splitlines())}
-
-
-def _bytes(need: Need) -> int:
-    return need.bytes

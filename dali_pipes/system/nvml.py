@@ -70,20 +70,16 @@ class NoGpu(Exception):
 
 
 def driver() -> tuple[str, tuple[int, int]]:
-    """The driver's version, and the newest CUDA (major, minor) that it knows.
+    """The driver's version, and the newest CUDA (major, minor) that it knows; NoGpu if there is no driver, or it knows no GPU."""
 
-    Raises:
-        NoGpu: there is no driver, or it knows no GPU.
-    """
-    return _ask(_driver)
+    def ask() -> tuple[str, tuple[int, int]]:
+        pynvml.nvmlInit()
+        if not pynvml.nvmlDeviceGetCount():
+            raise NoGpu("NVML: the driver knows no GPU")
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        return str(pynvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
 
-
-def _driver() -> tuple[str, tuple[int, int]]:
-    pynvml.nvmlInit()
-    if not pynvml.nvmlDeviceGetCount():
-        raise NoGpu("NVML: the driver knows no GPU")
-    cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-    return str(pynvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
+    return _ask(ask)
 
 
 def _handle(uuid: str) -> Any:

@@ -27,11 +27,7 @@ class Provenance(TypedDict):
 
 
 def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
-    """
-    Args:
-        data: of the images, as from `Manifest.describe`.
-        overrides: what was given on the command line.
-    """
+    """Of this run; `data` is of the images, as from `Manifest.describe`, `overrides` what was given on the command line."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hardware": {

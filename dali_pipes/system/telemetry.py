@@ -4,13 +4,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Required, Self, TypedDict
 
 import psutil
 
-from dali_pipes.system.cpus import cgroup_folders
+from dali_pipes.system.cpus import cgroup_folders, cgroup_stat
 from dali_pipes.system.nvml import Gpu
 
 MIB = 2**20
@@ -24,7 +23,7 @@ def cpu_seconds(root: int | None = None) -> float:
 
 def throttled_seconds() -> float | None:
     """How long quotas kept this process's cgroup (v1 or v2) and those above it from running; None if unknown."""
-    stats = [_cpu_stat(folder) for folder in [*cgroup_folders(), *cgroup_folders("cpu")]]
+    stats = [cgroup_stat(folder, "cpu") for folder in [*cgroup_folders(), *cgroup_folders("cpu")]]
     units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # v2, v1
     found = [stat[name] / unit for stat in stats for name, unit in units.items() if name in stat]
     return sum(found) if found else None
@@ -38,17 +37,10 @@ def cgroup_cpu_seconds(root: int) -> float | None:
             inside = {int(pid) for file in folder.rglob("cgroup.procs") for pid in file.read_text().split()}
         except OSError:
             return None
-        stat = _cpu_stat(folder)
+        stat = cgroup_stat(folder, "cpu")
         if inside <= ours and "usage_usec" in stat:
             return stat["usage_usec"] / 1e6
     return None
-
-
-def _cpu_stat(folder: Path) -> dict[str, int]:
-    try:
-        return {name: int(value) for name, value in (line.split() for line in (folder / "cpu.stat").read_text().splitlines())}
-    except (OSError, ValueError):
-        return {}
 
 
 class Sample(TypedDict, total=False):
@@ -97,7 +89,22 @@ class Sampler:
     def sample(self) -> float:
         """Takes a sample now, as at the start of a window: energy is counted from there. Returns the CPU seconds it took."""
         with self._one_at_a_time:
-            return self._sample()
+            start = time.thread_time()
+            processes = [process for root in self._roots for process in _tree(root)]
+            sample: Sample = {
+                "at": time.monotonic(),
+                "cpu_s": sum(map(_cpu, processes)),
+                "rss_mib": sum(_figure(lambda each: each.memory_info().rss, process) for process in processes) / MIB,
+                "threads": sum(_figure(psutil.Process.num_threads, process) for process in processes),
+                "processes": len(processes),
+                "throttled_s": throttled_seconds(),
+                "gpus": [gpu.sample() for gpu in self.gpus],
+            }
+            if processes:
+                self.samples.append(sample)
+            cost = time.thread_time() - start
+            self._spent += cost
+            return cost
 
     def _run(self) -> None:
         pss_cost = 0.1  # the same again is reserved for the last one
@@ -109,29 +116,11 @@ class Sampler:
         self.sample()
         self._sample_pss()
 
-    def _sample(self) -> float:
-        start = time.thread_time()
-        processes = [process for root in self._roots for process in _tree(root)]
-        sample: Sample = {
-            "at": time.monotonic(),
-            "cpu_s": sum(map(_cpu, processes)),
-            "rss_mib": sum(_figure(lambda each: each.memory_info().rss, process) for process in processes) / MIB,
-            "threads": sum(_figure(psutil.Process.num_threads, process) for process in processes),
-            "processes": len(processes),
-            "throttled_s": throttled_seconds(),
-            "gpus": [gpu.sample() for gpu in self.gpus],
-        }
-        if processes:
-            self.samples.append(sample)
-        cost = time.thread_time() - start
-        self._spent += cost
-        return cost
-
     def _sample_pss(self) -> float:
         start = time.thread_time()
-        pss = sum(_pss(process) for root in self._roots for process in _tree(root))
+        pss = sum(_figure(lambda each: each.memory_full_info().pss, process) for root in self._roots for process in _tree(root))
         if self.samples and pss:
-            self.samples[-1]["pss_mib"] = pss / 1024
+            self.samples[-1]["pss_mib"] = pss / MIB
         cost = time.thread_time() - start
         self._spent_on_pss += cost
         return cost
@@ -162,12 +151,3 @@ def _figure(read: Any, process: psutil.Process) -> Any:
         return read(process)
     except psutil.Error:
         return 0
-
-
-def _pss(process: psutil.Process) -> int:
-    """Proportional set size in KiB."""
-    try:
-        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))

@@ -43,9 +43,8 @@ def in_order(work: Callable[[Any], T], items: Iterable[Any], processes: int, chu
         while pending:
             yield from pending.popleft().result()
     except BrokenProcessPool:
-        raise WorkerError(
-            "a worker process was killed, perhaps because memory ran out; start again, and it continues from here"
-        ) from None
+        why = "a worker process was killed, perhaps because memory ran out"
+        raise WorkerError(f"{why}; start again, and it continues from here") from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -147,8 +147,8 @@ def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
 
 
 def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatch):
-    monkeypatch.setattr(files, "_CHUNK", 4)
-    monkeypatch.setattr(files, "_SMALL", 16)
+    monkeypatch.setitem(files.CHUNK, "header", 4)
+    monkeypatch.setitem(files._FEW, "header", 16)
     assert Manifest.scan(manifest.root, progress=False, workers=3).table.equals(manifest.table)
 
 

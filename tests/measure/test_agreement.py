@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from _demo_objects import make_demo_objects
 from PIL import Image
 
 import dali_pipes as dp
@@ -11,7 +12,6 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.registry import entry_of
-from dali_pipes.data.demo_objects import make_demo_objects
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, agreement
 from dali_pipes.measure.workload import Workload, from_dict, to_dict

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dali_pipes.data.labels import distinct_labels, is_unicode
+from dali_pipes.data.labels import distinct_labels, is_unicode, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
 from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
@@ -42,26 +42,20 @@ class _File:
     detects: bool = False
 
 
-def scan_coco(
-    file: Path, root: Path, check: ScanOptions, bad_objects: str, workers: int | None, progress: bool
-) -> tuple[list[str], pa.Table, Keypoints | None]:
-    """Class names, rows, and which keypoints there are.
-
-    Raises:
-        ManifestError: it is not such a file, an image or a category in it has no id or name, or no image is where it should be.
-    """
+def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None]:
+    """Class names, rows, and which keypoints there are."""
     read = _read(file)
     paths = [os.fsencode(image["file_name"]) for image in read.images]
-    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check, workers, progress))
+    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     if all(each.problem == "no such file or directory" for each in headers):
         raise ManifestError(f"{file}: none of its {len(paths):,} images is in {root}; give the folder that they are in as root")
     headers = [_same_size(file, image, header) for image, header in zip(read.images, headers, strict=True)]
     targets: dict[str, pa.Array] = {}
     keypoints = None
-    labels = pa.array([[]] * len(paths), pa.list_(pa.int32()))
+    labels = no_labels(len(paths))
     if read.detects:
         keypoints = _keypoints(read)
-        headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", bad_objects)
+        headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", check.targets.bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
         labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.classes))
     if any(read.captions):
@@ -96,10 +90,6 @@ def _read(file: Path) -> _File:
 
 
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
-    """
-    Raises:
-        ManifestError: one has no id or no name, or that of another, or its file is outside the folder of the images.
-    """
     seen: set[tuple[str, Any]] = set()
     for number, each in enumerate(entries):
         good = isinstance(each, dict) and _is_id(each.get("id")) and isinstance(each.get(name), str) and each[name]
@@ -141,10 +131,6 @@ def _same_size(file: Path, image: Entry, header: Header) -> Header:
 
 
 def _keypoints(read: _File) -> Keypoints | None:
-    """
-    Raises:
-        ManifestError: categories with different ones.
-    """
     found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
     if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found):
         raise ManifestError(f"{read.name}: the keypoints of its categories are not lists of names; correct them")

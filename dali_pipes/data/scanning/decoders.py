@@ -37,11 +37,7 @@ def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
 
 
 def pillow(encoded: bytes) -> tuple[int, int]:
-    """Height and width.
-
-    Raises:
-        Exception: of almost any type.
-    """
+    """Height and width; an error of almost any type if it cannot be decoded."""
     with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
         image.load()
         return image.height, image.width

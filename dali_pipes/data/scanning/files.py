@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -17,34 +17,25 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 
-_CHUNK, _CHUNK_DECODED = 256, 8
-_SMALL, _SMALL_DECODED = 1024, 16  # files that processes would take longer for
-
 File = tuple[bytes, Header | None]  # its path, relative to the root, and its header as far as an earlier scan has it
+T = TypeVar("T")
+
+CHUNK = {"header": 256, "full": 8}  # files that a process takes at once
+_FEW = {"header": 1024, "full": 16}  # files that several processes would take longer for
 
 
-def chunk_size(check: ScanOptions) -> int:
-    """Files that a process takes at once."""
-    return _CHUNK if check.verify == "header" else _CHUNK_DECODED
-
-
-def processes_for(total: int, check: ScanOptions, workers: int | None) -> int:
-    few = total <= (_SMALL if check.verify == "header" else _SMALL_DECODED)
-    return 1 if few else workers or 2 * available_cpus()
-
-
-def read_headers(
-    root: Path, files: Iterable[File], total: int, check: ScanOptions, workers: int | None, progress: bool
-) -> Iterator[Header]:
-    """The header of each file, in order. One that is known and has not changed since is not read.
-
-    In several processes, unless `total` files are so few that these would take longer.
-    """
+def read_each(work: Callable[[Any], T], items: Iterable[Any], total: int, what: str, check: ScanOptions, many: bool) -> Iterator[T]:
+    """`work` of each item, in order, by several processes unless a few files would take longer so; `many`: images in an item."""
     if check.verify == "full":
         decoders.load()
-    processes = processes_for(total, check, workers)
-    headers = in_order(partial(_read, os.fsencode(root), check), files, processes, chunk_size(check))
-    return track(headers, "reading images", total, progress)
+    few = not many and total <= _FEW[check.verify]
+    processes = 1 if few else min(check.workers or 2 * available_cpus(), total)
+    return track(in_order(work, items, processes, 1 if many else CHUNK[check.verify]), what, total, check.progress)
+
+
+def read_headers(root: Path, files: Iterable[File], total: int, check: ScanOptions) -> Iterator[Header]:
+    """The header of each file, in order. One that is known and has not changed since is not read."""
+    return read_each(partial(_read, os.fsencode(root), check), files, total, "reading images", check, many=False)
 
 
 def _read(base: bytes, check: ScanOptions, file: File) -> Header:
@@ -58,11 +49,7 @@ def _read(base: bytes, check: ScanOptions, file: File) -> Header:
 
 
 def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
-    """One row for each file of one image.
-
-    Args:
-        columns: further ones of the manifest, "column:NAME" and "target:NAME"; of images in files of many, where they are.
-    """
+    """One row for each file of one image; `columns` are "column:NAME", "target:NAME", and of images in files of many the place."""
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
     return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
 
@@ -75,12 +62,6 @@ def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
 
 
 def _nothing(kind: pa.DataType) -> Any:
-    return (
-        []
-        if pa.types.is_nested(kind)
-        else b""
-        if pa.types.is_large_binary(kind)
-        else ""
-        if is_text(kind)
-        else pa.scalar(0).cast(kind).as_py()
-    )
+    if pa.types.is_nested(kind):
+        return []
+    return b"" if pa.types.is_large_binary(kind) else "" if is_text(kind) else pa.scalar(0).cast(kind).as_py()

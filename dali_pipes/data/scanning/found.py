@@ -1,8 +1,9 @@
 """Objects as a source has them, and the columns of a manifest that they become once they are checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels import MAX_CLASSES, distinct_labels
-from dali_pipes.data.objects import TARGET, TYPES
+from dali_pipes.data.labels import MAX_CLASSES, distinct_labels, is_list, is_text, is_unicode
+from dali_pipes.data.objects import TARGET, TYPES, Targets
 from dali_pipes.data.scanning.headers import Header
 from dali_pipes.errors import ManifestError
 
@@ -28,7 +29,7 @@ class Found:
         counts: (N,) int64, how many each image has.
         boxes: (M, 4) float64.
         labels: M class numbers or class names.
-        name: what an object, of the M, is called in messages.
+        name: what an object, of the M, is called in messages; None: its place in the image, from 1.
         faults: what is wrong with an object, as far as it shows without its box.
         areas: (M,) float64; None: those of the boxes.
         crowd: (M,) bool; None: not known.
@@ -39,7 +40,7 @@ class Found:
     counts: NDArray[np.int64]
     boxes: NDArray[np.float64]
     labels: pa.Array
-    name: Callable[[int], str]
+    name: Callable[[int], str] | None = None
     faults: dict[int, str] = field(default_factory=dict)
     areas: NDArray[np.float64] | None = None
     crowd: NDArray[np.bool_] | None = None
@@ -47,15 +48,75 @@ class Found:
     outlines: list[str] | None = None
 
 
-def object_namer(counts: NDArray[np.int64]) -> Callable[[int], str]:
-    """Names by the place in the image, from 1."""
-    ends = counts.cumsum()
+def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
+    """Of each row the values of its objects, out of columns of lists, by the field of `Targets`."""
+    names = {each: targets.named[each] for each in targets.widths}
+    for each, name in names.items():
+        kind, labels = table[name].type, each == "box_labels"
+        while is_list(kind):
+            kind = kind.value_type
+        good = is_text(kind) if labels else pa.types.is_floating(kind) or pa.types.is_null(kind)
+        if not is_list(table[name].type) or not (good or pa.types.is_integer(kind)):
+            wanted = f"lists of {'class numbers or names' if labels else 'numbers'}, as Parquet holds them"
+            raise ManifestError(f"{file}: the column {name} is of type {table[name].type}; it must have {wanted}")
+    for cells in zip(*(table[name] for name in names.values()), strict=True):
+        yield {each: cell.as_py() or [] for each, cell in zip(names, cells, strict=True)}
 
-    def name(number: int) -> str:
-        image = np.searchsorted(ends, number, side="right")
-        return f"object {number - (ends[image] - counts[image]) + 1}"
 
-    return name
+def object_columns(
+    given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
+) -> tuple[list[Header], dict[str, pa.Array]]:
+    """As `checked`, of values that are given for each image by the field of `Targets`: what does not fit is its problem."""
+    objects = [None if header.problem else _objects(each, targets) for each, header in zip(given, headers, strict=True)]
+    named = any(isinstance(label, str) for each in objects if each for label in each["box_labels"])
+    problems = [header.problem or _misfit(each, targets, named) for header, each in zip(headers, objects, strict=True)]
+    objects = [None if problem else each for problem, each in zip(problems, objects, strict=True)]
+    headers = [header._replace(problem=problem) for header, problem in zip(headers, problems, strict=True)]
+    good = [each for each in objects if each]
+    counts = np.array([len(each["box_labels"]) if each else 0 for each in objects], np.int64)
+    labels = pa.array([label for each in good for label in each["box_labels"]], pa.string() if named else pa.int64())
+    values = {
+        name: np.concatenate([np.empty((0, width)), *(each[name] for each in good)])
+        for name, width in targets.widths.items()
+        if name != "box_labels"
+    }
+    areas = values["areas"][:, 0] if "areas" in values else None
+    found = Found(counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints"))
+    return checked(found, headers, targets.box_format, targets.bad_objects)
+
+
+def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
+    """Boxes, labels, areas and keypoints of an image, as many of each; None: they are not."""
+    labels = given.get("box_labels")
+    if not isinstance(labels, list) or not all(map(_is_label, labels)):
+        return None
+    found = {name: _numbers(given.get(name), width) for name, width in targets.widths.items() if name != "box_labels"}
+    if any(each is None or len(each) != len(labels) for each in found.values()):
+        return None
+    return found | {"box_labels": labels}
+
+
+def _is_label(value: Any) -> bool:
+    return (type(value) is int and -(2**63) <= value < 2**63) or (isinstance(value, str) and is_unicode(value))
+
+
+def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
+    """(k, width), out of a list of as many, or of k lists; None: it is none."""
+    try:
+        found = np.array(value, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    whole = found.ndim > 0 and found.size % width == 0 and (found.ndim == 1 or found[0].size == width)
+    return found.reshape(-1, width) if whole else None
+
+
+def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> str | None:
+    """What is wrong with an image's objects; `named`: some of the source have class names."""
+    if objects is None:
+        return targets.misfit
+    if named and not all(isinstance(each, str) for each in objects["box_labels"]):
+        return f"its {targets.box_labels} has class numbers, and this shard has class names too; write one of them in all"
+    return None
 
 
 def as_corners(boxes: NDArray[np.float64], format: str, height: Any, width: Any) -> NDArray[np.float64]:
@@ -75,7 +136,7 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
     The column box_labels has class names if the source has. Unusable images keep no object.
     """
     height, width = (np.array([getattr(each, name) for each in headers], np.int64) for name in ("height", "width"))
-    image = np.repeat(np.arange(len(headers)), found.counts)
+    image, first = np.repeat(np.arange(len(headers)), found.counts), found.counts.cumsum() - found.counts
     usable = np.array([each.problem is None for each in headers], bool)[image]
     with np.errstate(all="ignore"):  # what comes of numbers that are not finite is refused below
         boxes = as_corners(found.boxes, format, height[image], width[image]).astype(np.float32)
@@ -86,20 +147,20 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
     lines: list[list[str]] = [[] for _ in headers]
     for number in sorted(faults):
-        lines[image[number]].append(f"{found.name(number)}: {faults[number]}; correct it or remove it")
+        name = found.name(number) if found.name else f"object {number - first[image[number]] + 1}"
+        lines[image[number]].append(f"{name}: {faults[number]}; correct it or remove it")
     if bad_objects == "problem":
-        headers = [each._replace(problem=_first(why)) if why else each for each, why in zip(headers, lines, strict=True)]
+        headers = headers.copy()
+        for place, why in enumerate(lines):
+            if why:
+                more = [f"and {len(why) - _SHOWN:,} more"] if len(why) > _SHOWN else []
+                headers[place] = headers[place]._replace(problem="; ".join(why[:_SHOWN] + more))
         usable = np.array([each.problem is None for each in headers], bool)[image]
         lines = [[] for _ in headers]
     keep = usable.copy()
     keep[list(faults)] = False
-    return headers, _columns(
-        found, boxes, keep, np.bincount(image[keep], minlength=len(headers)), ["\n".join(why) for why in lines]
-    )
-
-
-def _first(lines: list[str]) -> str:
-    return "; ".join(lines[:_SHOWN]) + (f"; and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else "")
+    counts = np.bincount(image[keep], minlength=len(headers))
+    return headers, _columns(found, boxes, keep, counts, ["\n".join(why) for why in lines])
 
 
 def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_]) -> dict[int, str]:
@@ -158,9 +219,6 @@ def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) ->
         source: for errors.
         labels: class numbers from 0 or class names of each image's objects.
         classes: those that there are; None: the names that occur, sorted, or the numbers from 0 to the highest.
-
-    Raises:
-        ManifestError: labels that are not among the classes, or too high.
     """
     values, counts = labels.flatten(), labels.value_lengths().to_numpy()
     if pa.types.is_integer(values.type):
@@ -175,7 +233,6 @@ def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) ->
         numbers = pc.index_in(values, value_set=pa.array(classes, values.type)).cast(pa.int64())
         if numbers.null_count:
             unknown = values.filter(numbers.is_null())[0].as_py()
-            raise ManifestError(
-                f"{source}: the label {unknown!r} of an object is none of the {len(classes)} classes; add it to them"
-            )
+            none = f"the label {unknown!r} of an object is none of the {len(classes)} classes"
+            raise ManifestError(f"{source}: {none}; add it to them")
     return classes, _lists(counts, numbers), distinct_labels(counts, numbers.to_numpy(), len(classes))

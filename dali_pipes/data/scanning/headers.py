@@ -2,11 +2,12 @@
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
+from dali_pipes.data.objects import Targets
 from dali_pipes.data.scanning.decoders import FORMATS, refusal
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
@@ -15,13 +16,7 @@ EXIF_ORIENTATION = 0x0112
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 VERIFY = ("header", "full")
-_SUBSAMPLINGS: dict[tuple[float, float], str] = {
-    (1, 1): "4:4:4",
-    (2, 1): "4:2:2",
-    (2, 2): "4:2:0",
-    (4, 1): "4:1:1",
-    (1, 2): "4:4:0",
-}
+_SUBSAMPLINGS = {(1.0, 1.0): "4:4:4", (2.0, 1.0): "4:2:2", (2.0, 2.0): "4:2:0", (4.0, 1.0): "4:1:1", (1.0, 2.0): "4:4:0"}
 
 Image.init()
 
@@ -52,15 +47,21 @@ def check_max_pixels(option: str, value: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """How thoroughly a file is checked.
+    """How thoroughly files are checked, and by how many processes.
 
     Attributes:
         verify: "header", or "full" to decode the whole image too, with the decoders of all CPU loaders.
         max_pixels: a larger image is a problem, found before anything is decoded.
+        workers: processes that read, and for single objects in a store requests at a time; None: as many as help.
+        progress: whether to show a progress bar.
+        targets: what is read of each sample besides its label.
     """
 
     verify: str = "header"
     max_pixels: int = MAX_PIXELS
+    workers: int | None = None
+    progress: bool = True
+    targets: Targets = field(default_factory=Targets)
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, VERIFY)

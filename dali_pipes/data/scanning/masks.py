@@ -1,7 +1,7 @@
 """Masks, which say of each pixel of an image what it is: their headers, and finding those of a folder of images."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,49 +9,39 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 from PIL import Image, UnidentifiedImageError
 
+from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
-from dali_pipes.data.scanning.files import chunk_size, file_rows, processes_for, read_headers, unused_rows
+from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
 from dali_pipes.errors import ManifestError
-from dali_pipes.system.progress import track
-from dali_pipes.system.workers import in_order
 
 _IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
 _MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTrainIds")
 _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}  # Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
 
 
-def scan_pairs(
-    images: Path, masks: Path, missing: str, check: ScanOptions, workers: int | None, progress: bool
-) -> tuple[Path, pa.Table]:
-    """The folder that holds both, and a row for each image.
-
-    Raises:
-        ManifestError: a folder without images, or no image has a mask.
-    """
+def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> tuple[Path, pa.Table]:
+    """The folder that holds both, and a row for each image."""
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
     theirs = _by_stem(_with_one_suffix(_paths(masks)))
     found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in _paths(images, apart=masks)])
     if not found.keys() & theirs.keys():
-        names = [next(iter(each), b"nothing") for each in (found, theirs)]
-        raise ManifestError(
-            f"{images}: no image has a mask of its name in {masks} ({os.fsdecode(names[0])}, {os.fsdecode(names[1])})"
-        )
+        image, mask = (os.fsdecode(next(iter(each), b"nothing")) for each in (found, theirs))
+        raise ManifestError(f"{images}: no image has a mask of its name in {masks} ({image}, {mask})")
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
     stems = [stem for stem in found if missing == "problem" or stem in theirs]
     paths = [os.path.normpath(os.path.join(images_at, found[stem][0])) for stem in stems]
     own = [os.path.normpath(os.path.join(masks_at, theirs[stem][0])) if stem in theirs else b"" for stem in stems]
-    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check, workers, progress))
-    headers = with_masks(root, own, headers, check, workers, progress)
-    labels = pa.array([[]] * len(paths), pa.list_(pa.int32()))
-    table = file_rows(paths, labels, headers, {TARGET + "mask": mask_column(own)})
-    double = [(path, "another image has its name and its mask") for stem in stems for path in found[stem][1:]]
-    alone = [(theirs[stem][0], "a mask without an image of its name") for stem in theirs if stem not in found]
-    listed = [(os.path.normpath(os.path.join(images_at, path)), why) for path, why in double]
+    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
+    headers = with_masks(root, own, headers, check)
+    table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
+    second = [os.path.normpath(os.path.join(images_at, path)) for stem in stems for path in found[stem][1:]]
+    listed = [(path, "another image has its name and its mask") for path in second]
     if missing == "problem":
-        listed += [(os.path.join(masks_at, path), why) for path, why in alone]
+        alone = [os.path.join(masks_at, theirs[stem][0]) for stem in theirs if stem not in found]
+        listed += [(path, "a mask without an image of its name") for path in alone]
     return root, pa.concat_tables([table, unused_rows(table, listed)])
 
 
@@ -59,14 +49,10 @@ def mask_column(paths: Sequence[bytes]) -> pa.Array:
     return pa.array(paths, pa.large_binary()).cast(pa.large_string())
 
 
-def with_masks(
-    root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions, workers: int | None, progress: bool
-) -> list[Header]:
+def with_masks(root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions) -> list[Header]:
     """The headers, with the problem that a mask is; b"": a mask that is missing."""
     each = [(mask, header.height, header.width) for mask, header in zip(masks, headers, strict=True) if not header.problem]
-    processes = processes_for(len(each), check, workers)
-    found = in_order(partial(_problem, os.fsencode(root), check.verify), each, processes, chunk_size(check))
-    problems: Iterator[str | None] = track(found, "reading masks", len(each), progress)
+    problems = read_each(partial(_problem, os.fsencode(root), check.verify), each, len(each), "reading masks", check, many=False)
     return [header if header.problem else header._replace(problem=next(problems)) for header in headers]
 
 
@@ -103,13 +89,9 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
 
 
 def _paths(folder: Path, apart: Path | None = None) -> list[tuple[bytes, bytes]]:
-    """Path and path without extension of each image below a folder, but not below `apart`.
-
-    Raises:
-        ManifestError: there is none.
-    """
+    """Path and path without extension of each image below a folder, but not below `apart`."""
     found = []
-    base, other = os.fsencode(folder), None if apart is None else os.fsencode(apart)
+    base, other = os.fsencode(folder), apart and os.fsencode(apart)
     for where, folders, names in os.walk(base, followlinks=True):
         folders[:] = [name for name in folders if os.path.join(where, name) != other]
         images = (name for name in names if os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS))

@@ -3,70 +3,65 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.labels import MAX_CLASSES
-from dali_pipes.data.objects import NO_TARGETS, Targets
+from dali_pipes.data.labels import MAX_CLASSES, no_labels
+from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
-from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.earlier import checked, pixels
+from dali_pipes.data.scanning.files import read_each
+from dali_pipes.data.scanning.found import numbered, object_columns
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, not_fetched, os_problem
-from dali_pipes.data.scanning.shard_objects import labels_of_all, objects_of_all, target_columns
+from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.copies import held_copy, is_gone
 from dali_pipes.data.shards.remote import FileVersion, is_remote, list_objects, read_object, version_of
 from dali_pipes.data.table.schema import SCHEMA, replaced
 from dali_pipes.errors import ManifestError
-from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.progress import track
-from dali_pipes.system.workers import in_order
 
 CLASSES_FILE = "classes.json"
 _SHARD = re.compile(r"\.tar\Z|\.tfrecords?$|-\d{5}-of-\d{5}$")  # the last is the naming of TensorFlow's scripts
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
+_NO_LABEL = "no label, which others have; give it one, or remove those of all"
 
 
 def scan_shards(
-    root: Path | str,
-    shards: dict[bytes, FileVersion],
-    check: ScanOptions,
-    known: pa.Table | None,
-    workers: int | None,
-    progress: bool,
-    targets: Targets = NO_TARGETS,
+    root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions, known: pa.Table | None = None
 ) -> tuple[list[str], pa.Table]:
     """Class names and rows. A shard that has not changed since and was checked as thoroughly is not read again.
 
     Args:
         known: rows of an earlier scan of the same root, without targets.
-        targets: what is read of each sample besides its label.
     """
     tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
-    if check.verify == "full":
-        decoders.load()
-    read_one = partial(read_shard, check=check, targets=targets)
-    read = in_order(read_one, files, min(workers or 2 * available_cpus(), len(files)))
-    tables |= zip(missing, track(read, "reading shards", len(files), progress), strict=True)
+    read = read_each(partial(read_shard, check=check), files, len(files), "reading shards", check, many=True)
+    tables |= zip(missing, read, strict=True)
     ordered = [tables[name] for name in shards]
     if not sum(map(len, ordered)):
         raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
     classes = class_names(root)
-    if targets.boxes:
-        return objects_of_all(root, ordered, targets, classes)
-    table = labels_of_all(pa.concat_tables(ordered)) if targets.named else pa.concat_tables(ordered)
+    if check.targets.boxes:
+        return _with_objects(root, ordered, classes, check.targets)
+    table = pa.concat_tables(ordered)
+    lacking = pc.less(table["label"], 0)
+    if check.targets.named and pc.all(lacking).as_py():
+        table = replaced(table, "label", no_labels(len(table)))
+    elif check.targets.named:
+        table = replaced(table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None)))
     if pa.types.is_list(table["label"].type):
         return classes or [], table
     if classes is None:
@@ -103,9 +98,6 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     """The folder and the shards of `source`, which is a shard, or a folder or URL of shards; in order, with versions.
 
     A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
-
-    Raises:
-        ManifestError: a URL that cannot be listed.
     """
     if isinstance(source, str):
         return _list_remote(source)
@@ -114,38 +106,36 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
     entries = list(os.scandir(source)) if source.is_dir() else []
     if any(entry.is_dir() for entry in entries):
         return source, {}
-    return source, {
-        os.fsencode(name): _version(source / name) for name in sorted(entry.name for entry in entries) if is_shard(name)
-    }
+    names = sorted(entry.name for entry in entries if is_shard(entry.name))
+    return source, {os.fsencode(name): _version(source / name) for name in names}
 
 
-def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions, targets: Targets = NO_TARGETS) -> pa.Table:
+def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
     """One row for each image of a shard, usable or not: what is wrong with them, or with a local shard, is in `problem`.
 
     Raises:
         ManifestError: a shard in an object store cannot be fetched, which says nothing about its images.
     """
     file, version = os.fsdecode(shard[0]), shard[1]
+    kind = tar if file.endswith(".tar") else tfrecord
+    if kind == tfrecord:
+        check = replace(check, targets=replace(check.targets, box_format="relative_xyxy"))
     size, mtime_ns = 0, 0
-    columns: dict[str, pa.Array] = {}
-    members: list[ShardMember] = []
     try:
         with _opened(file, version) as number:
             stat = os.fstat(number)
             size, mtime_ns = stat.st_size, stat.st_mtime_ns
-            members = list(_members(file, number, size, targets)) if size else [ShardMember(problem="empty file")]
+            members = list(kind.parts(number, size, check.targets)) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
-            if targets.named:
-                headers, columns = target_columns(number, members, headers, _of_kind(targets, file), check.verify)
+            headers, columns = _target_columns(number, members, headers, check)
             if is_remote(file) and is_gone(number):
-                return read_shard(shard, check, targets)
+                return read_shard(shard, check)
     except OSError as error:
         if is_remote(file):
             raise not_fetched(file, error) from None
         members = [ShardMember(problem=os_problem(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
-        if targets.named:
-            _, columns = target_columns(-1, members, headers, targets, check.verify)
+        _, columns = _target_columns(-1, members, headers, check)
     name = os.path.split(shard[0])[1]
     rows = [
         (name, -1 if header.problem else member.label, *header, member.member, member.offset, size)
@@ -167,16 +157,48 @@ def _opened(file: str, version: FileVersion) -> Iterator[int]:
             yield opened.fileno()
 
 
-def _of_kind(targets: Targets, file: str) -> Targets:
-    return targets if file.endswith(".tar") else replace(targets, box_format="relative_xyxy")
+def _target_columns(
+    number: int, members: Sequence[ShardMember], headers: list[Header], check: ScanOptions
+) -> tuple[list[Header], dict[str, pa.Array]]:
+    """The headers, with what is wrong with targets, and the columns of these; box_labels as the open shard has them."""
+    targets, given = check.targets, [member.targets or {} for member in members]
+    columns: dict[str, list[Any]] = {}
+    if targets.text:
+        columns["text"] = [each.get("text", "") for each in given]
+    if targets.mask:
+        places = [each.get("mask", (0, 0)) for each in given]
+        headers = [_with_mask(number, each, place, check.verify) for each, place in zip(headers, places, strict=True)]
+        columns |= {"mask": [""] * len(places), "mask_offset": [at for at, _ in places], "mask_bytes": [size for _, size in places]}
+    made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
+    if not targets.boxes:
+        return headers, made
+    headers, objects = object_columns(given, headers, targets)
+    return headers, made | objects
+
+
+def _with_mask(number: int, header: Header, place: tuple[int, int], verify: str) -> Header:
+    if header.problem:
+        return header
+    why = mask_problem(BufferedReader(RangeFile.of(number, *place)), header.height, header.width, verify)
+    return header._replace(problem=why and f"its mask: {why}")
+
+
+def _with_objects(
+    source: Path | str, tables: list[pa.Table], classes: list[str] | None, targets: Targets
+) -> tuple[list[str], pa.Table]:
+    """The classes of the objects, which are those that occur unless they are given, and one table of all shards."""
+    kinds = {each[BOX_LABELS].type for each in tables if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()}
+    if len(kinds) > 1:
+        mixed = f"some shards have class numbers in {targets.box_labels}, others names"
+        raise ManifestError(f"{source}: {mixed}; write one of them in all")
+    kind = next(iter(kinds), TYPES["box_labels"])
+    table = pa.concat_tables(replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables)
+    classes, numbers, labels = numbered(source, table[BOX_LABELS].combine_chunks(), classes)
+    return classes, replaced(replaced(table, BOX_LABELS, numbers), "label", labels)
 
 
 def class_names(root: Path | str) -> list[str] | None:
-    """The names in `classes.json` beside the shards; None: there is no such file.
-
-    Raises:
-        ManifestError: the file is not a list of names.
-    """
+    """The names in `classes.json` beside the shards; None: there is no such file."""
     file = os.path.join(root, CLASSES_FILE)
     try:
         names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())
@@ -209,7 +231,3 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
         return Header(member.length, mtime_ns, problem=problem)
     with BufferedReader(RangeFile.of(number, member.offset, member.length), _READ_AT_ONCE) as file:
         return examine(file, member.length, mtime_ns, check)
-
-
-def _members(file: str, number: int, size: int, targets: Targets) -> Iterator[ShardMember]:
-    return (tar if file.endswith(".tar") else tfrecord).parts(number, size, targets)

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -44,17 +44,10 @@ def copy_of(url: str, version: FileVersion) -> Path:
 
 
 def open_copy(url: str, version: FileVersion) -> int:
-    """A file descriptor of the copy, which is made if it is missing. It may be emptied later: `is_gone`.
-
-    Raises:
-        OSError: it cannot be made, or the object has been replaced.
-    """
+    """A descriptor of the copy, which is made if it is missing; OSError if it cannot be. It may be emptied later: `is_gone`."""
     start = time.monotonic()
     try:
-        while True:
-            with suppress(NoRoomError):
-                return _open(url, version, take_held=time.monotonic() - start > _PATIENCE_S)
-            time.sleep(_PAUSE_S)
+        return _patiently(_open, url, version)
     finally:
         traffic.add(waited_s=time.monotonic() - start)
 
@@ -63,11 +56,7 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
     """As `open_copy`; the copy is kept until it is released, unless a reader elsewhere has waited for room for seconds.
 
     Args:
-        take_held: whether copies that are held are removed if there is no room otherwise.
-
-    Raises:
-        OSError: as `open_copy`.
-        NoRoomError: there is no room without copies that are held.
+        take_held: whether copies that are held are removed if there is no room otherwise; if not, NoRoomError is raised.
     """
     while True:
         number = _open(url, version, take_held)
@@ -80,12 +69,7 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
 @contextmanager
 def held_copy(url: str, version: FileVersion) -> Iterator[int]:
     """As `hold_copy`, as soon as there is room; what is held elsewhere is waited for no longer than by a reader."""
-    start = time.monotonic()
-    while True:
-        with suppress(NoRoomError):
-            number = hold_copy(url, version, take_held=time.monotonic() - start > _PATIENCE_S)
-            break
-        time.sleep(_PAUSE_S)
+    number = _patiently(hold_copy, url, version)
     try:
         yield number
     finally:
@@ -108,11 +92,7 @@ def cache_folder() -> Path:
 
 
 def cache_bytes() -> int:
-    """How much the folder may hold.
-
-    Raises:
-        ConfigError: the environment variable is no number above 0.
-    """
+    """How much the folder may hold; ConfigError if the environment variable is no number above 0."""
     text = os.environ.get(LIMIT, _DEFAULT_GB)
     try:
         room = round(float(text) * 1e9)
@@ -124,19 +104,24 @@ def cache_bytes() -> int:
 
 
 def check_folder() -> None:
-    """
-    Raises:
-        ConfigError: nothing can be written into the folder.
-    """
+    """Raises ConfigError if nothing can be written into the folder."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / "folder.lock"):
             pass
     except OSError as error:
-        raise ConfigError(
-            f"{FOLDER}={folder}: {(error.strerror or str(error)).lower()}; name a folder of yours on a local disk"
-        ) from None
+        why = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{FOLDER}={folder}: {why}; name a folder of yours on a local disk") from None
+
+
+def _patiently(get: Callable[[str, FileVersion, bool], int], url: str, version: FileVersion) -> int:
+    """What it returns once there is room; after a second copies that are held go too."""
+    start = time.monotonic()
+    while True:
+        with suppress(NoRoomError):
+            return get(url, version, time.monotonic() - start > _PATIENCE_S)
+        time.sleep(_PAUSE_S)
 
 
 def _open(url: str, version: FileVersion, take_held: bool) -> int:

@@ -29,27 +29,20 @@ def group_of(name: str) -> tuple[str, int]:
 
 def image_column(schema: pa.Schema) -> str | None:
     """The first column of images; None: there is none."""
-    return next(
-        (field.name for field in schema if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0), None
-    )
+    structs = (field for field in schema if pa.types.is_struct(field.type))
+    return next((field.name for field in structs if field.type.get_field_index("bytes") >= 0), None)
 
 
 def read_group(file: Any, number: int) -> pa.StructArray:
-    """The images of a row group: structs of `bytes` and maybe `path`.
-
-    Args:
-        file: a path, or an open file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The images of a row group of a path or an open file: structs of `bytes` and maybe `path`; OSError if it cannot be read."""
     try:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             name = image_column(opened.schema_arrow)
             images = opened.read_row_group(number, columns=[name], use_threads=False)[name].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:
         raise OSError(f"row group {number} cannot be read ({error})") from None
-    return images.cast(pa.struct([pa.field(each.name, _large(each.type)) for each in images.type]))
+    large = [(each.name, pa.large_binary() if pa.types.is_binary(each.type) else each.type) for each in images.type]
+    return images.cast(pa.struct(large))
 
 
 def copy_group(file: Any, number: int, out: BinaryIO) -> int:
@@ -58,7 +51,3 @@ def copy_group(file: Any, number: int, out: BinaryIO) -> int:
     for image in encoded.drop_null():
         out.write(image.as_buffer())
     return int(pc.sum(pc.binary_length(encoded)).as_py() or 0)
-
-
-def _large(kind: pa.DataType) -> pa.DataType:
-    return pa.large_binary() if pa.types.is_binary(kind) else kind

@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -48,42 +49,30 @@ def absolute(root: str | os.PathLike[str]) -> Path | str:
 
 
 def list_objects(url: str) -> dict[str, FileVersion]:
-    """Size and version of each object directly under `url`, or of the one that it names.
-
-    Raises:
-        ManifestError: there is nothing, or it cannot be reached.
-    """
-    try:
-        infos = _ask(url, "ls", detail=True)
-    except FileNotFoundError:
-        raise ManifestError(f"{url}: no such place in the object store") from None
-    except OSError as error:
-        raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
+    """Size and version of each object directly under `url`, or of the one that it names; ManifestError if there is nothing."""
+    infos = _listed(url, "ls")
+    if infos is None:
+        raise ManifestError(f"{url}: no such place in the object store")
     return {info["name"].rsplit("/", 1)[-1]: _version(info) for info in infos if info["type"] == "file"}
 
 
 def list_all(url: str) -> dict[str, FileVersion]:
-    """Likewise each object below `url`, by the path from there.
+    """Likewise each object below `url`, by the path from there."""
+    base = url.split("://")[1].strip("/") + "/"
+    return {name.lstrip("/").removeprefix(base): _version(info) for name, info in (_listed(url, "find") or {}).items()}
 
-    Raises:
-        ManifestError: it cannot be reached.
-    """
+
+def _listed(url: str, method: str) -> Any:
     try:
-        found = _ask(url, "find", detail=True)
+        return _ask(url, method, detail=True)
     except FileNotFoundError:
-        return {}
+        return None
     except OSError as error:
         raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
-    base = url.split("://")[1].strip("/") + "/"
-    return {name.lstrip("/").removeprefix(base): _version(info) for name, info in found.items()}
 
 
 def version_of(file: str) -> FileVersion:
-    """Of a file or an object.
-
-    Raises:
-        OSError: it cannot be reached.
-    """
+    """Of a file or an object; OSError if it cannot be reached."""
     if not is_remote(file):
         stat = os.stat(file)
         return stat.st_size, stat.st_mtime_ns
@@ -91,28 +80,17 @@ def version_of(file: str) -> FileVersion:
 
 
 def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
-    """An object, or bytes of it.
-
-    Raises:
-        OSError: it cannot be read; FileNotFoundError if it is not there.
-    """
+    """An object, or bytes of it; OSError if it cannot be read, FileNotFoundError if it is not there."""
     return bytes(_ask(url, "cat_file", 0 if end is None else end - start, start=start, end=end))
 
 
 def write_object(url: str, content: bytes) -> None:
-    """
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Raises OSError if it cannot be written."""
     _ask(url, "pipe_file", len(content), content)
 
 
 def open_object(url: str) -> BinaryIO:
-    """An object as a file whose parts are fetched as they are read.
-
-    Raises:
-        OSError: it cannot be reached. Reading raises it too.
-    """
+    """An object as a file whose parts are fetched as they are read; OSError, of reading too, if it cannot be reached."""
 
     def read(view: memoryview, at: int) -> int:
         for start in range(0, len(view), _CHUNK):
@@ -124,35 +102,23 @@ def open_object(url: str) -> BinaryIO:
 
 
 def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
-    """
-    Raises:
-        OSError: it cannot be read, or is of another version. That is asked once, at the end, when it covers all parts.
-    """
+    """Raises OSError if it is of another version, which is asked once, at the end, when it covers all parts; or as reading does."""
     try:
         for start in range(0, version[0], _CHUNK):
             write(read_object(url, start, min(start + _CHUNK, version[0])))
+        now = version_of(url)
     except OSError:
-        if _is_replaced(url, version):
-            raise OSError(CHANGED) from None
-        raise
-    if version_of(url) != version:
+        now = version
+        with suppress(Exception):  # a single request says whether it failed because the object was replaced
+            now = _version(_send(url, "info", _DEADLINE_S, (), {}))
+        if now == version:
+            raise
+    if now != version:
         raise OSError(CHANGED)
 
 
-def _is_replaced(url: str, version: FileVersion) -> bool:
-    """As far as a single request says it."""
-    try:
-        return _version(_send(url, "info", _DEADLINE_S, (), {})) != version
-    except Exception:
-        return False
-
-
 def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
-    """The answer of the object store, which is asked again if it fails.
-
-    Args:
-        size: bytes that are asked for or sent, if it is known.
-    """
+    """The answer of the object store, which is asked again if it fails; `size` bytes are asked for or sent, if it is known."""
     failed, store = 0, "/".join(url.split("/")[:3])
     while True:
         try:
@@ -186,11 +152,7 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
 
 
 def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """
-    Raises:
-        ConfigError: there is no package for this kind of store.
-        TimeoutError: only of file systems that can be interrupted.
-    """
+    """The answer; TimeoutError only of file systems that can be interrupted."""
     scheme = url.split("://")[0]
     try:
         import fsspec

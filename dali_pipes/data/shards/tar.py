@@ -77,11 +77,7 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[Sh
 
 
 def members(number: int, total: int) -> Iterator[Member]:
-    """All entries of an open tar except folders.
-
-    Raises:
-        DamagedError: a header is broken, or the archive ends too early; everything before that is valid.
-    """
+    """All entries of an open tar except folders, up to a DamagedError: a header is broken, or the archive ends too early."""
     at, long_name, records = 0, b"", dict[bytes, bytes]()
     while True:
         header = os.pread(number, BLOCK, at)
@@ -105,7 +101,9 @@ def members(number: int, total: int) -> Iterator[Member]:
                 records = _pax(data, at)
         else:
             if b"size" in records:
-                size = _pax_size(records[b"size"], at)
+                if not re.fullmatch(rb"\d{1,19}", records[b"size"]):
+                    raise DamagedError(f"the archive is damaged at byte {at:,}: a size that is not a number; what follows is lost")
+                size = int(records[b"size"])
             name = records.get(b"path") or long_name or _short_name(header)
             if any(each.startswith(b"GNU.sparse") for each in records):
                 kind = b"S"
@@ -171,12 +169,6 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
     return records
 
 
-def _pax_size(value: bytes, at: int) -> int:
-    if not re.fullmatch(rb"\d{1,19}", value):
-        raise DamagedError(f"the archive is damaged at byte {at:,}: a size that is not a number; what follows is lost")
-    return int(value)
-
-
 def _unfit(member: Member) -> str | None:
     """Why a member cannot be used, whatever its content."""
     if member.kind != b"0":
@@ -206,15 +198,13 @@ def _choose(number: int, fields: dict[bytes, Member], targets: Targets) -> Itera
         return
     first, *others = images
     label, problem = _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
+    found = None
     if targets.named:
         found, problem = _targets(number, fields, targets)
-        yield ShardMember(first.name, first.offset, first.size, label, problem, found)
-    else:
-        yield ShardMember(first.name, first.offset, first.size, label, problem)
+    yield ShardMember(first.name, first.offset, first.size, label, problem, found)
     for other in others:
-        yield ShardMember(
-            other.name, other.offset, other.size, problem=f"a second image of one key; {os.fsdecode(first.name)} is used"
-        )
+        second = f"a second image of one key; {os.fsdecode(first.name)} is used"
+        yield ShardMember(other.name, other.offset, other.size, problem=second)
 
 
 def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
@@ -257,20 +247,14 @@ def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tupl
         key = error.args[0]
         return {}, f"no {key.decode()} of this key" if isinstance(key, bytes) else f"its .json has no {key}"
     except (ValueError, RecursionError, TypeError):
-        return (
-            {},
-            f"its {', '.join(targets.named.values())} cannot be read; text must be UTF-8, and a .json have the keys asked for",
-        )
+        names = ", ".join(targets.named.values())
+        return {}, f"its {names} cannot be read; text must be UTF-8, and a .json have the keys asked for"
     if targets.text and not (isinstance(found["text"], str) and is_unicode(found["text"])):
         return {}, f"its {targets.text} is no text"
     return found, None
 
 
 def _read(number: int, field: bytes, member: Member) -> bytes:
-    """
-    Raises:
-        TooLongError: with how long it is, and how long it may be.
-    """
     if member.size > _LONGEST_LABEL:
         raise TooLongError(f"its {field.decode()} has {member.size:,} bytes, and no more than {_LONGEST_LABEL:,} are read")
     return os.pread(number, member.size, member.offset)

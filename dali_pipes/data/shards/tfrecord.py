@@ -36,11 +36,7 @@ class MalformedError(Exception):
 
 
 def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[ShardMember]:
-    """The image of each record of an open file of `total` bytes. A record's name is its index in the file.
-
-    Args:
-        targets: features that a record needs besides the image; the label may be missing then.
-    """
+    """The image of each record of an open file of `total` bytes, named by its index; with targets the label may be missing."""
     at, index = 0, 0
     while at < total:
         head = os.pread(number, _HEAD, at)
@@ -89,44 +85,27 @@ def _part(number: int, name: bytes, record: Range, targets: Targets) -> ShardMem
 
 
 def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
-    """What is asked for besides the label.
-
-    Raises:
-        MissingError: a feature is missing, or of another type.
-    """
+    """What is asked for besides the label; MissingError if it is missing, or of another type."""
     found: dict[str, Any] = {}
     for each, name in targets.named.items():
         if each == "boxes":
             sides = [_list(number, features, f"{name}/{side}", _FLOATS) for side in ("xmin", "ymin", "xmax", "ymax")]
             found[each] = list(zip(*sides, strict=True)) if len(set(map(len, sides))) == 1 else None
         elif each == "mask":
-            found[each] = _place(number, features, name)
+            place = _only(number, features[name.encode()], 1) if name.encode() in features else None
+            if not isinstance(place, Range):
+                raise MissingError(name)
+            found[each] = place.start, place.end - place.start
         else:
             values = _list(number, features, name, _FLOATS if each in ("areas", "keypoints") else _TEXTS_OR_INTS)
-            found[each] = values if each != "text" else _only_text(name, values)
+            if each == "text" and (len(values) != 1 or not isinstance(values[0], str)):
+                raise MissingError(name)
+            found[each] = values[0] if each == "text" else values
     return found
 
 
-def _place(number: int, features: dict[bytes, Range], name: str) -> tuple[int, int]:
-    """Where the only string of bytes of a feature begins, and how long it is."""
-    place = _only(number, features[name.encode()], 1) if name.encode() in features else None
-    if not isinstance(place, Range):
-        raise MissingError(name)
-    return place.start, place.end - place.start
-
-
-def _only_text(name: str, values: list[Any]) -> str:
-    if len(values) != 1 or not isinstance(values[0], str):
-        raise MissingError(name)
-    return values[0]
-
-
 def _list(number: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]) -> list[Any]:
-    """The values of a feature: text, fractions or whole numbers.
-
-    Args:
-        kinds: those that it may have: text (1), fractions (2), whole numbers (3).
-    """
+    """The values of a feature, of these kinds: text (1), fractions (2), whole numbers (3)."""
     if name.encode() not in features:
         raise MissingError(name)
     found: list[Any] = []
@@ -158,7 +137,7 @@ def _features(number: int, record: Range) -> Iterator[tuple[bytes, Range]]:
     """Name and tf.train.Feature of an Example: Example.features.feature, a map of key and value."""
     for features in _inside(number, record, 1):
         for entry in _inside(number, features, 1):
-            keys, values = list(_inside(number, entry, 1)), list(_inside(number, entry, 2))
+            keys, values = _inside(number, entry, 1), _inside(number, entry, 2)
             if keys and values and keys[0].end - keys[0].start <= _LONGEST_KEY:
                 yield os.pread(number, keys[0].end - keys[0].start, keys[0].start), values[0]
 
@@ -169,10 +148,8 @@ def _only(number: int, feature: Range, kind: int) -> Range | int | None:
     return values[0] if len(values) == 1 else None
 
 
-def _inside(number: int, message: Range, field: int) -> Iterator[Range]:
-    for each, value in _fields(number, message):
-        if each == field and isinstance(value, Range):
-            yield value
+def _inside(number: int, message: Range, field: int) -> list[Range]:
+    return [value for each, value in _fields(number, message) if each == field and isinstance(value, Range)]
 
 
 def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
@@ -211,22 +188,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise MalformedError("a number without an end")
 
 
-def _crc_table() -> list[int]:
-    table = []
-    for crc in range(256):
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        table.append(crc)
-    return table
-
-
-_TABLE = _crc_table()
-
-
 def _masked_crc(data: bytes) -> int:
     """CRC-32C (Castagnoli), rotated and shifted by a constant as TensorFlow stores it."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

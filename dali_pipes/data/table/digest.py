@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,75 +14,71 @@ from dali_pipes.data.objects import TARGET
 from dali_pipes.data.table.samples import Samples
 from dali_pipes.data.table.schema import further_columns
 
+Take = Callable[[NDArray[np.int64]], NDArray[Any]]  # rows of an array, by sample id
+
 _VALUES = 1 << 22  # at once
 _OF_THE_STORAGE = {TARGET + name for name in ("mask_offset", "mask_bytes", "dropped")}  # where they lie, and what was left out
 
 
-class _Part(NamedTuple):
-    """An array that is made block by block."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    blocks: Iterator[NDArray[Any]]
-
-
-def digest(classes: list[str], samples: Samples) -> str:
+def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> str:
     """SHA-256 over classes, names, labels, sizes, own columns and targets."""
     found = hashlib.sha256(json.dumps(classes).encode())
-    members = [] if samples.all_empty("member") else [_offsets(samples, "member"), _text(samples, "member").blocks]
-    sizes = _blocks(samples, lambda ids: np.stack([samples.numbers(name, ids) for name in ("height", "width")], 1).astype(np.int64))
-    for block in chain(_offsets(samples, "path"), _text(samples, "path").blocks, *members, labels(samples).blocks, sizes):
-        found.update(block.tobytes())
-    own = {} if task_of(samples.whole["label"].type) == "classification" else {"label": [labels(samples)]}
-    own |= {name: _content(samples, name) for name in further_columns(samples.whole) if name not in _OF_THE_STORAGE}
-    for name, parts in own.items():
-        for part in parts:
-            found.update(json.dumps([name, part.dtype, part.shape]).encode())
-            for block in part.blocks:
-                found.update(block.tobytes())
+    task = task_of(samples.whole["label"].type)
+    if task == "multilabel":
+        labels = _padded(samples, labels)
+    names = ["path"] if samples.all_empty("member") else ["path", "member"]
+    for blocks in chain.from_iterable((_offsets(samples, name), _values(samples, name)) for name in names):
+        _add(found, blocks)
+    for take in (labels, sizes):
+        _add(found, map(take, samples.blocks()))
+    if task != "classification":
+        _add_rows(found, "label", samples, labels)
+    for name in further_columns(samples.whole):
+        if name not in _OF_THE_STORAGE:
+            _add_column(found, name, samples)
     return found.hexdigest()
 
 
-def labels(samples: Samples) -> _Part:
-    """Class numbers as int64, those of several classes in rows filled up with -1; numbers to predict as they are."""
-    kind = samples.whole["label"].type
-    if task_of(kind) == "multilabel":
-        longest = max((int(samples.lengths("label", ids).max()) for ids in samples.blocks()), default=0)
-
-        def rows(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-            values = samples.matrix("label", ids, fill=-1).astype(np.int64)
-            return np.pad(values, ((0, 0), (0, longest - values.shape[1])), constant_values=-1)
-
-        return _Part("int64", (len(samples), longest), _blocks(samples, rows))
-    if task_of(kind) == "classification":
-        return _Part("int64", (len(samples),), _blocks(samples, lambda ids: samples.numbers("label", ids).astype(np.int64)))
-    return _numbers(samples, "label")
-
-
-def _content(samples: Samples, name: str) -> list[_Part]:
-    """What distinguishes a column from another: its numbers, or of texts and lists the length of each, and all values."""
+def _add_column(found: Any, name: str, samples: Samples) -> None:
+    """Its numbers, or of texts and lists the length of each, and all values."""
     if is_numeric(samples.whole[name].type):
-        return [_numbers(samples, name)]
-    lengths = _Part("int64", (len(samples),), _blocks(samples, lambda ids: samples.lengths(name, ids)))
-    return [lengths, _text(samples, name)]
+        _add_rows(found, name, samples, lambda ids: samples[name].numbers(ids))
+        return
+    _add_rows(found, name, samples, lambda ids: samples[name].lengths(ids))
+    total = sum(int(samples[name].lengths(ids).sum()) for ids in samples.blocks())
+    _add(found, _values(samples, name), name, str(samples[name].joined(np.empty(0, np.int64)).dtype), (total,))
 
 
-def _numbers(samples: Samples, name: str) -> _Part:
-    none = samples.numbers(name, np.empty(0, np.int64))
-    return _Part(str(none.dtype), (len(samples), *none.shape[1:]), _blocks(samples, lambda ids: samples.numbers(name, ids)))
+def _add_rows(found: Any, name: str, samples: Samples, take: Take) -> None:
+    none = take(np.empty(0, np.int64))
+    _add(found, map(take, samples.blocks()), name, str(none.dtype), (len(samples), *none.shape[1:]))
 
 
-def _text(samples: Samples, name: str) -> _Part:
-    dtype = str(samples.joined(name, np.empty(0, np.int64)).dtype)
-    total = sum(int(samples.lengths(name, ids).sum()) for ids in samples.blocks())
-    return _Part(dtype, (total,), (samples.joined(name, ids) for ids in _short(samples, name)))
+def _add(found: Any, blocks: Iterator[NDArray[Any]], *head: Any) -> None:
+    """An array that is made block by block, after its name, dtype and shape."""
+    if head:
+        found.update(json.dumps(head).encode())
+    for block in blocks:
+        found.update(block.tobytes())
 
 
-def _short(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:
-    """The blocks, divided so that the texts or lists of each have few values."""
+def _padded(samples: Samples, labels: Take) -> Take:
+    """Labels of several classes, in rows filled up with -1 that are all of the same length."""
+    longest = max((labels(ids).shape[1] for ids in samples.blocks()), default=0)
+
+    def rows(ids: NDArray[np.int64]) -> NDArray[Any]:
+        found = labels(ids)
+        return np.pad(found, ((0, 0), (0, longest - found.shape[1])), constant_values=-1)
+
+    return rows
+
+
+def _values(samples: Samples, name: str) -> Iterator[NDArray[Any]]:
+    """All texts or lists, one after the other; each block has few values."""
     for ids in samples.blocks():
-        parts = samples.lengths(name, ids).cumsum() // _VALUES
-        yield from np.split(ids, np.flatnonzero(np.diff(parts)) + 1)
+        parts = samples[name].lengths(ids).cumsum() // _VALUES
+        for some in np.split(ids, np.flatnonzero(np.diff(parts)) + 1):
+            yield samples[name].joined(some)
 
 
 def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:
@@ -90,10 +86,6 @@ def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:
     end = np.zeros(1, np.int64)
     yield end
     for ids in samples.blocks():
-        ends = end[-1] + samples.lengths(name, ids).cumsum()
+        ends = end[-1] + samples[name].lengths(ids).cumsum()
         yield ends
         end = ends
-
-
-def _blocks(samples: Samples, take: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    return (take(ids) for ids in samples.blocks())

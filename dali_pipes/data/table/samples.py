@@ -1,4 +1,4 @@
-"""The rows of a manifest's usable images, by sample id."""
+"""The rows of a manifest's usable images, by sample id. They may lie in a mapped file: no more is copied than what is taken."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -8,19 +8,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import COLUMN, is_numeric
-from dali_pipes.data.table.columns import Numbers, Packed
-from dali_pipes.data.table.mapped import MappedFile
+from dali_pipes.data.table.saved import MappedFile
 from dali_pipes.data.table.schema import own_columns
 from dali_pipes.errors import ManifestError
+
+Ids = NDArray[np.int64]
 
 _BLOCK = 1 << 18  # rows
 
 
 def validate(table: pa.Table) -> None:
-    """
-    Raises:
-        ManifestError: its buffers are not what they are said to be.
-    """
     try:
         table.validate(full=True)
     except pa.ArrowException as error:
@@ -40,7 +37,7 @@ class Samples:
 
     def __init__(self, table: pa.Table, files: tuple[MappedFile, ...] = (), rows: NDArray[np.int64] | None = None):
         self.whole, self.files, self.rows = table, files, rows
-        self._views: dict[str, Any] = {}
+        self._columns: dict[str, Column] = {}
         self._valid: set[str] = set()  # columns
 
     def __len__(self) -> int:
@@ -49,30 +46,15 @@ class Samples:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.table(),)  # another process gets a copy
 
-    def numbers(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
-        """(N,) or (N, K), in the column's dtype."""
-        return self._view(name, Numbers)[self._rows(ids)]
-
-    def number(self, name: str, sample_id: int) -> int:
-        return self._view(name, Numbers).item(self._rows(sample_id))
-
-    def text(self, name: str, sample_id: int) -> bytes:
-        return self._view(name, Packed).item(self._rows(sample_id))
-
-    def matrix(self, name: str, ids: NDArray[np.int64], prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
-        """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
-        return self._view(name, Packed).matrix(self._rows(ids), prefix, fill)
-
-    def lengths(self, name: str, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._view(name, Packed).lengths(self._rows(ids))
+    def __getitem__(self, name: str) -> "Column":
+        self.check()
+        if name not in self._columns:
+            self._columns[name] = Column(self.whole[name], self.rows)
+        return self._columns[name]
 
     def all_empty(self, name: str) -> bool:
         """Whether no sample has a text there."""
-        return self._view(name, Packed).all_empty or not any(self.lengths(name, ids).any() for ids in self.blocks())
-
-    def joined(self, name: str, ids: NDArray[np.int64]) -> NDArray[Any]:
-        """(total,) the texts or lists of these samples, one after the other."""
-        return self._view(name, Packed).joined(self._rows(ids))
+        return self[name].all_empty or not any(self[name].lengths(ids).any() for ids in self.blocks())
 
     def column(self, name: str) -> pa.ChunkedArray:
         self.validate([name])
@@ -102,14 +84,96 @@ class Samples:
         for file in self.files:
             file.check()
 
-    def _view(self, name: str, kind: type[Any]) -> Any:
-        self.check()
-        if name not in self._views:
-            self._views[name] = kind(self.whole[name])
-        return self._views[name]
 
-    def _rows(self, ids: Any) -> Any:
-        return ids if self.rows is None else self.rows[ids]
+class Column:
+    """One column by sample id."""
+
+    def __init__(self, column: pa.ChunkedArray, rows: Ids | None):
+        chunks = [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
+        self._chunks, self._ends = [_view(chunk) for chunk in chunks], np.cumsum([len(chunk) for chunk in chunks])
+        self._rows = rows
+
+    def numbers(self, ids: Ids) -> NDArray[Any]:
+        """(N,) or (N, K), in the column's dtype, of a column that has a number or boolean for each sample, or as many for each."""
+        if len(self._chunks) == 1:
+            return self._chunks[0][self._selected(ids)]
+        none = self._chunks[0][ids[:0]]
+        found = np.empty((len(ids), *none.shape[1:]), none.dtype)
+        for chunk, places, rows in self._by_chunk(ids):
+            found[places] = chunk[rows]
+        return found
+
+    def number(self, sample_id: int) -> int:
+        chunk, row = self._chunk_of(sample_id)
+        return int(chunk[row])
+
+    def text(self, sample_id: int) -> bytes:
+        chunk, row = self._chunk_of(sample_id)
+        start, end = chunk.bounds(np.int64(row))
+        return chunk.values[start:end].tobytes()
+
+    @property
+    def all_empty(self) -> bool:
+        """Whether there is no text, or nothing in the lists, of any row of the table."""
+        return all(chunk.all_empty for chunk in self._chunks)
+
+    def lengths(self, ids: Ids) -> Ids:
+        """(N,) of the texts or lists."""
+        found = np.empty(len(ids), np.int64)
+        for _, places, start, end in self._bounds(ids):
+            found[places] = end - start
+        return found
+
+    def joined(self, ids: Ids) -> NDArray[Any]:
+        """(total,) the texts or lists of these samples, one after the other."""
+        rows = self._selected(ids)
+        if len(self._chunks) == 1 and len(rows) and (np.diff(rows) == 1).all():
+            start, end = self._chunks[0].bounds(rows)
+            return self._chunks[0].values[start[0] : end[-1]]
+        lengths = self.lengths(ids)
+        begin = lengths.cumsum() - lengths
+        found = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
+        for chunk, places, start, end in self._bounds(ids):
+            within = np.arange((end - start).sum()) - np.repeat((end - start).cumsum() - (end - start), end - start)
+            found[np.repeat(begin[places], end - start) + within] = chunk.values[np.repeat(start, end - start) + within]
+        return found
+
+    def matrix(self, ids: Ids, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
+        """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
+        parts = list(self._bounds(ids))
+        column = np.arange(max((int((end - start).max(initial=0)) for _, _, start, end in parts), default=0))
+        matrix = np.empty((len(ids), len(prefix) + len(column)), self._chunks[0].values.dtype)
+        matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+        for chunk, places, start, end in parts:
+            values = chunk.values.take(start[:, None] + column, mode="clip")
+            values[column >= (end - start)[:, None]] = fill
+            matrix[places, len(prefix) :] = values
+        return matrix
+
+    def _selected(self, ids: Any) -> Any:
+        return ids if self._rows is None else self._rows[ids]
+
+    def _chunk_of(self, sample_id: int) -> tuple[Any, int]:
+        """The chunk of a sample, and its row there."""
+        row = self._selected(sample_id)
+        number = int(np.searchsorted(self._ends, row, side="right")) if len(self._chunks) > 1 else 0
+        return self._chunks[number], row - int(self._ends[number - 1]) if number else row
+
+    def _by_chunk(self, ids: Ids) -> Iterator[tuple[Any, Any, Ids]]:
+        """Each chunk that has any of the samples, their places among them, and their rows there."""
+        rows = self._selected(ids)
+        if len(self._chunks) == 1:
+            yield self._chunks[0], slice(None), rows
+            return
+        numbers = np.searchsorted(self._ends, rows, side="right")
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            yield self._chunks[number], places, rows[places] - (self._ends[number - 1] if number else 0)
+
+    def _bounds(self, ids: Ids) -> Iterator[tuple[Any, Any, Ids, Ids]]:
+        """Each chunk that has any of the samples, their places among them, and where their values begin and end in the chunk."""
+        for chunk, places, rows in self._by_chunk(ids):
+            yield chunk, places, *chunk.bounds(rows)
 
 
 class OwnColumns(Mapping[str, Any]):
@@ -122,7 +186,7 @@ class OwnColumns(Mapping[str, Any]):
         if COLUMN + name not in self._names:
             raise KeyError(name)
         if is_numeric(self._samples.whole[COLUMN + name].type):
-            return self._samples.numbers(COLUMN + name, np.arange(len(self._samples)))
+            return self._samples[COLUMN + name].numbers(np.arange(len(self._samples)))
         return self._samples.column(COLUMN + name).combine_chunks()
 
     def __iter__(self) -> Iterator[str]:
@@ -130,3 +194,54 @@ class OwnColumns(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+class _Cuts:
+    """One chunk: all values, and where each row's begin and end."""
+
+    def __init__(self, chunk: pa.Array):
+        small = pa.types.is_list(chunk.type) or pa.types.is_binary(chunk.type) or pa.types.is_string(chunk.type)
+        _, offsets, *rest = chunk.buffers()
+        kind = np.dtype(np.int32 if small else np.int64)
+        self._offsets = np.frombuffer(offsets or b"\0" * 8, kind)[chunk.offset : chunk.offset + len(chunk) + 1]
+        if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+            values = chunk.values.to_numpy(zero_copy_only=False)
+        else:
+            values = np.frombuffer(rest[0] or b"", np.uint8)
+        self._total = len(values)
+        self.values = values if self._total else np.zeros(1, values.dtype)  # NumPy takes nothing of what is empty
+
+    @property
+    def all_empty(self) -> bool:
+        return bool(self._offsets[0] == self._offsets[-1])
+
+    def bounds(self, rows: Any) -> tuple[Any, Any]:
+        """Where the values of these rows begin and end; an error if that is outside all values."""
+        start, end = self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
+        if (start < 0).any() or (end < start).any() or (end > self._total).any():
+            raise ManifestError("the manifest is damaged: a text in it has no end; scan the images again")
+        return start, end
+
+
+class _Bits:
+    """Arrow keeps booleans as bits."""
+
+    def __init__(self, chunk: pa.Array):
+        self._bytes, self._offset = np.frombuffer(chunk.buffers()[1] or b"", np.uint8), chunk.offset
+
+    def __getitem__(self, rows: Any) -> Any:
+        place = rows + self._offset
+        return (self._bytes[place >> 3] >> (place & 7) & 1).astype(bool)
+
+
+def _view(chunk: pa.Array) -> Any:
+    """An array of numbers, or something that is indexed like one; of texts and lists `_Cuts`."""
+    kind = chunk.type
+    if pa.types.is_fixed_size_list(kind):
+        values = _view(chunk.flatten())
+        if isinstance(values, _Bits):
+            values = values[np.arange(len(chunk) * kind.list_size)]
+        return values.reshape(len(chunk), kind.list_size)
+    if pa.types.is_boolean(kind):
+        return _Bits(chunk)
+    return chunk.to_numpy() if pa.types.is_primitive(kind) else _Cuts(chunk)

@@ -4,20 +4,51 @@ Root, class names and what is known of the samples as a whole are in the metadat
 """
 
 import json
+import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.table.mapped import MappedFile
 from dali_pipes.data.table.schema import typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
 MAPPED = ".arrow"
 _KEY = b"dali_pipes"
+
+
+class MappedFile:
+    """A file that all processes of a machine map and share.
+
+    A file that is replaced, as ours are, stays what it was for those who have mapped it. One that is written into is noticed by
+    `check`; reading what has been cut off a file would end the process (SIGBUS).
+
+    Raises:
+        OSError, ValueError: it cannot be mapped.
+    """
+
+    def __init__(self, file: Path):
+        self._file = file
+        with file.open("rb") as opened:
+            self.content = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+            self._number = os.dup(opened.fileno())
+        self._stamp = self._now()
+
+    def check(self) -> None:
+        if self._now() != self._stamp:
+            raise ManifestError(f"{self._file}: was changed while it was in use; write a new file and rename it, and start again")
+
+    def _now(self) -> tuple[int, int]:
+        stat = os.fstat(self._number)
+        return stat.st_size, stat.st_mtime_ns
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the program's end `os` may be gone
+        if hasattr(self, "_number"):
+            close(self._number)
 
 
 class Stored(NamedTuple):
@@ -38,10 +69,6 @@ class Stored(NamedTuple):
 
 
 def read(file: str | Path) -> Stored:
-    """
-    Raises:
-        ManifestError: the file is missing, damaged, or not a manifest.
-    """
     try:
         mapped = MappedFile(Path(file)) if _is_arrow(Path(file)) else None
         table = _mapped_table(mapped) if mapped else pq.read_table(file)
@@ -59,11 +86,7 @@ def read(file: str | Path) -> Stored:
 
 
 def write(file: Path, root: str, classes: list[str], samples: pa.Table, others: pa.Table, known: dict[str, Any]) -> None:
-    """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet.
-
-    Raises:
-        ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
-    """
+    """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet."""
     refuse_foreign(file)
     head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known})}
     with replacing(file) as aside, aside.open("wb") as out:
@@ -95,12 +118,8 @@ def _is_arrow(file: Path) -> bool:
 
 
 def _mapped_table(file: MappedFile) -> pa.Table:
-    """
-    Raises:
-        ArrowException: the buffers are not those of such a table, as far as their lengths show it.
-    """
     table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
-    table.validate()
+    table.validate()  # the buffers, as far as their lengths show it
     if table.schema.remove_metadata() != typed(table.schema.empty_table()).schema:
         raise pa.ArrowInvalid("its columns are not a manifest's")
     return table

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.scanning import files, journal
+from dali_pipes.data.scanning import earlier, files
 
 LONG_AGO = 10**18  # ns
 
@@ -114,7 +114,7 @@ def test_a_folder_that_was_modified_a_moment_ago_is_not_believed(folder):
 
 
 def test_a_header_scan_of_a_folder_is_not_a_full_one(folder, looks, monkeypatch):
-    monkeypatch.setattr(files, "_SMALL_DECODED", 100)
+    monkeypatch.setitem(files._FEW, "full", 100)
     scan(folder)
     looks.clear()
     assert scan(folder, unchanged="folder", verify="full").table["decoded"].to_numpy().all() and looks["read"] == 37
@@ -170,7 +170,7 @@ def test_a_scan_again_finds_what_a_first_scan_would(tmp_path_factory, before, th
 
 
 def test_a_scan_that_was_stopped_goes_on(folder, monkeypatch, looks):
-    monkeypatch.setattr(files, "_CHUNK", 4)
+    monkeypatch.setitem(files.CHUNK, "header", 4)
     original = files.read_header
 
     def stops(path, check):
@@ -282,7 +282,7 @@ def test_a_disk_that_is_full_while_it_scans(folder, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(journal.pa.ipc, "new_stream", full)
+    monkeypatch.setattr(earlier.pa.ipc, "new_stream", full)
     assert len(scan(folder)) == 37
     assert not (folder.parent / "m.arrow.unfinished").exists()
 

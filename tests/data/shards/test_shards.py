@@ -17,6 +17,7 @@ import dali_pipes as dp
 import dali_pipes.data.scanning.shards as reading
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.data.scanning import files
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_folder_of_classes_stays_one_whatever_lies_in_it(manifest, folder, tmp
 def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
     original = reading.read_shard
-    monkeypatch.setattr(reading, "in_order", lambda read_one, files, workers: map(read_one, files))
+    monkeypatch.setattr(files, "in_order", lambda read_one, items, *_: map(read_one, items))
     monkeypatch.setattr(reading, "read_shard", lambda file, **options: read.append(file) or original(file, **options))
     again = scan(folder, cache_dir=tmp_path / "cache")
     assert again.table.equals(first.table) and read == []

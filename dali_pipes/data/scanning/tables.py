@@ -1,0 +1,226 @@
+"""Images that a table lists: a CSV or Parquet file with the columns `path` and `label`, or Parquet files that hold them.
+
+Hugging Face's `datasets` writes images into Parquet files, beside labels and further columns.
+"""
+
+import fnmatch
+import json
+import os
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from dali_pipes.data.labels import is_text, no_labels, read_columns, read_labels
+from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
+from dali_pipes.data.scanning.files import file_rows, read_each, read_headers
+from dali_pipes.data.scanning.found import numbered, object_columns, read_cells
+from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
+from dali_pipes.data.scanning.masks import mask_column, with_masks
+from dali_pipes.data.scanning.shards import is_shard
+from dali_pipes.data.shards.parquet import group_name, image_column, read_group
+from dali_pipes.data.shards.remote import is_remote, list_objects, open_object, version_of
+from dali_pipes.errors import ManifestError
+
+_SUFFIX = ".parquet"
+
+
+def scan_table(file: Path | str, root: Path, separator: str | None, check: ScanOptions) -> tuple[Path | str, list[str], pa.Table]:
+    """The folder that the paths are relative to, class names and rows.
+
+    Args:
+        root: of relative paths; if one path is absolute, all become relative to "/".
+        separator: of the classes of an image, in a column of text.
+    """
+    if files := embedded_files(file):
+        return _scan_embedded(file, files, separator, check)
+    if isinstance(file, str):
+        raise ManifestError(f"{file}: no such object; tables in an object store are Parquet files that hold the images")
+    table, targets = _read(file, separator, check.targets), check.targets
+    paths = [os.fsencode(path) for path in table["path"].to_pylist()]
+    masks = [os.fsencode(path or "") for path in table[targets.mask].to_pylist()] if targets.mask else []
+    if any(path.startswith(b"/") for path in paths + masks):
+        paths, masks = ([path and os.path.join(os.fsencode(root), path).lstrip(b"/") for path in each] for each in (paths, masks))
+        root = Path("/")
+    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
+    columns: dict[str, pa.Array] = {}
+    if targets.mask:
+        headers = with_masks(root, masks, headers, check)
+        columns[TARGET + "mask"] = mask_column(masks)
+    return root, *_rows(file, table, paths, headers, columns, separator, targets)
+
+
+def embedded_files(source: Path | str) -> list[str]:
+    """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such as train-*.parquet; sorted.
+
+    Of a URL all files of the pattern are taken, and those of a folder if there are no shards beside them.
+    """
+    if isinstance(source, str):
+        folder, pattern = _folder_of(source), source.rpartition("/")[2] if source.endswith(_SUFFIX) else f"*{_SUFFIX}"
+        names = sorted(list_objects(folder))
+        if not source.endswith(_SUFFIX) and any(map(is_shard, names)):
+            return []
+        return [f"{folder}/{name}" for name in fnmatch.filter(names, pattern)]
+    if source.is_dir():
+        source = source / f"*{_SUFFIX}"
+    found = sorted(source.parent.glob(source.name)) if source.suffix == _SUFFIX else []
+    return [str(file) for file in found if _holds_images(file)]
+
+
+def _folder_of(source: str) -> str:
+    return source.rpartition("/")[0] if source.endswith(_SUFFIX) else source.rstrip("/")
+
+
+def _holds_images(file: Path) -> bool:
+    try:
+        schema = pq.read_schema(file)
+    except (pa.ArrowException, OSError):
+        return False
+    return image_column(schema) is not None and "path" not in schema.names
+
+
+def _scan_embedded(
+    file: Path | str, files: list[str], separator: str | None, check: ScanOptions
+) -> tuple[Path | str, list[str], pa.Table]:
+    """Of images that lie in the files themselves; what `datasets` notes of the classes names them."""
+    targets = check.targets
+    if targets.mask:
+        raise ManifestError(f"{file}: masks are not read out of Parquet files; leave out targets.mask")
+    columns, groups = zip(*map(_read_columns, files), strict=True)
+    try:
+        table = pa.concat_tables(each.replace_schema_metadata() for each in columns)
+    except pa.ArrowException as error:
+        raise ManifestError(f"{files[0]}: it and the other Parquet files have not the same columns ({error})") from None
+    paths, headers, places = _read_groups([group for each in groups for group in each], check)
+    label = _label_names(columns[0].schema)
+    if label and "label" not in table.column_names:
+        table = table.rename_columns(["label" if name == label[0] else name for name in table.column_names])
+    _check_columns(file, table, targets)
+    classes, rows = _rows(file, table, paths, headers, places, separator, targets)
+    if label and not targets.boxes and len(classes) <= len(label[1]):
+        classes = label[1]
+    root = _folder_of(file) if isinstance(file, str) else file if file.is_dir() else file.parent
+    return root, classes, rows
+
+
+def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
+    """The columns besides the images; and of each row group the file, its number, and the file's modification time."""
+    try:
+        with pq.ParquetFile(_opened(file), pre_buffer=False) as parquet:
+            schema = parquet.schema_arrow
+            if image_column(schema) is None:
+                raise ManifestError(f"{file}: has no column of images, structs of bytes and path; leave it out")
+            table = parquet.read([name for name in schema.names if name != image_column(schema)], use_threads=False)
+            time = version_of(file)[1]
+            return table, [(file, number, time) for number in range(parquet.num_row_groups)]
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"{file}: cannot be read ({error}); write it again, or leave it out") from None
+
+
+def _read_groups(groups: list[tuple[str, int, int]], check: ScanOptions) -> tuple[list[bytes], list[Header], dict[str, pa.Array]]:
+    """Of each image its path, which is its row group's, and its header; and the columns member, offset and file_bytes."""
+    found = list(read_each(partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True))
+    paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for (file, number, _), (headers, names) in zip(groups, found, strict=True):
+        lengths = np.array([each.bytes for each in headers], np.int64)
+        paths += [group_name(os.fsencode(file.rpartition("/")[2]), number)] * len(headers)
+        members += names
+        offsets.append(np.cumsum(lengths) - lengths)
+        sizes.append(np.full(len(headers), lengths.sum()))
+    places = {
+        "member": pa.array(members, pa.large_binary()),
+        "offset": pa.array(np.concatenate(offsets), pa.int64()),
+        "file_bytes": pa.array(np.concatenate(sizes), pa.int64()),
+    }
+    return paths, [each for headers, _ in found for each in headers], places
+
+
+def _read_group(check: ScanOptions, group: tuple[str, int, int]) -> tuple[list[Header], list[bytes]]:
+    """The header of each image, and its name: its path in the data set, or its row."""
+    file, number, mtime_ns = group
+    try:
+        images = read_group(_opened(file), number).to_pylist()
+    except OSError as error:
+        raise ManifestError(f"{file}: {error}; write it again, or scan again when it can be read") from None
+    headers, members = [], []
+    for row, image in enumerate(images):
+        encoded, path = (image or {}).get("bytes"), (image or {}).get("path")
+        if isinstance(encoded, bytes):
+            headers.append(examine(BytesIO(encoded), len(encoded), mtime_ns, check))
+        else:
+            why = "only its path; embed the images (datasets.table.embed_table_storage)" if path else "no image"
+            headers.append(Header(0, mtime_ns, problem=f"no bytes in this row: {why}"))
+        members.append(os.fsencode(path or f"row {row}"))
+    return headers, members
+
+
+def _opened(file: str) -> Any:
+    return open_object(file) if is_remote(file) else file
+
+
+def _label_names(schema: pa.Schema) -> tuple[str, list[str]] | None:
+    """The column of classes and their names, by what `datasets` notes of its columns; None: nothing."""
+    try:
+        features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        labels = {name: each for name, each in features.items() if isinstance(each, dict) and each.get("_type") == "ClassLabel"}
+        classes = {name: each["names"] for name, each in labels.items()}
+    except (KeyError, TypeError, ValueError):
+        return None
+    chosen = "label" if "label" in classes else next(iter(classes), None)
+    return (chosen, [str(name) for name in classes[chosen]]) if chosen else None
+
+
+def _rows(
+    file: Path | str,
+    table: pa.Table,
+    paths: list[bytes],
+    headers: list[Header],
+    columns: dict[str, pa.Array],
+    separator: str | None,
+    targets: Targets,
+) -> tuple[list[str], pa.Table]:
+    """Class names, and a row for each image; `columns` are the manifest's besides those that the table has."""
+    columns |= read_columns(file, table, {"path", "label", *targets.named.values()})
+    if targets.text:
+        columns[TARGET + "text"] = table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
+    if targets.boxes:
+        headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
+        classes, objects[BOX_LABELS], labels = numbered(file, objects[BOX_LABELS])
+        return classes, file_rows(paths, labels, headers, columns | objects)
+    classes, labels = read_labels(file, table["label"], separator) if "label" in table.column_names else ([], no_labels(len(table)))
+    return classes, file_rows(paths, labels, headers, columns)
+
+
+def _read(file: Path, separator: str | None, targets: Targets) -> pa.Table:
+    """A CSV or Parquet file with the columns `path`, those of the targets, and `label` if there are no targets."""
+    needed = ["path", *(targets.named.values() or ["label"])]
+    if not file.is_file():
+        raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns {' and '.join(needed)}")
+    try:
+        if file.suffix == ".parquet":
+            table = pq.read_table(file)
+        else:
+            types = {} if separator is None else {"label": pa.string()}  # even if no row has more than one class
+            table = pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
+        paths, _ = table["path"].to_pylist(), [table[name] for name in needed]
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise ManifestError(f"{file}: not a table with the columns {' and '.join(needed)} ({error})") from None
+    if not paths or not all(isinstance(path, (str, bytes)) and path for path in paths):
+        raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
+    _check_columns(file, table, targets)
+    return table
+
+
+def _check_columns(file: Path | str, table: pa.Table, targets: Targets) -> None:
+    needed = list(targets.named.values()) or ["label"]
+    if missing := [name for name in needed if name not in table.column_names]:
+        has = ", ".join(table.column_names) or "none besides the images"
+        raise ManifestError(f"{file}: not a table with the columns {' and '.join(missing)}; it has {has}")
+    for name in filter(None, (targets.mask, targets.text)):
+        if not is_text(table[name].type):
+            raise ManifestError(f"{file}: the column {name} is of type {table[name].type}; it must be text")
