@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
+from torch.utils._pytree import register_dataclass
 
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.augment import SlotInputs, augment
@@ -28,18 +29,20 @@ class PlanInputs:
     """The graph's inputs for each sample; all on the CPU.
 
     Attributes:
-        encoded: the image's encoded bytes.
         source: height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,).
         anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that
             leaves the image crashes the process, and the file may have been replaced by a smaller one since the scan.
+        ids: of the samples, INT64 scalars; None: not wanted.
         views: what is made of it.
+        encoded: the image's encoded bytes.
     """
 
-    encoded: DataNode
     source: DataNode
     anchor: DataNode
     shape: DataNode
+    ids: DataNode | None = None
     views: list["ViewInputs"] = field(default_factory=list)
+    encoded: DataNode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,10 @@ class ViewInputs:
     erased_shape: DataNode | None = None
 
 
+for _each in (PlanInputs, ViewInputs):
+    register_dataclass(_each)
+
+
 def image_graph(
     inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str
 ) -> tuple[DataNode, ...]:
@@ -94,7 +101,7 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
     flip: DataNode | int = 0 if inputs.flip is None else inputs.flip
     if inputs.slots or inputs.vertical_flip is not None:  # the normalization flips left to right only
         vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
-        image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots, transform.shape, device), 0
+        image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots), 0
     return erase(normalize(image, flip, transform, device), inputs, output_type(transform, device))
 
 
