@@ -78,10 +78,6 @@ class ShortestSizeTransform(RandomTransform):
         return self
 
     @property
-    def crops(self) -> bool:
-        return True
-
-    @property
     def pads_batches(self) -> bool:
         return True
 
@@ -114,10 +110,6 @@ class LetterboxTransform(RandomTransform):
     def training(self) -> bool:
         return _flips_or_augments(self)
 
-    @property
-    def crops(self) -> bool:
-        return True
-
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         ratio = (np.array(self.shape) / source).min(axis=1, keepdims=True)
         to = np.rint(source * ratio).astype(np.int64).clip(1, self.shape)
@@ -136,10 +128,6 @@ class ScaleJitterTransform(RandomTransform):
 
     size: Any = option(1024, check_size)
     scale: tuple[float, float] = option((0.1, 2.0), check_ordered_pair)
-
-    @property
-    def crops(self) -> bool:
-        return True
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers, (low, high) = draws.uniform([FLIP_DRAW, SHIFT_DRAW, SCALE_DRAW]), self.scale

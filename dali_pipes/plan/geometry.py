@@ -21,7 +21,7 @@ SHIFT_DRAW = 1
 SCALE_DRAW = 2
 CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
 CROP_TRIES = 10
-# from 32 on: the policies of augment/augmenter.py
+# from 32 on: the policies of augment/policies.py
 BOXES_DRAW = 2**15  # and all after it: windows that are tried around boxes
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.image_table import Shards
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
-from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_number, check_options, option
+from dali_pipes.errors import ConfigError, OptionError, check_choice, check_if_given, check_int, check_number, check_options, option
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
@@ -26,16 +26,6 @@ LARGE = 2**24  # images, from which on no permutation is stored
 _PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not in every batch
 
 
-def _check_size(option: str, value: object) -> None:
-    if value is not None:
-        check_int(option, value, 1)
-
-
-def _check_gb(option: str, value: object) -> None:
-    if value is not None:
-        check_number(option, value, 1e-6, 1e6)
-
-
 @dataclass(kw_only=True, slots=True)
 class Sampling(ABC):
     """Which samples make an epoch, and in which order; the base of all samplings.
@@ -45,7 +35,7 @@ class Sampling(ABC):
             stopped, so that a shorter epoch leaves nothing out in the long run.
     """
 
-    epoch_size: int | None = option(None, _check_size)
+    epoch_size: int | None = option(None, check_if_given, check_int, 1)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -290,8 +280,8 @@ class Windows(Sampling):
         times: how often an image comes, side by side, as `Repeated` has them.
     """
 
-    lanes: int | None = option(None, _check_size)
-    window_gb: float | None = option(None, _check_gb)
+    lanes: int | None = option(None, check_if_given, check_int, 1)
+    window_gb: float | None = option(None, check_if_given, check_number, 1e-6, 1e6)
     times: int = option(1, check_int, 1)
 
     def __post_init__(self) -> None:

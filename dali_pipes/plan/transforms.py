@@ -15,6 +15,7 @@ from dali_pipes.errors import (
     ConfigError,
     OptionError,
     check_choice,
+    check_if_given,
     check_int,
     check_number,
     check_options,
@@ -22,7 +23,7 @@ from dali_pipes.errors import (
     check_range,
     option,
 )
-from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Geometry, Padding, Pair, center_crop, random_crop, random_resized_crop, resized
 from dali_pipes.plan.philox import Draws
 
@@ -33,17 +34,13 @@ INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
 _CHECKED_AT_ONCE = 2**20  # images
 
 
-def _check_colors(option: str, values: Sequence[float]) -> tuple[float, ...]:
+def _check_colors(option: str, values: Sequence[float], positive: bool = False) -> tuple[float, ...]:
     """As a tuple; YAML has lists only."""
+    if positive and not all(0 < value < float("inf") for value in values):
+        raise ConfigError(f"{option} is {list(values)}; it must be positive")
     if len(values) != 3:
         raise ConfigError(f"{option} is {list(values)}; it takes three numbers, for red, green and blue")
     return tuple(values)
-
-
-def _check_positive_colors(option: str, values: Sequence[float]) -> tuple[float, ...]:
-    if not all(0 < value < float("inf") for value in values):
-        raise ConfigError(f"{option} is {list(values)}; it must be positive")
-    return _check_colors(option, values)
 
 
 def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
@@ -59,10 +56,6 @@ def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
 def check_size(option: str, value: object) -> Any:
     height, width = shape_of(_check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
-
-
-def _check_resize(option: str, value: object) -> Any:
-    return None if value is None else _check_pixels(option, value, 1, "(height, width)")
 
 
 def shape_of(size: Any) -> Pair:
@@ -88,7 +81,7 @@ class Transform(ABC):
     size: Any = option(224, check_size)
     interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
     mean: tuple[float, float, float] = option(IMAGENET_MEAN, _check_colors)
-    std: tuple[float, float, float] = option(IMAGENET_STD, _check_positive_colors)
+    std: tuple[float, float, float] = option(IMAGENET_STD, _check_colors, True)
     dtype: str = option("fp32", check_choice, tuple(DTYPES))
     memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
     exif: str = option("ignore", check_choice, ("ignore", "apply"))
@@ -99,14 +92,14 @@ class Transform(ABC):
         check_options(self)
 
     @property
-    @abstractmethod
     def training(self) -> bool:
         """Training shuffles and drops the last partial batch by default; evaluation does neither."""
+        return True
 
     @property
-    @abstractmethod
     def crops(self) -> bool:
-        """Whether the output is cropped from the resized image."""
+        """Whether the output is cropped from the resized image, and not all of it."""
+        return getattr(self, "resize", ()) != self.shape
 
     @property
     def resizes(self) -> bool:
@@ -210,10 +203,6 @@ class RandomTransform(Transform):
                 raise ConfigError(f"transform.augment: GaussianBlur: {problem}; kernel_size can be {2 * narrowest - 1} at most")
 
     @property
-    def training(self) -> bool:
-        return True
-
-    @property
     def augmenter(self) -> Augmenter:
         return Augmenter(self.augment)
 
@@ -259,7 +248,7 @@ class RandomCropTransform(RandomTransform):
     """
 
     size: Any = option(32, check_size)
-    resize: Any = option(None, _check_resize)
+    resize: Any = option(None, check_if_given, _check_pixels, 1, "(height, width)")
     padding: Any = option(0, _check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)")
     pad_if_needed: bool = False
 
@@ -306,11 +295,7 @@ class CenterCropTransform(RandomTransform):
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
     """
 
-    resize: Any = option(256, _check_resize)
-
-    @property
-    def crops(self) -> bool:
-        return self.resize != self.shape
+    resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         return center_crop(source, self.resize, self.shape, (self.flip, self.vertical_flip), draws)
@@ -326,7 +311,7 @@ class EvalTransform(Transform):
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
     """
 
-    resize: Any = option(256, _check_resize)
+    resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -340,10 +325,6 @@ class EvalTransform(Transform):
     @property
     def training(self) -> bool:
         return False
-
-    @property
-    def crops(self) -> bool:
-        return self.resize != self.shape
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         return center_crop(source, self.resize, self.shape, (0.0, 0.0), draws)

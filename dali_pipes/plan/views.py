@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dali_pipes.errors import ConfigError, check_int
-from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms import TrainTransform, Transform
 
