@@ -4,7 +4,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
 from itertools import chain, islice
 from queue import SimpleQueue
 
@@ -14,7 +13,7 @@ from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_byte
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Plan, Shard
 from dali_pipes.plan.sampling import Sequential
-from dali_pipes.plan.windows import Lanes, Source, Window
+from dali_pipes.plan.windows import Lanes
 from dali_pipes.system.nodes import nodes_of_run
 
 Place = tuple[float, float]  # epoch and step
@@ -112,17 +111,15 @@ class Fetcher:
         if lanes is None:
             return [], end, end
         mine = lanes.lanes_of(shard.index, shard.count)
-        each = [list(islice(self._delivered(source, lane, epoch, step), 2)) for lane in mine for source in lanes.sources]
+        endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
+        # only those of which some batch is delivered: the last one of an epoch may not be
+        each = [list(islice((one for one in windows if one.first[1] < self._plan.steps), 2)) for windows in endless]
         windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
         sharing = max(1, shard.count // lanes.count)  # ranks of one lane; they begin with different shards
         begin = [shard.index % sharing * len(window.shards) // sharing for window in windows]
         wanted = [np.roll(window.shards, -first).tolist() for window, first in zip(windows, begin, strict=True)]
         until, reach = (min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1))
         return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach
-
-    def _delivered(self, source: Source, lane: int, epoch: int, step: int) -> Iterator[Window]:
-        """The windows of which some batch is delivered: the last one of an epoch may not be."""
-        return (each for each in source.windows(lane, epoch, step) if each.first[1] < self._plan.steps)
 
     def _work(self) -> None:
         while (shard := self._queue.get()) is not None:

@@ -317,10 +317,8 @@ class Windows(Sampling):
             raise ConfigError("sampling=windows is for stratified mixtures, and this one is proportional; leave its `mode` out")
         shares, size = _mixed_shares(manifest, max(batch // self.lanes, 1), seed), self._whole_batches(manifest, global_batch_size)
         source = manifest.columns["source"]
-        each = [
-            MixedShards.of(name, ids := np.flatnonzero(source == number), shards.numbers[ids], shards.bytes)
-            for number, name in enumerate(mixture.shares)
-        ]
+        of_each = (np.flatnonzero(source == number) for number in range(len(mixture.shares)))
+        each = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
         lanes = MixedLanes(each, shares, self.lanes, window, batch, size // global_batch_size, seed)
         return Order(size, lambda places: lanes.at(places // self.times), lanes=lanes)
 

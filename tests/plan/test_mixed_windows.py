@@ -92,7 +92,7 @@ def test_windows_say_which_shards_serve_which_batches(lanes, part, window, epoch
     planned = plan(manifest, lanes * part, lanes=lanes, window_gb=window * GB)
     made, shards = planned.lanes(0), manifest.shards
     for lane in range(lanes):
-        each = [list(islice(source.windows(lane, epoch, step), 25)) for source in made.sources]
+        each = [list(islice(windows, 25)) for windows in made.windows(lane, epoch, step)]
         assert all(one[0].first <= (epoch, step) <= one[0].last or one[0].first > (epoch, step) for one in each)
         assert sum(max(shards.bytes[window.shards].sum() for window in one) for one in each) <= made.window_bytes
         end = min(one[-1].last for one in each)
@@ -123,7 +123,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(times):
 def test_shards_of_two_sources_come_in_different_orders():
     """Sources of as many shards are not shuffled alike."""
     manifest = mixed((1, 1), ((4,) * 60, (4,) * 60))
-    first, second = (next(each.windows(0)).shards for each in plan(manifest, lanes=1, window_gb=240 * GB).lanes(0).sources)
+    first, second = (next(each).shards for each in plan(manifest, lanes=1, window_gb=240 * GB).lanes(0).windows(0))
     assert len(first) == len(second) == 30 and (first != second - 60).sum() > 20
 
 
@@ -146,7 +146,7 @@ def test_windows_that_hold_no_shard_of_a_source_are_refused_with_what_would_do()
         plan(manifest, window_gb=20 * GB)
     lanes = plan(manifest, window_gb=25 * GB).lanes(0)
     sizes = manifest.shards.bytes
-    largest = [max(sizes[window.shards].sum() for window in islice(each.windows(0), 40)) for each in lanes.sources]
+    largest = [max(sizes[window.shards].sum() for window in islice(each, 40)) for each in lanes.windows(0)]
     assert [each // KB for each in largest] == [14, 7, 4]
 
 
