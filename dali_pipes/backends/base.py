@@ -194,16 +194,17 @@ class Backend(ABC):
 
     def _refuse_padding(self) -> None:
         """For a backend whose batches are all of one size."""
-        if self._transform.pads_batches:
-            kind, name = type(self._transform).__name__, type(self._config).__name__
-            raise ConfigError(f"{name} makes images of one size, and {kind} does not; use DaliConfig or TorchConfig")
+        self._refuse(self._transform.pads_batches, "images of one size", "does not")
 
     def _refuse_views(self) -> None:
         """For a backend that makes one image of each, of one size."""
         self._refuse_padding()
-        kind, name = type(self._transform).__name__, type(self._config).__name__
-        if len(views_of(self._transform)) > 1:
-            raise ConfigError(f"{name} makes one view of each image, and {kind} more; use DaliConfig or TorchConfig")
+        self._refuse(len(views_of(self._transform)) > 1, "one view of each image", "more")
+
+    def _refuse(self, wanted: bool, made: str, other: str) -> None:
+        if wanted:
+            kind, name = type(self._transform).__name__, type(self._config).__name__
+            raise ConfigError(f"{name} makes {made}, and {kind} {other}; use DaliConfig or TorchConfig")
 
     @property
     def engine_mix(self) -> str | None:

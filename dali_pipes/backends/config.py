@@ -1,7 +1,7 @@
 """Every option of every loader, with its default and its check."""
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
@@ -167,8 +167,7 @@ class DaliNativeConfig(DaliConfig):
     jpeg_fancy_upsampling: bool = False
     resize: str = option("dali", check_choice, ("dali",))
 
-    def search_space(self, cores: int) -> dict[str, list[Any]]:
-        return {}
+    search_space = LoaderConfig.search_space  # none
 
 
 @dataclass(kw_only=True, slots=True)
@@ -183,8 +182,7 @@ class DecodingConfig(DaliConfig):
     decode: str = option("region", check_choice, ("region", "whole"))
     resize: str = option("torch", check_choice, ("torch",))
 
-    def search_space(self, cores: int) -> dict[str, list[Any]]:
-        return {}
+    search_space = LoaderConfig.search_space  # none
 
 
 @dataclass(kw_only=True, slots=True)
@@ -267,13 +265,8 @@ class TorchvisionGpuConfig(LoaderConfig):
     num_threads: int | None = option(None, check_min, 1)
     prefetch: int = option(2, check_min, 1)
 
-    @property
-    def needs_gpu(self) -> bool:
-        return True
-
-    @property
-    def decodes_on(self) -> str:
-        return "gpu"
+    needs_gpu: ClassVar[bool] = True
+    decodes_on: ClassVar[str] = "gpu"
 
     @property
     def concurrency(self) -> Concurrency:

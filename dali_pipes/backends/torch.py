@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from dali_pipes.backends.base import Backend, DecodedBatch
-from dali_pipes.backends.common.pillow import View
+from dali_pipes.backends.common import pillow
 from dali_pipes.backends.common.pixels import (
     DTYPE_BYTES,
     TORCH_DTYPES,
     Normalizer,
     empty_images,
     erase,
+    finish_into,
     normalization,
-    normalize_into,
     pixels_of,
 )
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
@@ -46,15 +46,8 @@ class TorchBackend(Backend):
         self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
         self._rows = _RowSampler()
         self._iterator: Any = None
-        options: dict[str, Any] = (
-            {
-                "prefetch_factor": config.prefetch_factor,
-                "persistent_workers": config.persistent_workers,
-                "multiprocessing_context": config.multiprocessing_context,
-            }
-            if workers
-            else {}
-        )
+        of_workers = ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
+        options: dict[str, Any] = {name: getattr(config, name) for name in of_workers}
         self._loader: DataLoader[Arrays] | None = DataLoader(
             self._images,
             sampler=self._rows,
@@ -146,18 +139,14 @@ class _View:
         self._slots, self._pixels = transform.augmenter.slots, np.empty((*planned.shape, 3), np.uint8)
         self._normalization = normalization(transform, planned.shape[1])
 
-    def of(self, at: int) -> View:
+    def of(self, at: int) -> pillow.View:
         """What to decode of one image."""
         return self._transform, self._planned.geometry.take(at), self._planned.shape
 
     def write(self, at: int, decoded: np.ndarray) -> None:
         self._pixels[:] = decoded
         image, drawn = torch.from_numpy(self._pixels).permute(2, 0, 1), self._planned.augmentation
-        if self._slots:
-            from dali_pipes.backends.common.torchvision_augment import augment  # torchvision takes longer to import than PyTorch
-
-            image = augment(image, self._slots, drawn.ops[at], drawn.magnitudes[at])
-        normalize_into(self._out[at], image, *self._normalization)
+        finish_into(self._out[at], image, self._slots, drawn.ops[at], drawn.magnitudes[at], self._normalization)
 
 
 def _memory(count: int) -> torch.Tensor:
@@ -169,12 +158,11 @@ def _memory(count: int) -> torch.Tensor:
 
 def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
     """Imported only when used: torchvision takes longer to import than PyTorch."""
-    match decoder:
-        case "torchvision":
-            from dali_pipes.backends.common.torchvision_decode import read
-        case _:
-            from dali_pipes.backends.common.pillow import read
-    return read
+    if decoder == "pil":
+        return pillow.read
+    from dali_pipes.backends.common import torchvision_decode
+
+    return torchvision_decode.read
 
 
 def _leave_ctrl_c_to_the_main_process(worker: int) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 
 from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_bytes, cache_folder, check_folder, hold_copy, release
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.plan import Plan, Shard
+from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential
-from dali_pipes.plan.windows import Lanes
 from dali_pipes.system.nodes import nodes_of_run
 
 Place = tuple[float, float]  # epoch and step
@@ -24,17 +23,16 @@ log = logging.getLogger(__name__)
 
 
 def check_room(plan: Plan) -> None:
-    """
-    Raises:
-        ConfigError: the local cache cannot hold the shards that the order of the samples needs at the same time.
-    """
+    """Raises a ConfigError if the local cache cannot hold the shards that the order of the samples needs at the same time."""
     if not plan.manifest.copied:
         return
     check_folder()
     sizes, room = plan.manifest.shards.bytes, cache_bytes()
     for lanes in plan.all_lanes:
         if lanes:
-            here = _lanes_here(lanes, plan.shard)
+            # the lanes that this machine reads; if it is not known how many machines there are, this rank
+            mine = len(lanes.lanes_of(plan.shard.index, plan.shard.count))
+            here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
             least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
             what, instead = f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each", "lower sampling.window_gb"
         elif isinstance(plan.sampling, Sequential):
@@ -52,11 +50,6 @@ def check_room(plan: Plan) -> None:
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:,.3g} GB"
-
-
-def _lanes_here(lanes: Lanes, shard: Shard) -> int:
-    """How many lanes this machine reads; if it is not known how many machines there are, this rank."""
-    return max(len(lanes.lanes_of(shard.index, shard.count)), math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
 
 
 class Fetcher:

@@ -43,11 +43,7 @@ class Begun:
     outlines: list[Future[Values]]
 
     def wait(self) -> None:
-        """Until all masks are there.
-
-        Raises:
-            OSError, ValueError: one cannot be read.
-        """
+        """Until all masks are there; raises an OSError or a ValueError if one cannot be read."""
         for each in (*self.masks, *self.outlines):
             each.result()
 
@@ -136,8 +132,7 @@ class TargetReader:
     def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
         """The images with labels and targets, all on the images' device; lists of class numbers become multi-hot.
 
-        Args:
-            begun: None: the backend took no planned rows, and the batch's ids are on the CPU.
+        Without `begun` the backend took no planned rows, and the batch's ids are on the CPU.
         """
         manifest, device = self._manifest, decoded.images.device
         ids = begun.rows.ids if begun else decoded.ids.numpy()
@@ -155,8 +150,7 @@ class TargetReader:
 
     def _targets(self, begun: Begun, device: torch.device) -> dict[str, Any]:
         targets: dict[str, Any] = {}
-        objects = begun.objects
-        if objects is not None:
+        if (objects := begun.objects) is not None:
             lengths = objects.counts.tolist()
             named: dict[str, Values | None] = {"boxes": objects.boxes, "box_labels": objects.labels, "areas": objects.areas}
             named |= {"crowd": objects.crowd, "keypoints": objects.keypoints}
@@ -182,11 +176,7 @@ def _there(values: Values, device: torch.device) -> Tensor:
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:
-    """(N, num_classes) float32, 1 for the classes of each row.
-
-    Args:
-        numbers: (N, L) int64 class numbers, filled up with -1.
-    """
+    """(N, num_classes) float32, 1 for the classes of each row of (N, L) int64 class numbers, filled up with -1."""
     ones = torch.zeros(len(numbers), num_classes + 1, dtype=torch.float32, device=numbers.device)
     ones.scatter_(1, numbers.where(numbers >= 0, num_classes), 1.0)
     return ones[:, :num_classes].contiguous()

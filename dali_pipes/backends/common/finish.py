@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from math import prod
 from typing import Any
 
@@ -21,7 +21,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, empty_images, erase, normalization, normalize_into
+from dali_pipes.backends.common.pixels import (
+    DTYPE_BYTES,
+    TORCH_DTYPES,
+    empty_images,
+    erase,
+    finish_into,
+    normalization,
+    normalize_into,
+)
+from dali_pipes.backends.common.transfer import one_ahead
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
@@ -49,21 +58,11 @@ class Finisher:
         _one_core_each(self._threads, threads)
 
     def __call__(self, decoded: Iterator[tuple[PlannedBatch, Windows]]) -> Iterator[DecodedBatch]:
-        """The batches in order. An error among the decoded ones is raised only after the batch before it has been delivered."""
-        ahead = None
-        while True:
-            try:
-                each = next(decoded, None)
-            except Exception:
-                if ahead:
-                    yield _result(*ahead)
-                raise
-            started = self._start(*each) if each else None
-            if ahead:
-                yield _result(*ahead)
-            if started is None:
-                return
-            ahead = started
+        """The batches in order."""
+        for batch, parts in one_ahead(starmap(self._start, decoded), lambda begun: begun):
+            for part in parts:
+                part.result()
+            yield batch
 
     def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[DecodedBatch, list[Future[None]]]:
         """
@@ -74,7 +73,7 @@ class Finisher:
         each_group = zip(self._buffers, rows.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
         outs = [out for group in groups for out in torch.split(group, n)]
-        views = [(_places(view, origin), *_drawn(view), out) for view, out in zip(rows.views, outs, strict=True)]
+        views = [(*_arguments(view, origin), out) for view, out in zip(rows.views, outs, strict=True)]
         count = min(self._count, -(-n // LEAST))
         edges = [n * part // count for part in range(count + 1)]
         return DecodedBatch.of(groups, torch.from_numpy(rows.ids)), [
@@ -104,48 +103,27 @@ class _View:
     ) -> None:
         """
         Args:
+            places: (N, 10) the arguments of `_place` for each image.
             out: (N, 3, H, W), which is written.
         """
         placed = windows, places, list(out.shape[2:]), self._mode
         constants = self._normalization(out.shape[3])
         if self._slots:
-            self._augment(self._run(*placed), ops, magnitudes, out, constants)
+            for finished, image, codes, strengths in zip(out, self._run(*placed), ops, magnitudes, strict=True):
+                finish_into(finished, image, self._slots, codes, strengths, constants)
         else:
             self._run(*placed, out, *constants)
         if self._erases:
             erase(out, erased)
 
-    def _augment(
-        self,
-        images: list[torch.Tensor],
-        ops: Codes,
-        magnitudes: Numbers,
-        out: torch.Tensor,
-        constants: tuple[torch.Tensor, torch.Tensor],
-    ) -> None:
-        from dali_pipes.backends.common.torchvision_augment import augment
 
-        for image, finished, *drawn in zip(images, out, ops, magnitudes, strict=True):
-            normalize_into(finished, augment(image, self._slots, *drawn), *constants)
-
-
-def _places(view: PlannedView, origin: NDArray[np.int64]) -> torch.Tensor:
-    """(N, 10) the arguments of `_place` for each image, in windows whose top left corner is `origin` of its image."""
-    geometry = view.geometry
+def _arguments(view: PlannedView, origin: NDArray[np.int64]) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
+    """Those of `_View` but the first and the last; `origin` is the top left corner of each window in its image."""
+    geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
     window = geometry.window[:, :2] - origin, geometry.window[:, 2:]
-    return torch.from_numpy(np.concatenate([geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64))
-
-
-def _drawn(view: PlannedView) -> tuple[Codes, Numbers, torch.Tensor]:
-    drawn = view.augmentation
-    return drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
-
-
-def _result(batch: DecodedBatch, parts: list[Future[None]]) -> DecodedBatch:
-    for part in parts:
-        part.result()
-    return batch
+    places = np.concatenate([geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64)
+    return torch.from_numpy(places), drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
 
 
 @cache

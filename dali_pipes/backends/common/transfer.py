@@ -3,7 +3,7 @@
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +12,8 @@ from dali_pipes.plan.plan import PlannedBatch
 
 MOST_KEPT = 4  # batches of another library
 
+T = TypeVar("T")
+R = TypeVar("R")
 Groups = tuple[torch.Tensor, ...]  # as `DecodedBatch.groups`
 
 
@@ -25,8 +27,6 @@ def finish_on_gpu(
 ) -> Iterator[DecodedBatch]:
     """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
 
-    One batch is fetched ahead. An error while fetching it is raised only after the batch before it has been delivered.
-
     Args:
         batches: images, ids, and what else `finish` needs, which stays on the CPU.
     """
@@ -37,19 +37,23 @@ def finish_on_gpu(
             there = tuple(copy_to_gpu(images, device) for images in groups)
             return DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
 
-    def fetch() -> DecodedBatch | None:
-        batch = next(batches, None)
-        return start(*batch) if batch else None
+    return one_ahead(itertools.starmap(start, batches), lambda batch: hand_over(batch, copies))
 
-    ahead = fetch()
-    while ahead:
-        ready = hand_over(ahead, copies)
+
+def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
+    """`ready` of each, called before the next one is begun, which it is before this one is yielded.
+
+    An error while one is begun is raised only after the one before it has been delivered.
+    """
+    ahead = next(begun, None)
+    while ahead is not None:
+        each = ready(ahead)
         try:
-            ahead = fetch()
+            ahead = next(begun, None)
         except Exception:
-            yield ready
+            yield each
             raise
-        yield ready
+        yield each
 
 
 def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
