@@ -45,10 +45,7 @@ class BackendEntry:
     planned_by: str | None = None
 
     def load(self) -> type[Backend]:
-        """
-        Raises:
-            ConfigError: a package that it needs is missing.
-        """
+        """Raises a ConfigError if a package that it needs is missing."""
         module, _, name = self.backend.partition(":")
         try:
             return getattr(import_module(module), name)
@@ -98,13 +95,10 @@ def backends() -> dict[str, BackendEntry]:
 
 
 def entry_of(config: LoaderConfig) -> BackendEntry:
-    """
-    Raises:
-        ConfigError: these are not the options of a backend.
-    """
-    ours = {entry.config: entry for entry in _OURS}
-    if found := ours.get(type(config)) or {entry.config: entry for entry in backends().values()}.get(type(config)):
-        return found
+    """Raises a ConfigError if these are not the options of a backend."""
+    for entries in (_OURS, backends().values()):  # those of others are imported only if it is none of these
+        if found := next((entry for entry in entries if entry.config is type(config)), None):
+            return found
     known = ", ".join(entry.config.__name__ for entry in backends().values())
     raise ConfigError(f"{type(config).__name__} is no loader config; use one of {known}")
 

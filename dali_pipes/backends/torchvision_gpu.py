@@ -1,5 +1,6 @@
 """torchvision on the GPU: threads read the images, nvJPEG decodes whole batches, crop, resize and flip run image by image."""
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -55,7 +56,7 @@ class TorchvisionGpuBackend(Backend):
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        return self._read_ahead.explained(self._ready(row, encoded) for row, encoded in self._read_ahead(rows))
+        return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(rows)))
 
     def _ready(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
         with torch.cuda.stream(self._own_stream):

@@ -4,7 +4,7 @@ With flip=0 and no `augment` the first two serve evaluation.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import RandomTransform, check_size, shape_of
 
 _OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}  # of one pixel alone, and black stays black
-_PICKS = 50  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
-_MOST_TRIALS = 500
+_PICKS, _MOST_TRIALS = 50, 500  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
 
 
 def _check_lengths(option: str, value: Any) -> list[int]:
@@ -47,8 +46,10 @@ class ShortestSizeTransform(RandomTransform):
     max_size: int = option(1333, check_int, 1)
     size_divisor: int = option(32, check_int, 1)
 
+    pads_batches: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        super(ShortestSizeTransform, self).__post_init__()
+        RandomTransform.__post_init__(self)
         if max(self.min_size) > self.max_size:
             raise OptionError(
                 type(self), f"min_size is {self.min_size}, more than max_size={self.max_size}; set max_size to as much"
@@ -76,10 +77,6 @@ class ShortestSizeTransform(RandomTransform):
 
     def at(self, epoch: int) -> Self:
         return self
-
-    @property
-    def pads_batches(self) -> bool:
-        return True
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers = draws.uniform([FLIP_DRAW, SCALE_DRAW])
@@ -157,22 +154,17 @@ class IoUCropTransform(RandomTransform):
     sampler_options: list[float] = field(default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
     trials: int = option(40, check_int, 1, _MOST_TRIALS)
 
+    crops: ClassVar[bool] = False
+    crops_around_boxes: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        super(IoUCropTransform, self).__post_init__()
+        RandomTransform.__post_init__(self)
         if self.scale[1] > 1:
             raise OptionError(type(self), f"scale is {list(self.scale)}; a window is not larger than its image, so 1 is the most")
         if not self.sampler_options:
             raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
         for each in self.sampler_options:
             check_number("IoUCropTransform.sampler_options", each, 0, 10)
-
-    @property
-    def crops(self) -> bool:
-        return False
-
-    @property
-    def crops_around_boxes(self) -> bool:
-        return True
 
     def check(self, manifest: Manifest) -> None:
         if not manifest.has_target("boxes"):

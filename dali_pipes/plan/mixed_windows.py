@@ -87,8 +87,7 @@ class MixedLanes(Lanes):
 def _divided(sources: Sequence[MixedShards], drawn: Int, window_bytes: int) -> list[int]:
     """The bytes of each source's windows: its largest shard, and of what is left in proportion to what is read of it.
 
-    Args:
-        drawn: how many samples of the sources are drawn, in proportion.
+    `drawn` is how many samples of the sources are drawn, in proportion.
     """
     largest = np.array([each.sizes.max() for each in sources])
     if (least := largest.sum()) > window_bytes:

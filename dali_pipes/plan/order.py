@@ -15,6 +15,7 @@ from dali_pipes.plan.windows import Lanes
 
 Int = NDArray[np.int64]
 _TRIED_AT_ONCE = 64  # substitutes
+PERIOD = 256  # windows after which a mixture's shares come out exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,7 @@ class Seat(NamedTuple):
 
 
 class Groups:
-    """The images of each class or source that has any, in permutations of their own.
-
-    Args:
-        labels: (n,) the group of each image.
-    """
+    """The images of each class or source that has any, in permutations of their own; `labels`, (n,), are the group of each."""
 
     def __init__(self, labels: Int, seed: int):
         sizes = np.bincount(labels)
@@ -109,9 +106,7 @@ class Groups:
 
 
 def _others(position: int, size: int, apart: int) -> Iterator[int]:
-    """Positions of a group: first those that no batch with this one holds and no other of it begins with, then the rest of those
-    that it does not hold, then all.
-    """
+    """First those that no batch with this one holds and no other of it begins with, then others that it does not hold, then all."""
     within = position % apart
     first, left = position - within, max(size - apart, 0)
     yield from range(position + apart, size, apart)
@@ -130,9 +125,6 @@ def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
         return np.minimum(np.searchsorted(sums, share * sums[-1], side="right"), last)
 
     return at
-
-
-PERIOD = 256  # windows after which the shares come out exactly
 
 
 class Shares:

@@ -42,10 +42,7 @@ class Sampling(ABC):
 
     @abstractmethod
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
-        """
-        Raises:
-            ConfigError: these images or batches cannot be sampled so.
-        """
+        """Raises a ConfigError if these images or batches cannot be sampled so."""
 
     def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
         """By the epoch from which on it holds."""
@@ -56,12 +53,9 @@ class Sampling(ABC):
         given = {"kind": type(self).__name__} | {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value for name, value in given.items() if value is not None}
 
-    def _size(self, manifest: Manifest) -> int:
-        return self.epoch_size or len(manifest)
-
-    def _whole_batches(self, manifest: Manifest, global_batch_size: int) -> int:
-        """Every epoch begins with a batch."""
-        return max(self._size(manifest) // global_batch_size, 1) * global_batch_size
+    def _size(self, manifest: Manifest, whole: int = 1) -> int:
+        """Samples of an epoch, in `whole` batches of so many, if every epoch begins with a batch."""
+        return max((self.epoch_size or len(manifest)) // whole, 1) * whole
 
 
 @dataclass(kw_only=True, slots=True)
@@ -177,7 +171,7 @@ class PerClass(Sampling):
             number, visit = np.divmod(rounds, visits[group])
             return Seat(group, number, (visit * self.samples + within % self.samples) % groups.sizes[group])
 
-        return groups.order(self._whole_batches(manifest, global_batch_size), seats, apart=self.samples)
+        return groups.order(self._size(manifest, global_batch_size), seats, apart=self.samples)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -203,7 +197,7 @@ class Repeated(Sampling):
             number, place = np.divmod((step * batch + dealt[within]) // times, n)
             return bijection(n, place, seed, Kind.IMAGES, number)
 
-        return Order(self._whole_batches(manifest, batch) if self.spread else self._size(manifest), at)
+        return Order(self._size(manifest, batch if self.spread else 1), at)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -217,7 +211,7 @@ class Mixture(Sampling):
         stratified = mixture.mode == "stratified"
         shares = _mixed_shares(manifest, global_batch_size if stratified else _PROPORTIONAL, seed)
         groups = Groups(manifest.columns["source"], seed)
-        size = self._whole_batches(manifest, global_batch_size) if stratified else self._size(manifest)
+        size = self._size(manifest, global_batch_size if stratified else 1)
         return groups.order(size, lambda places: groups.in_turn(*shares.turns(places)), apart=int(shares.most.max()))
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
@@ -298,7 +292,7 @@ class Windows(Sampling):
         shards, window = _shards(manifest), round(self.window_gb * 1e9)
         if manifest.mixture:
             return self._mixed(manifest, shards, window, global_batch_size, seed)
-        size = self._size(manifest) if self.times == 1 else self._whole_batches(manifest, global_batch_size)
+        size = self._size(manifest, 1 if self.times == 1 else global_batch_size)
         cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
         lanes = PlainLanes(np.bincount(shards.numbers), shards.bytes, *cut)
         apart = (np.diff(shards.numbers) < 0).any()  # a shard's images do not stand side by side
@@ -315,7 +309,7 @@ class Windows(Sampling):
         assert mixture and self.lanes
         if mixture.mode != "stratified":
             raise ConfigError("sampling=windows is for stratified mixtures, and this one is proportional; leave its `mode` out")
-        shares, size = _mixed_shares(manifest, max(batch // self.lanes, 1), seed), self._whole_batches(manifest, global_batch_size)
+        shares, size = _mixed_shares(manifest, max(batch // self.lanes, 1), seed), self._size(manifest, global_batch_size)
         source = manifest.columns["source"]
         of_each = (np.flatnonzero(source == number) for number in range(len(mixture.shares)))
         each = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
@@ -360,11 +354,7 @@ def named(given: Any) -> Sampling:
 
 
 def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool) -> Sampling:
-    """The sampling of a loader: that which is given, or what `shuffle` or the kind of transform says.
-
-    Raises:
-        ConfigError: they say different things, or not what the images are for.
-    """
+    """The sampling of a loader: that which is given, or what `shuffle` or the kind of transform says, which must not differ."""
     implied = Sequential() if not (training if shuffle is None else shuffle) else Mixture() if manifest.mixture else Uniform()
     if given is None:
         return implied
@@ -380,19 +370,14 @@ def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool)
 
 
 def _mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
-    """Those of a mixture in windows of so many samples.
-
-    Raises:
-        ConfigError: a source without images, or of too small a share.
-    """
-    mixture = manifest.mixture
-    assert mixture
-    missing = sorted(set(range(len(mixture.shares))) - set(manifest.columns["source"].tolist()))
-    if missing:
-        raise ConfigError(f"the source {list(mixture.shares)[missing[0]]!r} of the mixture has no image; leave it out")
-    shares = Shares(np.array(list(mixture.shares.values())), window, seed)
+    """Those of a mixture in windows of so many samples."""
+    assert manifest.mixture
+    names, numbers = list(manifest.mixture.shares), np.array(list(manifest.mixture.shares.values()))
+    if missing := sorted(set(range(len(names))) - set(manifest.columns["source"].tolist())):
+        raise ConfigError(f"the source {names[missing[0]]!r} of the mixture has no image; leave it out")
+    shares = Shares(numbers, window, seed)
     if not shares.in_period.all():
-        name = list(mixture.shares)[int(shares.in_period.argmin())]
+        name = names[int(shares.in_period.argmin())]
         raise ConfigError(f"the share of {name!r} is less than a sample in 512 batches; give it more, or leave it out")
     return shares
 

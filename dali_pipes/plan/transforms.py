@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,11 @@ class Transform(ABC):
     min_box_size: float = option(1.0, check_number, 0, 2**16)
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
 
+    # whether each batch has a height and width of its own, which hold all of its images
+    pads_batches: ClassVar[bool] = False
+    # whether `geometry_around` depends on the objects; those whose box's centre is outside the window are then removed
+    crops_around_boxes: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         check_options(self)
 
@@ -129,11 +134,6 @@ class Transform(ABC):
         """The views that are made of each image, those of one name and shape together; of most transforms only itself."""
         return ((self,),)
 
-    @property
-    def pads_batches(self) -> bool:
-        """Whether each batch has a height and width of its own, which hold all of its images."""
-        return False
-
     def batch_shape(self, geometry: Geometry) -> Pair:
         """Height and width of a batch of these images, in pixels; what an image leaves of it is black."""
         return self.shape
@@ -144,7 +144,9 @@ class Transform(ABC):
 
     def size_at(self, epoch: int) -> Any:
         """The size of one epoch's images, as `size`."""
-        return self.size
+        sizes = getattr(self, "sizes", {})  # of the transforms that have this option
+        since = max((each for each in sizes if each <= epoch), default=None)
+        return self.size if since is None else sizes[since]
 
     def at(self, epoch: int) -> Self:
         """The transform of one epoch."""
@@ -154,16 +156,11 @@ class Transform(ABC):
     @property
     def every_size(self) -> set[Any]:
         """The sizes of all epochs, as `size`."""
-        return {self.size}
+        return {self.size_at(epoch) for epoch in (0, *getattr(self, "sizes", {}))}
 
     @abstractmethod
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
-
-    @property
-    def crops_around_boxes(self) -> bool:
-        """Whether `geometry_around` depends on the objects; those whose box's centre is outside the window are then removed."""
-        return False
 
     def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry:
         """`geometry` of images with these objects, whose boxes are in pixels of `source`."""
@@ -206,14 +203,6 @@ class RandomTransform(Transform):
     def augmenter(self) -> Augmenter:
         return Augmenter(self.augment)
 
-    def size_at(self, epoch: int) -> Any:
-        since = max((each for each in self.sizes if each <= epoch), default=None)
-        return self.size if since is None else self.sizes[since]
-
-    @property
-    def every_size(self) -> set[Any]:
-        return {self.size_at(epoch) for epoch in (0, *self.sizes)}
-
 
 @dataclass(kw_only=True, slots=True)
 class TrainTransform(RandomTransform):
@@ -227,9 +216,7 @@ class TrainTransform(RandomTransform):
     scale: tuple[float, float] = option((0.08, 1.0), check_ordered_pair)
     ratio: tuple[float, float] = option((3 / 4, 4 / 3), check_ordered_pair)
 
-    @property
-    def crops(self) -> bool:
-        return False
+    crops: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         return random_resized_crop(source, self.shape, self.scale, self.ratio, (self.flip, self.vertical_flip), draws)
@@ -322,9 +309,7 @@ class EvalTransform(Transform):
                 "set resize to the size or more",
             )
 
-    @property
-    def training(self) -> bool:
-        return False
+    training: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         return center_crop(source, self.resize, self.shape, (0.0, 0.0), draws)

@@ -67,7 +67,7 @@ class Lanes(ABC):
         self.count, self.window_bytes, self._batch = count, window_bytes, batch
         if batch % count:
             fits = _divisors(batch)
-            below, above = max(each for each in fits if each < count), min([each for each in fits if each > count] or [1])
+            below, above = max(each for each in fits if each < count), min((each for each in fits if each > count), default=1)
             raise ConfigError(
                 f"sampling.lanes={count} do not divide a global batch of {batch} images; {near(batch, count)} images would do, or "
                 f"{below} or {above} lanes"
@@ -82,10 +82,7 @@ class Lanes(ABC):
         """The samples at these places, counted through all epochs; samples are numbered shard by shard."""
 
     def check_ranks(self, ranks: int) -> None:
-        """
-        Raises:
-            ConfigError: so many ranks would read parts of lanes.
-        """
+        """Raises a ConfigError if so many ranks would read parts of lanes."""
         if self.count % ranks and ranks % self.count:
             fits = ", ".join(map(str, _divisors(self.count)))
             raise ConfigError(
@@ -184,18 +181,14 @@ class Line:
         """(N,) the samples at these turns of these lanes."""
         numbers, found = self._number(lane, turn), np.empty(len(turn), np.int64)
         for number in np.unique(numbers).tolist():
-            here = numbers == number
-            found[here] = self._of_pass(number, lane[here], turn[here])
+            here, line = numbers == number, self._pass(number)
+            place = line.lanes[lane[here]] + turn[here] - line.turns[lane[here]]
+            window = np.searchsorted(line.windows, place, side="right") - 1
+            start, end = line.windows[window], line.windows[window + 1]
+            place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, self._key | number, window)
+            shard = _shard_at(line, place)
+            found[here] = self._starts[line.shards[shard]] + place - line.starts[shard]
         return found
-
-    def _of_pass(self, number: int, lane: Int, turn: Int) -> Int:
-        line = self._pass(number)
-        place = line.lanes[lane] + turn - line.turns[lane]
-        window = np.searchsorted(line.windows, place, side="right") - 1
-        start, end = line.windows[window], line.windows[window + 1]
-        place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, self._key | number, window)
-        shard = _shard_at(line, place)
-        return self._starts[line.shards[shard]] + place - line.starts[shard]
 
     def _number(self, lane: Int, turn: Int) -> Int:
         """Which pass these samples of the lanes belong to."""
@@ -232,8 +225,7 @@ def _shard_at(line: _Pass, place: Int) -> Int:
 def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
     """Where the windows begin: each lane is filled with as many shards as fit, and its last two windows are made alike.
 
-    Args:
-        starts, ends: (S + 1,) samples and bytes before each shard.
+    `starts` and `ends`, (S + 1,), are the samples and bytes before each shard.
     """
     reach = (np.searchsorted(ends, ends[:-1] + limit, side="right") - 1).tolist()  # the first shard that does not fit
     firsts, stops = np.searchsorted(starts, lanes[:-1], side="right") - 1, np.searchsorted(starts, lanes[1:])

@@ -59,10 +59,7 @@ class Finisher:
 
     def __call__(self, decoded: Iterator[tuple[PlannedBatch, Windows]]) -> Iterator[DecodedBatch]:
         """The batches in order."""
-        for batch, parts in one_ahead(starmap(self._start, decoded), lambda begun: begun):
-            for part in parts:
-                part.result()
-            yield batch
+        return starmap(_result, one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
     def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[DecodedBatch, list[Future[None]]]:
         """
@@ -88,6 +85,12 @@ class Finisher:
     def close(self) -> None:
         """Ends the threads, after the images in work."""
         self._threads.shutdown(cancel_futures=True)
+
+
+def _result(batch: DecodedBatch, parts: list[Future[None]]) -> DecodedBatch:
+    for part in parts:
+        part.result()
+    return batch
 
 
 class _View:

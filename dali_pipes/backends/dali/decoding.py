@@ -129,11 +129,7 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
 
 
 def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th percentile of each.
-
-    Args:
-        sizes: (N, 2), heights and widths of the images.
-    """
+    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th percentile of `sizes`, (N, 2)."""
     by_area = sizes[np.argsort(sizes.prod(axis=1), kind="stable")]
     height, width = by_area[99 * (len(by_area) - 1) // 100].tolist() if len(by_area) else (1, 1)
     return config.preallocate_height_hint or height, config.preallocate_width_hint or width

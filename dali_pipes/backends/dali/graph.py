@@ -102,7 +102,7 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
     if inputs.slots or inputs.vertical_flip is not None:  # the normalization flips left to right only
         vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
         image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots), 0
-    return erase(normalize(image, flip, transform, device), inputs, output_type(transform, device))
+    return erase(normalize(image, flip, transform, device), inputs, _DTYPES[output_dtype(transform, device)])
 
 
 def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
@@ -114,11 +114,7 @@ def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, An
 
 
 def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
-    """Options of every decoder.
-
-    Args:
-        sizes: (N, 2), heights and widths of the images.
-    """
+    """Options of every decoder; `sizes`, (N, 2), are heights and widths of the images."""
     options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": transform.exif == "apply"}
     if device == "cpu":
         return options | {"device": "cpu"}
@@ -134,17 +130,12 @@ def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.
     }
 
 
-def output_type(transform: Transform, device: str) -> types.DALIDataType:
-    """The graph's output dtype."""
-    return _DTYPES[output_dtype(transform, device)]
-
-
 def normalize(image: DataNode, flip: DataNode | int, transform: Transform, device: str) -> DataNode:
     """Flip, normalization and layout in one operator, and the cast if DALI does it well."""
     raw = transform.dtype == "uint8"
     return fn.crop_mirror_normalize(
         image,
-        dtype=output_type(transform, device),
+        dtype=_DTYPES[output_dtype(transform, device)],
         output_layout="HWC" if transform.memory_format == "channels_last" else "CHW",
         mean=[0.0] * 3 if raw else [255 * value for value in transform.mean],
         std=[1.0] * 3 if raw else [255 * value for value in transform.std],
