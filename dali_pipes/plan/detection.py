@@ -234,5 +234,4 @@ def _scaled(source: Int, ratio: NDArray[np.float64]) -> Int:
 
 def _whole(transform: RandomTransform, source: Int, to: Int, place: Int, numbers: NDArray[np.float64]) -> Geometry:
     """Whole images resized `to`, of which the output is at `place`, flipped by (2, N) random numbers."""
-    flips = numbers < np.array([[transform.flip], [transform.vertical_flip]])
-    return Geometry(source, np.concatenate([np.zeros_like(source), source], axis=1), to, place, *flips)
+    return Geometry(source, np.concatenate([np.zeros_like(source), source], axis=1), to, place, *transform.flips(numbers))

@@ -24,7 +24,19 @@ from dali_pipes.errors import (
     option,
 )
 from dali_pipes.plan.augment.policies import Augmenter
-from dali_pipes.plan.geometry import Geometry, Padding, Pair, center_crop, random_crop, random_resized_crop, resized
+from dali_pipes.plan.geometry import (
+    CROP_DRAW,
+    CROP_TRIES,
+    FLIP_DRAW,
+    SHIFT_DRAW,
+    Geometry,
+    Pair,
+    center_crop,
+    central_window,
+    cropped,
+    first_fit,
+    resized,
+)
 from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -203,10 +215,15 @@ class RandomTransform(Transform):
     def augmenter(self) -> Augmenter:
         return Augmenter(self.augment)
 
+    def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which images are flipped left to right and top to bottom, by (2, N) random numbers."""
+        return numbers < np.array([[self.flip], [self.vertical_flip]])
+
 
 @dataclass(kw_only=True, slots=True)
 class TrainTransform(RandomTransform):
-    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip.
+    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip: ten attempts,
+    of which the first that fits counts, then the largest central window whose aspect ratio is allowed.
 
     Attributes:
         scale: smallest and largest share of the image's area.
@@ -219,7 +236,15 @@ class TrainTransform(RandomTransform):
     crops: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return random_resized_crop(source, self.shape, self.scale, self.ratio, (self.flip, self.vertical_flip), draws)
+        numbers = draws.uniform([FLIP_DRAW, CROP_DRAW])
+        window, fits = first_fit(numbers[..., 1:], source, self.scale, self.ratio)
+        if not fits.all():
+            missed = ~fits
+            tries = draws.uniform(np.arange(CROP_DRAW + 1, CROP_DRAW + CROP_TRIES), missed)
+            retried, fits = first_fit(tries, source[missed], self.scale, self.ratio)
+            window[missed] = np.where(fits[:, None], retried, central_window(source[missed], self.ratio))
+        to = np.tile(self.shape, (len(source), 1))
+        return Geometry(source, window, to, np.zeros_like(to), *self.flips(numbers[:2, :, 0]))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -245,13 +270,17 @@ class RandomCropTransform(RandomTransform):
         return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
 
     @property
-    def _sides(self) -> Padding:
+    def _sides(self) -> tuple[int, int, int, int]:
         given: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
         return given * (4 // len(given))
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        flips = self.flip, self.vertical_flip
-        return random_crop(source, self.resize, self.shape, self._sides, self.pad_if_needed, flips, draws)
+        numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides
+        size = resized(source, self.resize) + np.array([top + bottom, left + right])
+        # of what is missing as much on each side, as torchvision pads
+        more = np.maximum(np.array(self.shape) - size, 0) if self.pad_if_needed else np.zeros_like(size)
+        place = np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64) - more - (top, left)
+        return cropped(source, self.resize, place, self.shape, self.flips(numbers[:2, :, 0]))
 
     def check(self, manifest: Manifest) -> None:
         """Counts the images that are smaller than the crop, and names the first."""
@@ -285,7 +314,7 @@ class CenterCropTransform(RandomTransform):
     resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(source, self.resize, self.shape, (self.flip, self.vertical_flip), draws)
+        return center_crop(source, self.resize, self.shape, self.flips(draws.uniform(FLIP_DRAW)[:2]))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -312,7 +341,7 @@ class EvalTransform(Transform):
     training: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(source, self.resize, self.shape, (0.0, 0.0), draws)
+        return center_crop(source, self.resize, self.shape, np.zeros((2, len(source)), bool))
 
 
 def _epochs_and_sizes(given: object) -> dict[int, Any]:
