@@ -19,17 +19,11 @@ def _check_cpus(option: str, value: str | None) -> None:
 
 
 class Concurrency(NamedTuple):
-    """How batches are made.
+    """How batches are made."""
 
-    Attributes:
-        makers: processes or threads; the training process itself counts as 1.
-        burst: batches that come at once.
-        ahead: batches that are made ahead.
-    """
-
-    makers: int = 1
-    burst: int = 1
-    ahead: int = 0
+    makers: int = 1  # processes or threads; the training process itself counts as 1
+    burst: int = 1  # batches that come at once
+    ahead: int = 0  # batches that are made ahead
 
 
 @dataclass(kw_only=True, slots=True)

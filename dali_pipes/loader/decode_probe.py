@@ -42,34 +42,23 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The result of decoding `images`.
-
-    Attributes:
-        mean: |difference| from the CPU's pixels, of 255, over all images.
-        far: names of images that differ by more than the bound, with their mean |difference|.
-        refused: names of images that only the CPU decodes.
-        accepted: names of images that only the CPU refuses.
-        cpu_ms, cpu_ms_on_cpu: CPU time per image, with these options and with those of a loader on the CPU.
-        engine_load: the share of a batch that is given to the JPEG engines; 0 on the CPU.
-        nvjpg, sm: highest use of the JPEG engines and of the multiprocessors, 0 to 1; None: unknown.
-        digest: of all pixels; equal digests are equal bits.
-        decodes: how the loader decodes, in one line.
-        fallbacks: messages of nvImageCodec about images that it decoded on the CPU, and how often.
-    """
+    """The result of decoding `images`."""
 
     images: int
-    mean: float
-    far: dict[str, float]
-    refused: list[str]
-    accepted: list[str]
+    mean: float  # |difference| from the CPU's pixels, of 255, over all images
+    far: dict[str, float]  # names of images that differ by more than the bound, with their mean |difference|
+    refused: list[str]  # names of images that only the CPU decodes
+    accepted: list[str]  # names of images that only the CPU refuses
+    # cpu_ms, cpu_ms_on_cpu: CPU time per image, with these options and with those of a loader on the CPU
     cpu_ms: float
     cpu_ms_on_cpu: float
-    engine_load: float
+    engine_load: float  # the share of a batch that is given to the JPEG engines; 0 on the CPU
+    # nvjpg, sm: highest use of the JPEG engines and of the multiprocessors, 0 to 1; None: unknown
     nvjpg: float | None
     sm: float | None
-    digest: str
-    decodes: str
-    fallbacks: dict[str, int]
+    digest: str  # of all pixels; equal digests are equal bits
+    decodes: str  # how the loader decodes, in one line
+    fallbacks: dict[str, int]  # messages of nvImageCodec about images that it decoded on the CPU, and how often
 
     def faults(self) -> list[str]:
         """Each in a few words; empty: everything is as on the CPU."""

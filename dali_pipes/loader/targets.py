@@ -29,18 +29,12 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The targets of planned rows, as far as they are made.
-
-    Attributes:
-        objects: those that are left; None: this manifest has none.
-        masks: of each image (H, W), its mask.
-        outlines: of each image (M, H, W) bool, of its objects.
-    """
+    """The targets of planned rows, as far as they are made."""
 
     rows: PlannedBatch
-    objects: Objects | None
-    masks: list[Future[Values]]
-    outlines: list[Future[Values]]
+    objects: Objects | None  # those that are left; None: this manifest has none
+    masks: list[Future[Values]]  # of each image (H, W), its mask
+    outlines: list[Future[Values]]  # of each image (M, H, W) bool, of its objects
 
     def wait(self) -> None:
         """Until all masks are there; raises an OSError or a ValueError if one cannot be read."""

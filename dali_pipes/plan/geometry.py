@@ -24,23 +24,14 @@ BOXES_DRAW = 2**15  # and all after it: windows that are tried around boxes
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The geometry of N images.
+    """The geometry of N images."""
 
-    Attributes:
-        source: (N, 2) height and width of the image.
-        window: (N, 4) top, left, height, width of the region to decode.
-        resize: (N, 2) height and width the region is resized to.
-        crop: (N, 2) top and left of the output in the resized region; areas outside the image are black.
-        flip: (N,) mirrored left to right, after all of the above.
-        vertical_flip: (N,) mirrored top to bottom.
-    """
-
-    source: Int
-    window: Int
-    resize: Int
-    crop: Int
-    flip: NDArray[np.bool_]
-    vertical_flip: NDArray[np.bool_]
+    source: Int  # (N, 2) height and width of the image
+    window: Int  # (N, 4) top, left, height, width of the region to decode
+    resize: Int  # (N, 2) height and width the region is resized to
+    crop: Int  # (N, 2) top and left of the output in the resized region; areas outside the image are black
+    flip: NDArray[np.bool_]  # (N,) mirrored left to right, after all of the above
+    vertical_flip: NDArray[np.bool_]  # (N,) mirrored top to bottom
 
     def __len__(self) -> int:
         return len(self.source)

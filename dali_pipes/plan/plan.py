@@ -61,17 +61,11 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """What is made of N images.
+    """What is made of N images."""
 
-    Attributes:
-        geometry: windows, sizes, crops and flips.
-        augmentation: further operations on the pixels.
-        shape: height and width of what is made, equal for all of a batch.
-    """
-
-    geometry: Geometry
-    augmentation: Augmentation
-    shape: Pair
+    geometry: Geometry  # windows, sizes, crops and flips
+    augmentation: Augmentation  # further operations on the pixels
+    shape: Pair  # height and width of what is made, equal for all of a batch
 
     def take(self, places: NDArray[np.int64] | slice) -> "PlannedView":
         return PlannedView(self.geometry.take(places), self.augmentation.take(places), self.shape)
@@ -79,17 +73,12 @@ class PlannedView:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What one shard does in one step with N samples.
-
-    Attributes:
-        ids: (N,) int64.
-        groups: what is made of each image, once for each view of the transform's `groups`.
-    """
+    """What one shard does in one step with N samples."""
 
     epoch: int
     step: int
-    ids: NDArray[np.int64]
-    groups: tuple[tuple[PlannedView, ...], ...]
+    ids: NDArray[np.int64]  # (N,) int64
+    groups: tuple[tuple[PlannedView, ...], ...]  # what is made of each image, once for each view of the transform's `groups`
 
     def __len__(self) -> int:
         return len(self.ids)

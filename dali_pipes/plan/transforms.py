@@ -222,8 +222,9 @@ class RandomTransform(Transform):
 
 @dataclass(kw_only=True, slots=True)
 class TrainTransform(RandomTransform):
-    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip: ten attempts,
-    of which the first that fits counts, then the largest central window whose aspect ratio is allowed.
+    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip.
+
+    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio is allowed.
 
     Attributes:
         scale: smallest and largest share of the image's area.

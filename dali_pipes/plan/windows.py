@@ -23,32 +23,23 @@ _KEPT = 4  # passes: of a step at most two, and those that the next epoch begins
 
 
 class Window(NamedTuple):
-    """Shards that a lane reads at once. Windows side by side may serve a batch together.
+    """Shards that a lane reads at once. Windows side by side may serve a batch together."""
 
-    Attributes:
-        shards: (N,) their numbers.
-        first, last: epoch and step of the first and the last global batch that have samples of it.
-    """
-
-    shards: Int
+    shards: Int  # (N,) their numbers
+    # first, last: epoch and step of the first and the last global batch that have samples of it
     first: Place
     last: Place
 
 
 class _Pass(NamedTuple):
-    """All samples once, as a line of shards.
+    """All samples once, as a line of shards."""
 
-    Attributes:
-        shards: (S,) their numbers, in the order of the line.
-        starts, windows, lanes: where each shard, window and lane begins on the line, and where the last one ends.
-        turns: (L,) which of its samples, counted through all epochs, each lane begins with.
-    """
-
-    shards: Int
+    shards: Int  # (S,) their numbers, in the order of the line
+    # starts, windows, lanes: where each shard, window and lane begins on the line, and where the last one ends
     starts: Int
     windows: Int
     lanes: Int
-    turns: Int
+    turns: Int  # (L,) which of its samples, counted through all epochs, each lane begins with
 
 
 class Lanes(ABC):

@@ -26,22 +26,15 @@ _FLOOR = -0.4998  # turns DALI's saturating cast, which rounds, into torchvision
 class SlotInputs:
     """The graph's inputs for each sample's operation in one slot; all on the CPU.
 
-    Attributes:
-        shape: height and width of the images.
-        chosen: for each function of `functions(slot)` whether it is this sample's, a BOOL scalar.
-        parameter: the number of an operation of `NUMBERED`, a FLOAT scalar.
-        matrix: of the affine operations, FLOAT of shape (2, 3).
-        mask: the bits that Posterize keeps, a UINT8 scalar.
-
     Inputs that no operation of the slot needs are None.
     """
 
     slot: Slot
-    shape: Pair
-    chosen: dict["Function", DataNode]
-    parameter: DataNode | None = None
-    matrix: DataNode | None = None
-    mask: DataNode | None = None
+    shape: Pair  # height and width of the images
+    chosen: dict["Function", DataNode]  # for each function of `functions(slot)` whether it is this sample's, a BOOL scalar
+    parameter: DataNode | None = None  # the number of an operation of `NUMBERED`, a FLOAT scalar
+    matrix: DataNode | None = None  # of the affine operations, FLOAT of shape (2, 3)
+    mask: DataNode | None = None  # the bits that Posterize keeps, a UINT8 scalar
 
 
 register_dataclass(SlotInputs)

@@ -42,17 +42,11 @@ GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong when regions are decoded on a GPU.
+    """Something that goes wrong when regions are decoded on a GPU."""
 
-    Attributes:
-        what: the fault, with its source.
-        applies: whether these versions with these options have it.
-        way_out: an option that avoids it; "": there is none.
-    """
-
-    what: str
-    applies: Callable[[Versions, DaliConfig, Transform], bool]
-    way_out: str = ""
+    what: str  # the fault, with its source
+    applies: Callable[[Versions, DaliConfig, Transform], bool]  # whether these versions with these options have it
+    way_out: str = ""  # an option that avoids it; "": there is none
 
 
 FAULTS = (
@@ -79,14 +73,8 @@ EDGE = "the outermost pixel of an image's edge may be wrong while nvJPEG is olde
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """
-    Attributes:
-        region: decode the planned window only; else the whole image, from which the window is cropped.
-        why: one line.
-    """
-
-    region: bool
-    why: str
+    region: bool  # decode the planned window only; else the whole image, from which the window is cropped
+    why: str  # one line
 
     def __str__(self) -> str:
         return f"{'planned regions only' if self.region else 'whole images, then cropped'}: {self.why}"

@@ -26,47 +26,33 @@ _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalize
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The graph's inputs for each sample; all on the CPU.
+    """The graph's inputs for each sample; all on the CPU."""
 
-    Attributes:
-        source: height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,).
-        anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that
-            leaves the image crashes the process, and the file may have been replaced by a smaller one since the scan.
-        ids: of the samples, INT64 scalars; None: not wanted.
-        views: what is made of it.
-        encoded: the image's encoded bytes.
-    """
-
-    source: DataNode
+    source: DataNode  # height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,)
+    # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that leaves
+    # the image crashes the process, and the file may have been replaced by a smaller one since the scan.
     anchor: DataNode
     shape: DataNode
-    ids: DataNode | None = None
-    views: list["ViewInputs"] = field(default_factory=list)
-    encoded: DataNode | None = None
+    ids: DataNode | None = None  # of the samples, INT64 scalars; None: not wanted
+    views: list["ViewInputs"] = field(default_factory=list)  # what is made of it
+    encoded: DataNode | None = None  # the image's encoded bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ViewInputs:
-    """The graph's inputs for each sample of one view; all on the CPU.
+    """The graph's inputs for each sample of one view; all on the CPU."""
 
-    Attributes:
-        start, size: the view's window in the region, (y, x) and (height, width); None: all of it.
-        flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never.
-        resize: height and width to resize to; None: the output size.
-        crop: top and left of the output in the resized image; None: all of it.
-        canvas: height and width of the output; None: those of the transform.
-        slots: the operations of augmentation.
-        erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none.
-    """
-
+    # start, size: the view's window in the region, (y, x) and (height, width); None: all of it
     start: DataNode | None = None
     size: DataNode | None = None
+    # flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never
     flip: DataNode | None = None
     vertical_flip: DataNode | None = None
-    resize: DataNode | None = None
-    crop: DataNode | None = None
-    canvas: DataNode | None = None
-    slots: list[SlotInputs] = field(default_factory=list)
+    resize: DataNode | None = None  # height and width to resize to; None: the output size
+    crop: DataNode | None = None  # top and left of the output in the resized image; None: all of it
+    canvas: DataNode | None = None  # height and width of the output; None: those of the transform
+    slots: list[SlotInputs] = field(default_factory=list)  # the operations of augmentation
+    # erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none
     erased: DataNode | None = None
     erased_shape: DataNode | None = None
 

@@ -50,34 +50,23 @@ PAIR_BINS = np.array([[bin for _, _, bin in pair] for pair in IMAGENET_PAIRS])
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the sequence of operations.
+    """A place in the sequence of operations."""
 
-    Attributes:
-        ops: those that may occur here, besides "Identity".
-        interpolation: of the affine ones, "nearest" or "bilinear".
-        kernel_size: of GaussianBlur, in pixels.
-    """
-
-    ops: tuple[str, ...]
-    interpolation: str = "nearest"
-    kernel_size: int = 0
+    ops: tuple[str, ...]  # those that may occur here, besides "Identity"
+    interpolation: str = "nearest"  # of the affine ones, "nearest" or "bilinear"
+    kernel_size: int = 0  # of GaussianBlur, in pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions of the normalized images.
+    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions of the normalized images."""
 
-    Attributes:
-        ops: (N, K) indices into `OPS`.
-        magnitudes: (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees, counter-clockwise;
-            Brightness, Color, Contrast and Sharpness: what is added to a factor of 1; Posterize: bits that stay; Solarize: the
-            threshold as a share of 255; Hue: a share of the full circle; GaussianBlur: sigma in pixels.
-        erased: (N, 4) top, left, height and width of the region set to zero; no height: none.
-    """
-
-    ops: Codes
+    ops: Codes  # (N, K) indices into `OPS`
+    # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees, counter-clockwise; Brightness, Color,
+    # Contrast and Sharpness: what is added to a factor of 1; Posterize: bits that stay; Solarize: the threshold as a share of 255;
+    # Hue: a share of the full circle; GaussianBlur: sigma in pixels.
     magnitudes: Numbers
-    erased: NDArray[np.int64]
+    erased: NDArray[np.int64]  # (N, 4) top, left, height and width of the region set to zero; no height: none
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
         return Augmentation(*(getattr(self, each.name)[places] for each in fields(self)))
