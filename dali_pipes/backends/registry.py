@@ -76,11 +76,7 @@ _OURS = (
 
 @cache
 def backends() -> dict[str, BackendEntry]:
-    """By name: those of this package, then those of others.
-
-    Raises:
-        ConfigError: an entry point that is no backend, or has the name of another.
-    """
+    """By name those of this package, then those of others; a ConfigError if an entry point is none, or has the name of another."""
     found = {entry.name: entry for entry in _OURS}
     for point in entry_points(group=GROUP):
         where = f"{point.value}, an entry point of {GROUP}"

@@ -108,11 +108,7 @@ def probe(
 ) -> Probed:
     """Decodes random windows of at most `IMAGES` images spread over the manifest, twice, and compares them image by image.
 
-    Args:
-        exif: as in a transform.
-
-    Raises:
-        ChildError: the process crashed, hung or raised; the text says which.
+    A ChildError says that the process crashed, hung or raised.
     """
     ids = np.unique(np.linspace(0, len(manifest) - 1, IMAGES).astype(np.int64))
     with tempfile.TemporaryDirectory() as folder:
@@ -145,12 +141,7 @@ class _Run(NamedTuple):
 
 
 def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, device: str) -> dict[str, Any]:
-    """The fields of `Probed`, except `fallbacks`, in the separate process.
-
-    Args:
-        file: a saved manifest.
-        config: of a DaliConfig.
-    """
+    """The fields of `Probed`, except `fallbacks`, in the separate process; `file` is a saved manifest, `config` a DaliConfig's."""
     manifest, ours = Manifest.load(file), DaliConfig(**config)
     use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
     run = _run(manifest, exif, ours, batch_size, device, use)

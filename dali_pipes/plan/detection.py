@@ -208,10 +208,7 @@ class IoUCropTransform(RandomTransform):
 def _overlap(windows: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
     """(N, trials) the largest intersection over union of a window and a box whose centre it holds; -1: it holds none.
 
-    Args:
-        windows: (N, trials, 4).
-        boxes: those of each image one after the other.
-        counts: (N,) how many each image has, at least one.
+    `windows` are (N, trials, 4), `boxes` those of each image one after the other, and `counts`, (N,), how many: at least one.
     """
     corners, windows = boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1], np.repeat(windows, counts, axis=0)
     low, high, start, stop = corners[:, :, 0], corners[:, :, 1], windows[..., :2], windows[..., :2] + windows[..., 2:]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.plan.philox import Draws
+
 Int = NDArray[np.int64]
 Pair = tuple[int, int]  # height, width
 Resize = int | Pair | None  # of the shorter side, of both, or as stored
@@ -41,16 +43,32 @@ class Geometry:
         return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
-def first_fit(
-    numbers: NDArray[np.float64], source: Int, scale: tuple[float, float], ratio: tuple[float, float]
-) -> tuple[Int, NDArray[np.bool_]]:
-    """The window of the first attempt that fits into its image, and whether there is one, from (4, N, attempts) random numbers.
+def random_windows(
+    source: Int, scale: tuple[float, float], ratio: tuple[float, float], draws: Draws
+) -> tuple[Int, NDArray[np.float64]]:
+    """(N, 4) windows of random area and aspect ratio, and (2, N) random numbers for flips.
+
+    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio is allowed.
 
     Args:
         source: (N, 2) heights and widths.
         scale: smallest and largest share of the image's area.
         ratio: smallest and largest width / height.
     """
+    flips_and_first_try = draws.uniform([FLIP_DRAW, CROP_DRAW])
+    window, fits = _first_fit(flips_and_first_try[..., 1:], source, scale, ratio)
+    if not fits.all():
+        missed = ~fits
+        tries = draws.uniform(np.arange(CROP_DRAW + 1, CROP_DRAW + CROP_TRIES), missed)
+        retried, fits = _first_fit(tries, source[missed], scale, ratio)
+        window[missed] = np.where(fits[:, None], retried, _central_window(source[missed], ratio))
+    return window, flips_and_first_try[:2, :, 0]
+
+
+def _first_fit(
+    numbers: NDArray[np.float64], source: Int, scale: tuple[float, float], ratio: tuple[float, float]
+) -> tuple[Int, NDArray[np.bool_]]:
+    """The window of the first attempt that fits into its image, and whether there is one, from (4, N, attempts) random numbers."""
     area, aspect, top, left = numbers
     height, width = source[:, :1], source[:, 1:]
     area = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
@@ -64,7 +82,7 @@ def first_fit(
     return window.astype(np.int64), fits[at]
 
 
-def central_window(source: Int, ratio: tuple[float, float]) -> Int:
+def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
     """The largest central window whose aspect ratio is within `ratio`."""
     height, width = source[:, 0], source[:, 1]
     aspect = width / height

@@ -13,23 +13,14 @@ Int = NDArray[np.int64]
 
 
 class MixedShards:
-    """The part of a mixture that comes from one source.
-
-    Args:
-        ids: (n,) its images.
-        numbers: (n,) the shard of each.
-        sizes: bytes of all shards of the manifest.
-
-    Attributes:
-        ids: (n,) its images, shard by shard.
-        shards: (S,) the numbers of their shards in the manifest.
-        lengths: (S,) how many images each shard has of the source.
-        sizes: (S,) bytes of each shard.
-    """
+    """The part of a mixture that comes from one source: (n,) its images, and the shard of each, of which all have `sizes`."""
 
     def __init__(self, ids: Int, numbers: NDArray[np.int32], sizes: Int):
-        shards, compact, self.lengths = np.unique(numbers, return_inverse=True, return_counts=True)
-        self.ids, self.shards, self.sizes = ids[np.argsort(compact, kind="stable")], shards.astype(np.int64), sizes[shards]
+        shards, compact, lengths = np.unique(numbers, return_inverse=True, return_counts=True)
+        self.ids = ids[np.argsort(compact, kind="stable")]  # (n,) shard by shard
+        self.shards = shards.astype(np.int64)  # (S,) their numbers in the manifest
+        self.lengths = lengths  # (S,) how many images each shard has of the source
+        self.sizes = sizes[shards]  # (S,) bytes of each shard
 
 
 class MixedLanes(Lanes):

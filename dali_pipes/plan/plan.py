@@ -216,8 +216,7 @@ class Plan:
     def iter_from(self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less.
 
-        Args:
-            bad: ids that the sampling replaces by others, if it has a way to.
+        `bad` are ids that the sampling replaces by others, if it has a way to.
         """
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:

@@ -336,11 +336,7 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 
 
 def named(given: Any) -> Sampling:
-    """A sampling by its name, by {"name": …} with its options, or as it is.
-
-    Raises:
-        ConfigError: no such sampling or option.
-    """
+    """A sampling by its name, by {"name": …} with its options, or as it is; a ConfigError if there is none such."""
     if isinstance(given, Sampling):
         return given
     options = dict(given) if isinstance(given, Mapping) else {"name": given}

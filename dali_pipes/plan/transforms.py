@@ -24,19 +24,7 @@ from dali_pipes.errors import (
     option,
 )
 from dali_pipes.plan.augment.policies import Augmenter
-from dali_pipes.plan.geometry import (
-    CROP_DRAW,
-    CROP_TRIES,
-    FLIP_DRAW,
-    SHIFT_DRAW,
-    Geometry,
-    Pair,
-    center_crop,
-    central_window,
-    cropped,
-    first_fit,
-    resized,
-)
+from dali_pipes.plan.geometry import FLIP_DRAW, SHIFT_DRAW, Geometry, Pair, center_crop, cropped, random_windows, resized
 from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -237,15 +225,9 @@ class TrainTransform(RandomTransform):
     crops: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        numbers = draws.uniform([FLIP_DRAW, CROP_DRAW])
-        window, fits = first_fit(numbers[..., 1:], source, self.scale, self.ratio)
-        if not fits.all():
-            missed = ~fits
-            tries = draws.uniform(np.arange(CROP_DRAW + 1, CROP_DRAW + CROP_TRIES), missed)
-            retried, fits = first_fit(tries, source[missed], self.scale, self.ratio)
-            window[missed] = np.where(fits[:, None], retried, central_window(source[missed], self.ratio))
+        window, numbers = random_windows(source, self.scale, self.ratio, draws)
         to = np.tile(self.shape, (len(source), 1))
-        return Geometry(source, window, to, np.zeros_like(to), *self.flips(numbers[:2, :, 0]))
+        return Geometry(source, window, to, np.zeros_like(to), *self.flips(numbers))
 
 
 @dataclass(kw_only=True, slots=True)

@@ -21,15 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.pixels import (
-    DTYPE_BYTES,
-    TORCH_DTYPES,
-    empty_images,
-    erase,
-    finish_into,
-    normalization,
-    normalize_into,
-)
+from dali_pipes.backends.common import pixels
 from dali_pipes.backends.common.transfer import one_ahead
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.geometry import Pair
@@ -62,10 +54,7 @@ class Finisher:
         return starmap(_result, one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
     def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[DecodedBatch, list[Future[None]]]:
-        """
-        Args:
-            windows: those of `rows.region`.
-        """
+        """`windows` are those of `rows.region`."""
         n, origin = len(rows), rows.region[:, :2]
         each_group = zip(self._buffers, rows.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
@@ -98,7 +87,7 @@ class _View:
 
     def __init__(self, transform: Transform):
         self._slots, self._erases, self._mode = transform.augmenter.slots, transform.augmenter.erases, transform.interpolation
-        self._normalization = cache(partial(normalization, transform))
+        self._normalization = cache(partial(pixels.normalization, transform))
         self._run = _unlocked(_place_all if self._slots else _place_and_normalize_all)
 
     def __call__(
@@ -113,11 +102,11 @@ class _View:
         constants = self._normalization(out.shape[3])
         if self._slots:
             for finished, image, codes, strengths in zip(out, self._run(*placed), ops, magnitudes, strict=True):
-                finish_into(finished, image, self._slots, codes, strengths, constants)
+                pixels.finish_into(finished, image, self._slots, codes, strengths, constants)
         else:
             self._run(*placed, out, *constants)
         if self._erases:
-            erase(out, erased)
+            pixels.erase(out, erased)
 
 
 def _arguments(view: PlannedView, origin: NDArray[np.int64]) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
@@ -178,7 +167,7 @@ def _place_and_normalize_all(
 ) -> None:
     listed: list[list[int]] = places.tolist()
     for i, window in enumerate(windows):
-        normalize_into(out[i], _place(window, listed[i], shape, mode), mean, scale)
+        pixels.normalize_into(out[i], _place(window, listed[i], shape, mode), mean, scale)
 
 
 def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
@@ -217,8 +206,8 @@ class Buffers:
     """
 
     def __init__(self, transform: Transform, batch_size: int, pinned: bool):
-        self._full, self._form = batch_size, (TORCH_DTYPES[transform.dtype], transform.memory_format)
-        self._bytes = batch_size * 3 * prod(transform.shape) * DTYPE_BYTES[transform.dtype]
+        self._full, self._form = batch_size, (pixels.TORCH_DTYPES[transform.dtype], transform.memory_format)
+        self._bytes = batch_size * 3 * prod(transform.shape) * pixels.DTYPE_BYTES[transform.dtype]
         self._fresh = partial(torch.empty, dtype=torch.uint8, pin_memory=pinned)
         self._memory = self._fresh if pinned else self._again
         self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
@@ -226,7 +215,7 @@ class Buffers:
     def take(self, count: int, shape: Pair) -> torch.Tensor:
         """(count, 3, *shape), not initialized. A batch that is not full has memory of its own: what saves it saves no more."""
         with torch.inference_mode(False):  # other threads write into it, which a tensor made in inference mode does not allow
-            return empty_images(count, shape, *self._form, self._memory if count == self._full else self._fresh)
+            return pixels.empty_images(count, shape, *self._form, self._memory if count == self._full else self._fresh)
 
     def _again(self, count: int) -> torch.Tensor:
         try:

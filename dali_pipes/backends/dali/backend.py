@@ -45,11 +45,7 @@ warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with
 class DaliBackend(Backend):
     """Carries out a plan with DALI, on the GPU where the batches arrive or, with `device="cpu"`, on the CPU.
 
-    Attributes:
-        decoding: whether regions or whole images are decoded, and why.
-
-    Raises:
-        ConfigError: decode=region with libraries that are known to decode regions wrongly.
+    `decoding` says whether regions or whole images are decoded, and why.
     """
 
     _config: DaliConfig

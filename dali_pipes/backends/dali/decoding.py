@@ -81,13 +81,10 @@ class Decoding:
 
 
 def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None) -> Decoding:
-    """What `config.decode` means with the installed libraries.
+    """What `config.decode` means with the installed libraries; a ConfigError if it is region where a fault of the table applies.
 
     Args:
         probe: tries regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
-
-    Raises:
-        ConfigError: decode=region where a fault of the table applies.
     """
     if not on_gpu:
         return Decoding(config.decode != "whole", "on the CPU both give the same pixels")

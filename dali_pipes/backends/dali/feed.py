@@ -35,8 +35,7 @@ class PlanInput:
 def plan_nodes(manifest: Manifest, inputs: PlanInputs, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None) -> PlanInputs:
     """The same with a graph's node for each `PlanInput`, all out of one source; to be called in a pipeline definition.
 
-    Args:
-        read_ahead: reads images from shards; None: each is a separate file, which DALI reads.
+    `read_ahead` reads images from shards; without it each is a separate file, which DALI reads.
     """
     leaves, form = tree_flatten(inputs)
     every = [each for each in leaves if isinstance(each, PlanInput)]
@@ -98,10 +97,7 @@ def image_inputs(transform: Transform) -> PlanInputs:
 
 
 def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs:
-    """
-    Args:
-        is_part: the region holds the windows of other views too.
-    """
+    """Those of one view; `is_part`: the region holds the windows of other views too."""
 
     def made(dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]) -> PlanInput:
         return PlanInput(dtype, ndim, lambda rows: array(rows.views[number]))
