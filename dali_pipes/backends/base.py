@@ -192,6 +192,12 @@ class Backend(ABC):
         self._refuse_padding()
         self._refuse(len(views_of(self._transform)) > 1, "one view of each image", "more")
 
+    def _refuse_exif(self) -> None:
+        """For a backend that takes pixels as stored."""
+        if self._transform.exif == "apply":
+            name = type(self._config).__name__
+            raise ConfigError(f"{name} takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
+
     def _refuse(self, wanted: bool, made: str, other: str) -> None:
         if wanted:
             kind, name = type(self._transform).__name__, type(self._config).__name__

@@ -16,7 +16,6 @@ from dali_pipes.backends.common.torchvision_augment import augment
 from dali_pipes.backends.common.torchvision_decode import resize_window
 from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.config import TorchvisionGpuConfig
-from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 
 
@@ -39,8 +38,7 @@ class TorchvisionGpuBackend(Backend):
     def _prepare(self) -> None:
         transform, device = self._transform, self._device
         self._refuse_views()
-        if transform.exif == "apply":
-            raise ConfigError("TorchvisionGpuConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
+        self._refuse_exif()
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
         self._read_ahead = ReadAhead(self._manifest, self._config.num_threads or 1, self._config.prefetch)

@@ -84,14 +84,11 @@ class ShortestSizeTransform(RandomTransform):
         ratio = np.minimum(shortest / source.min(axis=1), self.max_size / source.max(axis=1))
         return _whole(self, source, _scaled(source, ratio), np.zeros_like(source), numbers[:2, :, 0])
 
-    def batch_shape(self, geometry: Geometry) -> Pair:
-        height, width = -(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor
-        return int(height), int(width)
-
-    def placed(self, geometry: Geometry, shape: Pair) -> Geometry:
+    def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
         """A flip mirrors the whole batch, so before it the image stands where it comes to stand at the top left."""
+        height, width = (-(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor).tolist()
         flips = np.stack([geometry.vertical_flip, geometry.flip], axis=1)
-        return replace(geometry, crop=np.where(flips, geometry.resize - shape, 0))
+        return replace(geometry, crop=np.where(flips, geometry.resize - (height, width), 0)), (height, width)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -282,9 +282,9 @@ def _draw(transform: Transform, sizes: NDArray[np.int64], objects: Objects | Non
 
 def _view(drawn: Drawn, rows: slice) -> PlannedView:
     """That of one step."""
-    transform, geometry = drawn[0], drawn[1].take(rows)
-    shape = transform.batch_shape(geometry)
-    return PlannedView(transform.placed(geometry, shape), drawn[2].take(rows), shape)
+    transform, geometry, augmentation = drawn
+    geometry, shape = transform.placed(geometry.take(rows))
+    return PlannedView(geometry, augmentation.take(rows), shape)
 
 
 def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:

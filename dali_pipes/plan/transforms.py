@@ -127,20 +127,16 @@ class Transform(ABC):
     @property
     def augmenter(self) -> Augmenter:
         """Further operations on the pixels."""
-        return Augmenter([])
+        return Augmenter(getattr(self, "augment", []))
 
     @property
     def groups(self) -> tuple[tuple["Transform", ...], ...]:
         """The views that are made of each image, those of one name and shape together; of most transforms only itself."""
         return ((self,),)
 
-    def batch_shape(self, geometry: Geometry) -> Pair:
-        """Height and width of a batch of these images, in pixels; what an image leaves of it is black."""
-        return self.shape
-
-    def placed(self, geometry: Geometry, shape: Pair) -> Geometry:
-        """The geometry of these images in a batch of this height and width."""
-        return geometry
+    def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
+        """The geometry of these images in one batch, and its height and width; what an image leaves of it is black."""
+        return geometry, self.shape
 
     def size_at(self, epoch: int) -> Any:
         """The size of one epoch's images, as `size`."""
@@ -198,10 +194,6 @@ class RandomTransform(Transform):
             if slot.kernel_size // 2 >= narrowest:
                 problem = f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
                 raise ConfigError(f"transform.augment: GaussianBlur: {problem}; kernel_size can be {2 * narrowest - 1} at most")
-
-    @property
-    def augmenter(self) -> Augmenter:
-        return Augmenter(self.augment)
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which images are flipped left to right and top to bottom, by (2, N) random numbers."""
