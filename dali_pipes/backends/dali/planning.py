@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from nvidia.dali import pipeline_def
@@ -40,6 +41,5 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 @pipeline_def
 def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
-    return tuple(
-        each for each in tree_leaves(plan_nodes(manifest, image_inputs(transform), rows, None)) if isinstance(each, DataNode)
-    )
+    nodes = replace(plan_nodes(manifest, image_inputs(transform), rows, None), encoded=None)  # the files are not read
+    return tuple(each for each in tree_leaves(nodes) if isinstance(each, DataNode))
