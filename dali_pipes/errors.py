@@ -116,3 +116,8 @@ def check_ordered_pair(option: str, pair: object) -> tuple[float, float]:
 def check_range(option: str, value: float | None, low: float, high: float) -> None:
     if value is not None and not low <= value <= high:
         raise ConfigError(f"{option} is {value}; it must lie between {low} and {high}")
+
+
+def check_if_given(option: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
+    """Another check, of an option that may be None."""
+    return None if value is None else check(option, value, *bounds)

@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LIBRARIES = {
     "nvidia": {
         *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph", "planning")},
-        "backends/reference/dali_native.py",
+        "backends/reference/dali.py",
         "data/scanning/decoders.py",  # whether the decoders of all loaders accept an image
         *{"tools/doctor/decode.py", "tools/doctor/software.py"},  # in a process of their own: whether these libraries work at all
     },

@@ -102,11 +102,7 @@ class Batch:
         return iter((self.images, self.labels))
 
     def __getitem__(self, name: str | int) -> Any:
-        """A field or a target; 0 and 1 are the images and the labels.
-
-        Raises:
-            KeyError: there is none of this name.
-        """
+        """A field or a target, or a KeyError if there is none of this name; 0 and 1 are the images and the labels."""
         if name not in self:
             raise KeyError(f"a batch has no {name!r}; it has {', '.join(each for each in self._named if isinstance(each, str))}")
         return self._named[name]
@@ -116,19 +112,14 @@ class Batch:
 
     @property
     def text(self) -> list[str]:
-        """A text for each image, such as its caption.
-
-        Raises:
-            KeyError: the manifest has none.
-        """
+        """A text for each image, such as its caption, or a KeyError if the manifest has none."""
         return self["text"]
 
     @property
     def sizes(self) -> torch.Tensor:
-        """(N, 2) int64 heights and widths of what the images leave of the batch's height and width, from its top left corner.
+        """(N, 2) int64 heights and widths of what the images take of the batch's height and width, from its top left corner.
 
-        Raises:
-            KeyError: the transform makes all images of one size.
+        A KeyError if the transform makes all images of one size.
         """
         return self["sizes"]
 
@@ -194,16 +185,23 @@ class Backend(ABC):
 
     def _refuse_padding(self) -> None:
         """For a backend whose batches are all of one size."""
-        if self._transform.pads_batches:
-            kind, name = type(self._transform).__name__, type(self._config).__name__
-            raise ConfigError(f"{name} makes images of one size, and {kind} does not; use DaliConfig or TorchConfig")
+        self._refuse(self._transform.pads_batches, "images of one size", "does not")
 
     def _refuse_views(self) -> None:
         """For a backend that makes one image of each, of one size."""
         self._refuse_padding()
-        kind, name = type(self._transform).__name__, type(self._config).__name__
-        if len(views_of(self._transform)) > 1:
-            raise ConfigError(f"{name} makes one view of each image, and {kind} more; use DaliConfig or TorchConfig")
+        self._refuse(len(views_of(self._transform)) > 1, "one view of each image", "more")
+
+    def _refuse_exif(self) -> None:
+        """For a backend that takes pixels as stored."""
+        if self._transform.exif == "apply":
+            name = type(self._config).__name__
+            raise ConfigError(f"{name} takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
+
+    def _refuse(self, wanted: bool, made: str, other: str) -> None:
+        if wanted:
+            kind, name = type(self._transform).__name__, type(self._config).__name__
+            raise ConfigError(f"{name} makes {made}, and {kind} {other}; use DaliConfig or TorchConfig")
 
     @property
     def engine_mix(self) -> str | None:
@@ -223,9 +221,5 @@ class Backend(ABC):
 
     @classmethod
     def memory_needs(cls, config: Any, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
-        """What is certain to be needed: batches that are made ahead, and images while they are decoded.
-
-        Args:
-            sizes: (N, 2), heights and widths of the images.
-        """
+        """What is certain to be needed for images of `sizes`, (N, 2): batches made ahead, and images while they are decoded."""
         return iter(())

@@ -1,7 +1,7 @@
 """Every option of every loader, with its default and its check."""
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
@@ -19,17 +19,11 @@ def _check_cpus(option: str, value: str | None) -> None:
 
 
 class Concurrency(NamedTuple):
-    """How batches are made.
+    """How batches are made."""
 
-    Attributes:
-        makers: processes or threads; the training process itself counts as 1.
-        burst: batches that come at once.
-        ahead: batches that are made ahead.
-    """
-
-    makers: int = 1
-    burst: int = 1
-    ahead: int = 0
+    makers: int = 1  # processes or threads; the training process itself counts as 1
+    burst: int = 1  # batches that come at once
+    ahead: int = 0  # batches that are made ahead
 
 
 @dataclass(kw_only=True, slots=True)
@@ -167,8 +161,7 @@ class DaliNativeConfig(DaliConfig):
     jpeg_fancy_upsampling: bool = False
     resize: str = option("dali", check_choice, ("dali",))
 
-    def search_space(self, cores: int) -> dict[str, list[Any]]:
-        return {}
+    search_space = LoaderConfig.search_space  # none
 
 
 @dataclass(kw_only=True, slots=True)
@@ -183,8 +176,7 @@ class DecodingConfig(DaliConfig):
     decode: str = option("region", check_choice, ("region", "whole"))
     resize: str = option("torch", check_choice, ("torch",))
 
-    def search_space(self, cores: int) -> dict[str, list[Any]]:
-        return {}
+    search_space = LoaderConfig.search_space  # none
 
 
 @dataclass(kw_only=True, slots=True)
@@ -267,13 +259,8 @@ class TorchvisionGpuConfig(LoaderConfig):
     num_threads: int | None = option(None, check_min, 1)
     prefetch: int = option(2, check_min, 1)
 
-    @property
-    def needs_gpu(self) -> bool:
-        return True
-
-    @property
-    def decodes_on(self) -> str:
-        return "gpu"
+    needs_gpu: ClassVar[bool] = True
+    decodes_on: ClassVar[str] = "gpu"
 
     @property
     def concurrency(self) -> Concurrency:

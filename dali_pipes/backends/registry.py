@@ -5,23 +5,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.backends import config as configs
 from dali_pipes.backends.base import Backend
-from dali_pipes.backends.config import (
-    CachedConfig,
-    DaliConfig,
-    DaliNativeConfig,
-    DataLoaderConfig,
-    DecodingConfig,
-    LoaderConfig,
-    SyntheticConfig,
-    TfDataConfig,
-    TorchConfig,
-    TorchvisionGpuConfig,
-)
+from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import Need
@@ -54,10 +45,7 @@ class BackendEntry:
     planned_by: str | None = None
 
     def load(self) -> type[Backend]:
-        """
-        Raises:
-            ConfigError: a package that it needs is missing.
-        """
+        """Raises a ConfigError if a package that it needs is missing."""
         module, _, name = self.backend.partition(":")
         try:
             return getattr(import_module(module), name)
@@ -68,62 +56,27 @@ class BackendEntry:
             raise ConfigError(f"{why}; pip install 'dali_pipes[{self.extra}]', or use another loader") from None
 
 
+def _ours(name: str, config: type[LoaderConfig], backend: str, **options: Any) -> BackendEntry:
+    return BackendEntry(name=name, config=config, backend=f"dali_pipes.backends.{backend}", **options)
+
+
+_FOR_COMPARISON: dict[str, Any] = {"follows_plan": False, "trains": False}
 _OURS = (
-    BackendEntry(name="dali", config=DaliConfig, backend="dali_pipes.backends.dali.backend:DaliBackend"),
-    BackendEntry(name="torch", config=TorchConfig, backend="dali_pipes.backends.torch:TorchBackend"),
-    BackendEntry(name="tfdata", config=TfDataConfig, backend="dali_pipes.backends.tfdata:TfDataBackend", extra="tf"),
-    BackendEntry(
-        name="torchvision_gpu",
-        config=TorchvisionGpuConfig,
-        backend="dali_pipes.backends.torchvision_gpu:TorchvisionGpuBackend",
-    ),
-    BackendEntry(
-        name="dali_native",
-        config=DaliNativeConfig,
-        backend="dali_pipes.backends.reference.dali_native:DaliNativeBackend",
-        follows_plan=False,
-        trains=False,
-        planned_by="dali",
-    ),
-    BackendEntry(
-        name="decoding",
-        config=DecodingConfig,
-        backend="dali_pipes.backends.reference.decoding:DecodingBackend",
-        follows_plan=False,
-        trains=False,
-    ),
-    BackendEntry(
-        name="dataloader",
-        config=DataLoaderConfig,
-        backend="dali_pipes.backends.reference.dataloader:DataLoaderBackend",
-        follows_plan=False,
-        trains=False,
-    ),
-    BackendEntry(
-        name="cached",
-        config=CachedConfig,
-        backend="dali_pipes.backends.reference.cached:CachedBackend",
-        follows_plan=False,
-        makes_images=False,
-        trains=False,
-    ),
-    BackendEntry(
-        name="synthetic",
-        config=SyntheticConfig,
-        backend="dali_pipes.backends.reference.synthetic:SyntheticBackend",
-        follows_plan=False,
-        makes_images=False,
-    ),
+    _ours("dali", configs.DaliConfig, "dali.backend:DaliBackend"),
+    _ours("torch", configs.TorchConfig, "torch:TorchBackend"),
+    _ours("tfdata", configs.TfDataConfig, "tfdata:TfDataBackend", extra="tf"),
+    _ours("torchvision_gpu", configs.TorchvisionGpuConfig, "torchvision_gpu:TorchvisionGpuBackend"),
+    _ours("dali_native", configs.DaliNativeConfig, "reference.dali:DaliNativeBackend", **_FOR_COMPARISON, planned_by="dali"),
+    _ours("decoding", configs.DecodingConfig, "reference.dali:DecodingBackend", **_FOR_COMPARISON),
+    _ours("dataloader", configs.DataLoaderConfig, "reference.plain:DataLoaderBackend", **_FOR_COMPARISON),
+    _ours("cached", configs.CachedConfig, "reference.dali:CachedBackend", **_FOR_COMPARISON, makes_images=False),
+    _ours("synthetic", configs.SyntheticConfig, "reference.plain:SyntheticBackend", follows_plan=False, makes_images=False),
 )
 
 
 @cache
 def backends() -> dict[str, BackendEntry]:
-    """By name: those of this package, then those of others.
-
-    Raises:
-        ConfigError: an entry point that is no backend, or has the name of another.
-    """
+    """By name those of this package, then those of others; a ConfigError if an entry point is none, or has the name of another."""
     found = {entry.name: entry for entry in _OURS}
     for point in entry_points(group=GROUP):
         where = f"{point.value}, an entry point of {GROUP}"
@@ -138,13 +91,10 @@ def backends() -> dict[str, BackendEntry]:
 
 
 def entry_of(config: LoaderConfig) -> BackendEntry:
-    """
-    Raises:
-        ConfigError: these are not the options of a backend.
-    """
-    ours = {entry.config: entry for entry in _OURS}
-    if found := ours.get(type(config)) or {entry.config: entry for entry in backends().values()}.get(type(config)):
-        return found
+    """Raises a ConfigError if these are not the options of a backend."""
+    for entries in (_OURS, backends().values()):  # those of others are imported only if it is none of these
+        if found := next((entry for entry in entries if entry.config is type(config)), None):
+            return found
     known = ", ".join(entry.config.__name__ for entry in backends().values())
     raise ConfigError(f"{type(config).__name__} is no loader config; use one of {known}")
 

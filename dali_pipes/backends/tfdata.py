@@ -60,8 +60,7 @@ class TfDataBackend(Backend):
         self._refuse_views()
         if self._transform.augmenter.policies:
             raise ConfigError("TfDataConfig does not support augment; use DaliConfig or TorchConfig")
-        if self._transform.exif == "apply":
-            raise ConfigError("TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
+        self._refuse_exif()
         self._reader = Reader()
         self._iterator: list[Any] = []
         self._close = weakref.finalize(self, self._iterator.clear)  # also at interpreter exit: see _next

@@ -10,17 +10,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from dali_pipes.backends.base import Backend, DecodedBatch
-from dali_pipes.backends.common.pillow import View
-from dali_pipes.backends.common.pixels import (
-    DTYPE_BYTES,
-    TORCH_DTYPES,
-    Normalizer,
-    empty_images,
-    erase,
-    normalization,
-    normalize_into,
-    pixels_of,
-)
+from dali_pipes.backends.common import pillow, pixels
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
@@ -40,21 +30,14 @@ class TorchBackend(Backend):
     def _prepare(self) -> None:
         config = self._config
         in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and self._device.type == "cpu")
-        self._normalizer = None if in_worker else Normalizer(self._transform)
+        self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
         self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
         self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
         self._rows = _RowSampler()
         self._iterator: Any = None
-        options: dict[str, Any] = (
-            {
-                "prefetch_factor": config.prefetch_factor,
-                "persistent_workers": config.persistent_workers,
-                "multiprocessing_context": config.multiprocessing_context,
-            }
-            if workers
-            else {}
-        )
+        of_workers = ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
+        options: dict[str, Any] = {name: getattr(config, name) for name in of_workers}
         self._loader: DataLoader[Arrays] | None = DataLoader(
             self._images,
             sampler=self._rows,
@@ -92,8 +75,8 @@ class TorchBackend(Backend):
 
     @classmethod
     def memory_needs(cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
-        text, pixels = pixels_of(transform, batch_size)
-        batch = pixels * (1 if torch.cuda.is_available() and config.sends_bytes else DTYPE_BYTES[transform.dtype])
+        text, count = pixels.pixels_of(transform, batch_size)
+        batch = count * (1 if torch.cuda.is_available() and config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
         if ahead := config.concurrency.ahead:
             what = f"{ahead} batches {text} of {config.num_workers} workers"
             yield Need(what, "shm", ahead * batch, "batch_size, num_workers or prefetch_factor")
@@ -118,23 +101,23 @@ class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._transforms = manifest, views_of(transform)
         self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
-        self._dtype = TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
+        self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
         self._memory_format = transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
 
     def __getitem__(self, rows: PlannedBatch) -> Arrays:
         n, form = len(rows), (self._dtype, self._memory_format, _memory)
-        groups = tuple(empty_images(n * len(views), views[0].shape, *form) for views in rows.groups)
+        groups = tuple(pixels.empty_images(n * len(views), views[0].shape, *form) for views in rows.groups)
         outs = [out for images in groups for out in torch.split(images, n)]
         views = list(map(_View, self._transforms, rows.views, outs))
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
             decoded = self._decode(self.reader.read(extent), str(extent), [view.of(at) for view in views])
-            for view, pixels in zip(views, decoded, strict=True):
-                view.write(at, pixels)
+            for view, image in zip(views, decoded, strict=True):
+                view.write(at, image)
         erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in rows.groups)
         if self._normalize:
             for images, regions in zip(groups, erased, strict=True):
-                erase(images, regions)
+                pixels.erase(images, regions)
         return groups, torch.from_numpy(rows.ids), erased
 
 
@@ -144,20 +127,16 @@ class _View:
     def __init__(self, transform: Transform, planned: PlannedView, out: torch.Tensor):
         self._transform, self._planned, self._out = transform, planned, out
         self._slots, self._pixels = transform.augmenter.slots, np.empty((*planned.shape, 3), np.uint8)
-        self._normalization = normalization(transform, planned.shape[1])
+        self._normalization = pixels.normalization(transform, planned.shape[1])
 
-    def of(self, at: int) -> View:
+    def of(self, at: int) -> pillow.View:
         """What to decode of one image."""
         return self._transform, self._planned.geometry.take(at), self._planned.shape
 
     def write(self, at: int, decoded: np.ndarray) -> None:
         self._pixels[:] = decoded
         image, drawn = torch.from_numpy(self._pixels).permute(2, 0, 1), self._planned.augmentation
-        if self._slots:
-            from dali_pipes.backends.common.torchvision_augment import augment  # torchvision takes longer to import than PyTorch
-
-            image = augment(image, self._slots, drawn.ops[at], drawn.magnitudes[at])
-        normalize_into(self._out[at], image, *self._normalization)
+        pixels.finish_into(self._out[at], image, self._slots, drawn.ops[at], drawn.magnitudes[at], self._normalization)
 
 
 def _memory(count: int) -> torch.Tensor:
@@ -169,12 +148,11 @@ def _memory(count: int) -> torch.Tensor:
 
 def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
     """Imported only when used: torchvision takes longer to import than PyTorch."""
-    match decoder:
-        case "torchvision":
-            from dali_pipes.backends.common.torchvision_decode import read
-        case _:
-            from dali_pipes.backends.common.pillow import read
-    return read
+    if decoder == "pil":
+        return pillow.read
+    from dali_pipes.backends.common import torchvision_decode
+
+    return torchvision_decode.read
 
 
 def _leave_ctrl_c_to_the_main_process(worker: int) -> None:

@@ -1,5 +1,6 @@
 """torchvision on the GPU: threads read the images, nvJPEG decodes whole batches, crop, resize and flip run image by image."""
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +16,6 @@ from dali_pipes.backends.common.torchvision_augment import augment
 from dali_pipes.backends.common.torchvision_decode import resize_window
 from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.config import TorchvisionGpuConfig
-from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 
 
@@ -38,8 +38,7 @@ class TorchvisionGpuBackend(Backend):
     def _prepare(self) -> None:
         transform, device = self._transform, self._device
         self._refuse_views()
-        if transform.exif == "apply":
-            raise ConfigError("TorchvisionGpuConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
+        self._refuse_exif()
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
         self._read_ahead = ReadAhead(self._manifest, self._config.num_threads or 1, self._config.prefetch)
@@ -55,7 +54,7 @@ class TorchvisionGpuBackend(Backend):
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
     def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        return self._read_ahead.explained(self._ready(row, encoded) for row, encoded in self._read_ahead(rows))
+        return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(rows)))
 
     def _ready(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
         with torch.cuda.stream(self._own_stream):

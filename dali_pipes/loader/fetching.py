@@ -4,7 +4,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
 from itertools import chain, islice
 from queue import SimpleQueue
 
@@ -12,9 +11,8 @@ import numpy as np
 
 from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_bytes, cache_folder, check_folder, hold_copy, release
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.plan import Plan, Shard
+from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential
-from dali_pipes.plan.windows import Lanes, Source, Window
 from dali_pipes.system.nodes import nodes_of_run
 
 Place = tuple[float, float]  # epoch and step
@@ -25,17 +23,16 @@ log = logging.getLogger(__name__)
 
 
 def check_room(plan: Plan) -> None:
-    """
-    Raises:
-        ConfigError: the local cache cannot hold the shards that the order of the samples needs at the same time.
-    """
+    """Raises a ConfigError if the local cache cannot hold the shards that the order of the samples needs at the same time."""
     if not plan.manifest.copied:
         return
     check_folder()
     sizes, room = plan.manifest.shards.bytes, cache_bytes()
     for lanes in plan.all_lanes:
         if lanes:
-            here = _lanes_here(lanes, plan.shard)
+            # the lanes that this machine reads; if it is not known how many machines there are, this rank
+            mine = len(lanes.lanes_of(plan.shard.index, plan.shard.count))
+            here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
             least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
             what, instead = f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each", "lower sampling.window_gb"
         elif isinstance(plan.sampling, Sequential):
@@ -53,11 +50,6 @@ def check_room(plan: Plan) -> None:
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:,.3g} GB"
-
-
-def _lanes_here(lanes: Lanes, shard: Shard) -> int:
-    """How many lanes this machine reads; if it is not known how many machines there are, this rank."""
-    return max(len(lanes.lanes_of(shard.index, shard.count)), math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
 
 
 class Fetcher:
@@ -112,17 +104,15 @@ class Fetcher:
         if lanes is None:
             return [], end, end
         mine = lanes.lanes_of(shard.index, shard.count)
-        each = [list(islice(self._delivered(source, lane, epoch, step), 2)) for lane in mine for source in lanes.sources]
+        endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
+        # only those of which some batch is delivered: the last one of an epoch may not be
+        each = [list(islice((one for one in windows if one.first[1] < self._plan.steps), 2)) for windows in endless]
         windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
         sharing = max(1, shard.count // lanes.count)  # ranks of one lane; they begin with different shards
         begin = [shard.index % sharing * len(window.shards) // sharing for window in windows]
         wanted = [np.roll(window.shards, -first).tolist() for window, first in zip(windows, begin, strict=True)]
         until, reach = (min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1))
         return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach
-
-    def _delivered(self, source: Source, lane: int, epoch: int, step: int) -> Iterator[Window]:
-        """The windows of which some batch is delivered: the last one of an epoch may not be."""
-        return (each for each in source.windows(lane, epoch, step) if each.first[1] < self._plan.steps)
 
     def _work(self) -> None:
         while (shard := self._queue.get()) is not None:

@@ -219,16 +219,13 @@ class Loader:
             last = step + 1 == self.plan.steps
             self._move_to(epoch + last, 0 if last else step + 1)
             self._abandoned = not last
-            yield self._complete(decoded, begun, epoch, step)
+            batch = self._targets.join(decoded, begun)
+            if self._batch_transform is not None:
+                ids = begun.rows.ids if begun else decoded.ids.numpy()
+                batch = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
+            yield batch
         if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
             self._move_to(epoch + 1, 0)
-
-    def _complete(self, decoded: DecodedBatch, begun: Begun | None, epoch: int, step: int) -> Batch:
-        batch = self._targets.join(decoded, begun)
-        if self._batch_transform is None:
-            return batch
-        ids = begun.rows.ids if begun else decoded.ids.numpy()
-        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
 
     def _move_to(self, epoch: int, step: int) -> None:
         self._epoch, self._step, self._abandoned = epoch, step, False
@@ -247,8 +244,10 @@ class Loader:
 
     def _made(self) -> tuple[DecodedBatch, Begun | None]:
         while True:
-            if self._stream is None:
-                self._fit_backend()
+            size = self._transform.size_at(self._epoch)
+            if self._stream is None and size != self._size:  # another backend, if this epoch's images are of another size
+                self._backend.close()
+                self._backend, self._size = self._build_backend(self._transform.at(self._epoch)), size
             try:
                 if self._stream is None:
                     self._drop_work()
@@ -280,13 +279,6 @@ class Loader:
             each.cancel()
         self._in_work = deque()
 
-    def _fit_backend(self) -> None:
-        """Another backend if this epoch's images are of another size than those before."""
-        size = self._transform.size_at(self._epoch)
-        if size != self._size:
-            self._backend.close()
-            self._backend, self._size = self._build_backend(self._transform.at(self._epoch)), size
-
     def _rows(self) -> Iterator[PlannedBatch]:
         """The plan from the next batch on, while the size stays, with good samples in the place of the bad ones known so far."""
         bad = np.array([sample_id for sample_id, _, _ in self.bad_samples if self._substitute], np.int64)
@@ -299,17 +291,20 @@ class Loader:
         """Records the bad samples behind a failed batch, or raises if that is the policy or there are none."""
         rows = next(self._rows())
         where = f"epoch {rows.epoch}, step {rows.step}"
-        found = [
-            (sample_id, self.plan.manifest.name(sample_id), why)
-            for sample_id, why in find_bad_samples(self.plan.manifest, rows, self._backend).items()
-        ]
-        if not found and self.plan.manifest.is_fetched and self._tried_again != (rows.epoch, rows.step):
+        manifest = self.plan.manifest
+        reasons = find_bad_samples(manifest, rows, self._backend)
+        if not reasons and manifest.is_fetched and self._tried_again != (rows.epoch, rows.step):
             self._tried_again = rows.epoch, rows.step
             log.warning("%s: the batch failed, and all of its files can be read now; trying it once more", where)
             return
-        if not found:
-            error.add_note(f"{where}: the batch failed{_not_to_blame(self.plan.manifest, rows)}")
+        if not reasons:
+            names = {manifest.name(sample_id) for sample_id in rows.ids.tolist()}
+            what = f", and none of its {len(names)} files is to blame"
+            if len(names) == 1:
+                what = f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
+            error.add_note(f"{where}: the batch failed{what}")
             raise error
+        found = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
         self.bad_samples += found
         for _, path, why in found:
             log.warning("%s: %s", path, why)
@@ -323,7 +318,7 @@ class Loader:
             ) from error
         if len(self.bad_samples) > self._max_bad:
             raise BadSampleError(
-                f"{where}: {len(self.bad_samples)} of {len(self.plan.manifest)} images are bad so far, more than max_bad_fraction "
+                f"{where}: {len(self.bad_samples)} of {len(manifest)} images are bad so far, more than max_bad_fraction "
                 f"allows ({self._max_bad:g}); the last ones:\n{named}",
                 self.bad_samples,
             ) from error
@@ -334,10 +329,9 @@ class Loader:
         It is the same on all shards after the same step. Resuming goes on in the middle of an epoch, also of one that was left with
         `break`; the loader that was left itself goes on with the next.
         """
-        samples = min(self._step * self.plan.global_batch_size, self.plan.epoch_samples)
         return {
             "epoch": self._epoch,
-            "samples": samples,
+            "samples": min(self._step * self.plan.global_batch_size, self.plan.epoch_samples),
             "engine_mix": self._backend.engine_mix,
             "fingerprint": fingerprint(self.plan, self._transform, self._batch_transform),
         }
@@ -388,13 +382,6 @@ class Loader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _not_to_blame(manifest: Manifest, rows: PlannedBatch) -> str:
-    names = {manifest.name(sample_id) for sample_id in rows.ids.tolist()}
-    if len(names) > 1:
-        return f", and none of its {len(names)} files is to blame"
-    return f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
 
 
 def _without(rows: PlannedBatch, bad: np.ndarray) -> PlannedBatch:

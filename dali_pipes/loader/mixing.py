@@ -68,13 +68,10 @@ class _Mix(ABC):
         if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
             return replace(batch, labels=labels)
         arranged = None if draws.ids is None else apart(draws.ids)
-        if arranged is not None:
-            return self._mix_arranged(batch, labels, draws, torch.from_numpy(arranged).to(labels.device))
-        images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
-        return replace(batch, images=images, labels=_mixed_labels(labels, own))
-
-    def _mix_arranged(self, batch: Batch, labels: Tensor, draws: BatchDraws, places: Tensor) -> Batch:
-        """As if the batch were in this order."""
+        if arranged is None:
+            images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
+            return replace(batch, images=images, labels=_mixed_labels(labels, own))
+        places = torch.from_numpy(arranged).to(labels.device)  # as if the batch were in this order
         mixed, own = self.mix(batch.images[places], draws.uniform(MIX_DRAW))
         unlike = batch.ids[places] != batch.ids[places].roll(1, 0)
         images, soft = torch.empty_like(batch.images), torch.empty_like(labels)
@@ -84,11 +81,7 @@ class _Mix(ABC):
 
     @abstractmethod
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
-        """New images, in the same dtype and memory format, and the share of each image's own label.
-
-        Args:
-            numbers: four, uniform in [0, 1).
-        """
+        """New images, in the same dtype and memory format, and the share of each image's own label, by four numbers in [0, 1)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,8 +130,7 @@ class RandomChoice:
 
 def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
     """Calls the `check` of a batch transform that has one: whether it can work on these images."""
-    check = getattr(transform, "check", None)
-    if check:
+    if check := getattr(transform, "check", None):
         check(manifest)
 
 
@@ -156,8 +148,7 @@ def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
 def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[int, int, int, int]:
     """Left, top, right, bottom (the latter two exclusive) of about 1 - share of the area, cut off at the edges, as in torchvision.
 
-    Args:
-        x, y: the centre, uniform in [0, 1).
+    x and y are the centre, uniform in [0, 1).
     """
     half = 0.5 * math.sqrt(1.0 - share)
     column, row, half_width, half_height = int(x * width), int(y * height), int(half * width), int(half * height)

@@ -29,25 +29,15 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The targets of planned rows, as far as they are made.
-
-    Attributes:
-        objects: those that are left; None: this manifest has none.
-        masks: of each image (H, W), its mask.
-        outlines: of each image (M, H, W) bool, of its objects.
-    """
+    """The targets of planned rows, as far as they are made."""
 
     rows: PlannedBatch
-    objects: Objects | None
-    masks: list[Future[Values]]
-    outlines: list[Future[Values]]
+    objects: Objects | None  # those that are left; None: this manifest has none
+    masks: list[Future[Values]]  # of each image (H, W), its mask
+    outlines: list[Future[Values]]  # of each image (M, H, W) bool, of its objects
 
     def wait(self) -> None:
-        """Until all masks are there.
-
-        Raises:
-            OSError, ValueError: one cannot be read.
-        """
+        """Until all masks are there; raises an OSError or a ValueError if one cannot be read."""
         for each in (*self.masks, *self.outlines):
             each.result()
 
@@ -136,8 +126,7 @@ class TargetReader:
     def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
         """The images with labels and targets, all on the images' device; lists of class numbers become multi-hot.
 
-        Args:
-            begun: None: the backend took no planned rows, and the batch's ids are on the CPU.
+        Without `begun` the backend took no planned rows, and the batch's ids are on the CPU.
         """
         manifest, device = self._manifest, decoded.images.device
         ids = begun.rows.ids if begun else decoded.ids.numpy()
@@ -155,8 +144,7 @@ class TargetReader:
 
     def _targets(self, begun: Begun, device: torch.device) -> dict[str, Any]:
         targets: dict[str, Any] = {}
-        objects = begun.objects
-        if objects is not None:
+        if (objects := begun.objects) is not None:
             lengths = objects.counts.tolist()
             named: dict[str, Values | None] = {"boxes": objects.boxes, "box_labels": objects.labels, "areas": objects.areas}
             named |= {"crowd": objects.crowd, "keypoints": objects.keypoints}
@@ -182,11 +170,7 @@ def _there(values: Values, device: torch.device) -> Tensor:
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:
-    """(N, num_classes) float32, 1 for the classes of each row.
-
-    Args:
-        numbers: (N, L) int64 class numbers, filled up with -1.
-    """
+    """(N, num_classes) float32, 1 for the classes of each row of (N, L) int64 class numbers, filled up with -1."""
     ones = torch.zeros(len(numbers), num_classes + 1, dtype=torch.float32, device=numbers.device)
     ones.scatter_(1, numbers.where(numbers >= 0, num_classes), 1.0)
     return ones[:, :num_classes].contiguous()

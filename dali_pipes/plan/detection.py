@@ -4,7 +4,7 @@ With flip=0 and no `augment` the first two serve evaluation.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import RandomTransform, check_size, shape_of
 
 _OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}  # of one pixel alone, and black stays black
-_PICKS = 50  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
-_MOST_TRIALS = 500
+_PICKS, _MOST_TRIALS = 50, 500  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
 
 
 def _check_lengths(option: str, value: Any) -> list[int]:
@@ -47,8 +46,10 @@ class ShortestSizeTransform(RandomTransform):
     max_size: int = option(1333, check_int, 1)
     size_divisor: int = option(32, check_int, 1)
 
+    pads_batches: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        super(ShortestSizeTransform, self).__post_init__()
+        RandomTransform.__post_init__(self)
         if max(self.min_size) > self.max_size:
             raise OptionError(
                 type(self), f"min_size is {self.min_size}, more than max_size={self.max_size}; set max_size to as much"
@@ -77,28 +78,17 @@ class ShortestSizeTransform(RandomTransform):
     def at(self, epoch: int) -> Self:
         return self
 
-    @property
-    def crops(self) -> bool:
-        return True
-
-    @property
-    def pads_batches(self) -> bool:
-        return True
-
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers = draws.uniform([FLIP_DRAW, SCALE_DRAW])
         shortest = np.array(self.min_size)[(numbers[0, :, 1] * len(self.min_size)).astype(np.int64)]
         ratio = np.minimum(shortest / source.min(axis=1), self.max_size / source.max(axis=1))
         return _whole(self, source, _scaled(source, ratio), np.zeros_like(source), numbers[:2, :, 0])
 
-    def batch_shape(self, geometry: Geometry) -> Pair:
-        height, width = -(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor
-        return int(height), int(width)
-
-    def placed(self, geometry: Geometry, shape: Pair) -> Geometry:
+    def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
         """A flip mirrors the whole batch, so before it the image stands where it comes to stand at the top left."""
+        height, width = (-(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor).tolist()
         flips = np.stack([geometry.vertical_flip, geometry.flip], axis=1)
-        return replace(geometry, crop=np.where(flips, geometry.resize - shape, 0))
+        return replace(geometry, crop=np.where(flips, geometry.resize - (height, width), 0)), (height, width)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -113,10 +103,6 @@ class LetterboxTransform(RandomTransform):
     @property
     def training(self) -> bool:
         return _flips_or_augments(self)
-
-    @property
-    def crops(self) -> bool:
-        return True
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         ratio = (np.array(self.shape) / source).min(axis=1, keepdims=True)
@@ -136,10 +122,6 @@ class ScaleJitterTransform(RandomTransform):
 
     size: Any = option(1024, check_size)
     scale: tuple[float, float] = option((0.1, 2.0), check_ordered_pair)
-
-    @property
-    def crops(self) -> bool:
-        return True
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers, (low, high) = draws.uniform([FLIP_DRAW, SHIFT_DRAW, SCALE_DRAW]), self.scale
@@ -169,22 +151,17 @@ class IoUCropTransform(RandomTransform):
     sampler_options: list[float] = field(default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
     trials: int = option(40, check_int, 1, _MOST_TRIALS)
 
+    crops: ClassVar[bool] = False
+    crops_around_boxes: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        super(IoUCropTransform, self).__post_init__()
+        RandomTransform.__post_init__(self)
         if self.scale[1] > 1:
             raise OptionError(type(self), f"scale is {list(self.scale)}; a window is not larger than its image, so 1 is the most")
         if not self.sampler_options:
             raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
         for each in self.sampler_options:
             check_number("IoUCropTransform.sampler_options", each, 0, 10)
-
-    @property
-    def crops(self) -> bool:
-        return False
-
-    @property
-    def crops_around_boxes(self) -> bool:
-        return True
 
     def check(self, manifest: Manifest) -> None:
         if not manifest.has_target("boxes"):
@@ -228,10 +205,7 @@ class IoUCropTransform(RandomTransform):
 def _overlap(windows: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
     """(N, trials) the largest intersection over union of a window and a box whose centre it holds; -1: it holds none.
 
-    Args:
-        windows: (N, trials, 4).
-        boxes: those of each image one after the other.
-        counts: (N,) how many each image has, at least one.
+    `windows` are (N, trials, 4), `boxes` those of each image one after the other, and `counts`, (N,), how many: at least one.
     """
     corners, windows = boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1], np.repeat(windows, counts, axis=0)
     low, high, start, stop = corners[:, :, 0], corners[:, :, 1], windows[..., :2], windows[..., :2] + windows[..., 2:]
@@ -254,5 +228,4 @@ def _scaled(source: Int, ratio: NDArray[np.float64]) -> Int:
 
 def _whole(transform: RandomTransform, source: Int, to: Int, place: Int, numbers: NDArray[np.float64]) -> Geometry:
     """Whole images resized `to`, of which the output is at `place`, flipped by (2, N) random numbers."""
-    flips = numbers < np.array([[transform.flip], [transform.vertical_flip]])
-    return Geometry(source, np.concatenate([np.zeros_like(source), source], axis=1), to, place, *flips)
+    return Geometry(source, np.concatenate([np.zeros_like(source), source], axis=1), to, place, *transform.flips(numbers))

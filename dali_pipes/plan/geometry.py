@@ -12,7 +12,6 @@ from dali_pipes.plan.philox import Draws
 
 Int = NDArray[np.int64]
 Pair = tuple[int, int]  # height, width
-Padding = tuple[int, int, int, int]  # left, top, right, bottom
 Resize = int | Pair | None  # of the shorter side, of both, or as stored
 
 # Numbers of the draws of one sample in one epoch. A number is never reused for something else.
@@ -21,29 +20,20 @@ SHIFT_DRAW = 1
 SCALE_DRAW = 2
 CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
 CROP_TRIES = 10
-# from 32 on: the policies of augment/augmenter.py
+# from 32 on: the policies of augment/policies.py
 BOXES_DRAW = 2**15  # and all after it: windows that are tried around boxes
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The geometry of N images.
+    """The geometry of N images."""
 
-    Attributes:
-        source: (N, 2) height and width of the image.
-        window: (N, 4) top, left, height, width of the region to decode.
-        resize: (N, 2) height and width the region is resized to.
-        crop: (N, 2) top and left of the output in the resized region; areas outside the image are black.
-        flip: (N,) mirrored left to right, after all of the above.
-        vertical_flip: (N,) mirrored top to bottom.
-    """
-
-    source: Int
-    window: Int
-    resize: Int
-    crop: Int
-    flip: NDArray[np.bool_]
-    vertical_flip: NDArray[np.bool_]
+    source: Int  # (N, 2) height and width of the image
+    window: Int  # (N, 4) top, left, height, width of the region to decode
+    resize: Int  # (N, 2) height and width the region is resized to
+    crop: Int  # (N, 2) top and left of the output in the resized region; areas outside the image are black
+    flip: NDArray[np.bool_]  # (N,) mirrored left to right, after all of the above
+    vertical_flip: NDArray[np.bool_]  # (N,) mirrored top to bottom
 
     def __len__(self) -> int:
         return len(self.source)
@@ -53,35 +43,26 @@ class Geometry:
         return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
-def random_resized_crop(
-    source: Int, shape: Pair, scale: tuple[float, float], ratio: tuple[float, float], flips: tuple[float, float], draws: Draws
-) -> Geometry:
-    """A window of random area and aspect ratio, resized to `shape`, and random flips.
+def random_windows(
+    source: Int, scale: tuple[float, float], ratio: tuple[float, float], draws: Draws
+) -> tuple[Int, NDArray[np.float64]]:
+    """(N, 4) windows of random area and aspect ratio, and (2, N) random numbers for flips.
 
-    The distribution is that of `torchvision.transforms.v2.RandomResizedCrop` and `RandomHorizontalFlip`: ten attempts, of which the
-    first that fits counts, then the largest central window whose aspect ratio is allowed.
+    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio is allowed.
 
     Args:
         source: (N, 2) heights and widths.
         scale: smallest and largest share of the image's area.
         ratio: smallest and largest width / height.
-        flips: the probabilities of a left-right and of a top-bottom flip.
     """
-    flip_and_first_try = draws.uniform([FLIP_DRAW, CROP_DRAW])
-    window, fits = _first_fit(flip_and_first_try[..., 1:], source, scale, ratio)
+    flips_and_first_try = draws.uniform([FLIP_DRAW, CROP_DRAW])
+    window, fits = _first_fit(flips_and_first_try[..., 1:], source, scale, ratio)
     if not fits.all():
         missed = ~fits
         tries = draws.uniform(np.arange(CROP_DRAW + 1, CROP_DRAW + CROP_TRIES), missed)
         retried, fits = _first_fit(tries, source[missed], scale, ratio)
         window[missed] = np.where(fits[:, None], retried, _central_window(source[missed], ratio))
-    return Geometry(
-        source=source,
-        window=window,
-        resize=np.tile(shape, (len(source), 1)),
-        crop=np.zeros((len(source), 2), np.int64),
-        flip=flip_and_first_try[0, :, 0] < flips[0],
-        vertical_flip=flip_and_first_try[1, :, 0] < flips[1],
-    )
+    return window, flips_and_first_try[:2, :, 0]
 
 
 def _first_fit(
@@ -110,37 +91,15 @@ def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
     return np.stack([(height - h) // 2, (width - w) // 2, h, w], axis=1)
 
 
-def random_crop(
-    source: Int, resize: Resize, shape: Pair, padding: Padding, pad_if_needed: bool, flips: tuple[float, float], draws: Draws
-) -> Geometry:
-    """A random place for `shape` in the resized and padded image, and random flips.
-
-    The distribution is that of `torchvision.transforms.v2.RandomCrop`, `RandomHorizontalFlip` and `RandomVerticalFlip`.
-
-    Args:
-        resize: as for `resized`.
-        padding: black pixels at the left, top, right and bottom.
-        pad_if_needed: twice as many more as are missing to `shape`, half of them on each side.
-        flips: the probabilities of a left-right and of a top-bottom flip.
-    """
-    numbers = draws.uniform([FLIP_DRAW, SHIFT_DRAW])
-    left, top, right, bottom = padding
-    size = resized(source, resize) + np.array([top + bottom, left + right])
-    more = np.maximum(np.array(shape) - size, 0) if pad_if_needed else np.zeros_like(size)
-    place = np.floor(numbers[:2, :, 1].T * (size + 2 * more - shape + 1)).astype(np.int64) - more - (top, left)
-    return _cropped(source, resize, place, shape, numbers[:2, :, 0] < np.array(flips)[:, None])
-
-
-def center_crop(source: Int, resize: Resize, shape: Pair, flips: tuple[float, float], draws: Draws) -> Geometry:
-    """The resized image's centre, torchvision's Resize(resize) and CenterCrop(shape), and random flips.
+def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
+    """The resized image's centre, torchvision's Resize(resize) and CenterCrop(shape), and (2, N) flips.
 
     As in torchvision the offset is rounded half to even; where the image is too small, half of what is missing is black, rounded
     down at the top and the left.
     """
     room = resized(source, resize) - shape
     place = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
-    flipped = draws.uniform(FLIP_DRAW)[:2] < np.array(flips)[:, None] if any(flips) else np.zeros((2, len(source)), bool)
-    return _cropped(source, resize, place, shape, flipped)
+    return cropped(source, resize, place, shape, flips)
 
 
 def resized(source: Int, resize: Resize) -> Int:
@@ -152,7 +111,7 @@ def resized(source: Int, resize: Resize) -> Int:
     return np.floor(resize * source / source.min(axis=1, keepdims=True)).astype(np.int64)
 
 
-def _cropped(source: Int, resize: Resize, place: Int, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
+def cropped(source: Int, resize: Resize, place: Int, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
     """The `shape` at `place`, (N, 2), of the resized image. Without a resize only the visible part is decoded, or one pixel."""
     start, stop = np.zeros_like(source), source
     if resize is None:

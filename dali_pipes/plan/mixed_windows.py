@@ -1,7 +1,6 @@
 """Window shuffle of a stratified mixture: each source has windows of its own."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,34 +12,15 @@ from dali_pipes.plan.windows import Lanes, Line, Window
 Int = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
 class MixedShards:
-    """The part of a mixture that comes from one source.
+    """The part of a mixture that comes from one source: (n,) its images, and the shard of each, of which all have `sizes`."""
 
-    Attributes:
-        name: of the source.
-        ids: (n,) its images, shard by shard.
-        shards: (S,) the numbers of their shards in the manifest.
-        lengths: (S,) how many images each shard has of the source.
-        sizes: (S,) bytes of each shard.
-    """
-
-    name: str
-    ids: Int
-    shards: Int
-    lengths: Int
-    sizes: Int
-
-    @classmethod
-    def of(cls, name: str, ids: Int, numbers: NDArray[np.int32], sizes: Int) -> "MixedShards":
-        """
-        Args:
-            ids: (n,) images of the source.
-            numbers: (n,) the shard of each.
-            sizes: bytes of all shards.
-        """
+    def __init__(self, ids: Int, numbers: NDArray[np.int32], sizes: Int):
         shards, compact, lengths = np.unique(numbers, return_inverse=True, return_counts=True)
-        return cls(name, ids[np.argsort(compact, kind="stable")], shards.astype(np.int64), lengths, sizes[shards])
+        self.ids = ids[np.argsort(compact, kind="stable")]  # (n,) shard by shard
+        self.shards = shards.astype(np.int64)  # (S,) their numbers in the manifest
+        self.lengths = lengths  # (S,) how many images each shard has of the source
+        self.sizes = sizes[shards]  # (S,) bytes of each shard
 
 
 class MixedLanes(Lanes):
@@ -68,13 +48,9 @@ class MixedLanes(Lanes):
         self._came = np.stack([shares.before(begin) for begin in self._begin.tolist()])
         windows = _divided(sources, shares.in_period, window_bytes)
         self._lines = [
-            Line(each.lengths, each.sizes, lanes, window, seed, source=number)
+            Line(each.lengths, each.sizes, lanes, window, seed, numbers=each.shards, source=number)
             for number, (each, window) in enumerate(zip(sources, windows, strict=True))
         ]
-
-    @property
-    def sources(self) -> Sequence["_Source"]:
-        return [_Source(self, number) for number in range(len(self._each))]
 
     def at(self, places: Int) -> Int:
         """The ids at these places, counted through all epochs."""
@@ -88,33 +64,21 @@ class MixedLanes(Lanes):
             found[here] = self._each[number].ids[self._lines[number].at(lane[here], turn[here])]
         return found
 
-    def windows_of(self, source: int, lane: int, epoch: int, step: int) -> Iterator[Window]:
+    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
+        return [self._of_source(source, lane, epoch * self._steps + step) for source in range(len(self._each))]
+
+    def _of_source(self, source: int, lane: int, batch: int) -> Iterator[Window]:
         begin, came = int(self._begin[lane]), int(self._came[lane, source])
-
-        def batch_of(turn: int) -> tuple[int, int]:
-            return divmod(self._shares.window_of(source, came + turn) - begin, self._steps)
-
-        begun = int(self._shares.before(begin + epoch * self._steps + step)[source]) - came
-        for shards, turn, after in self._lines[source].windows(lane, begun):
-            yield Window(self._each[source].shards[shards], batch_of(turn), batch_of(after - 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """One source of a mixture."""
-
-    lanes: MixedLanes
-    number: int
-
-    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
-        return self.lanes.windows_of(self.number, lane, epoch, step)
+        begun = int(self._shares.before(begin + batch)[source]) - came
+        return self._lines[source].windows(
+            lane, begun, lambda turn: divmod(self._shares.window_of(source, came + turn) - begin, self._steps)
+        )
 
 
 def _divided(sources: Sequence[MixedShards], drawn: Int, window_bytes: int) -> list[int]:
     """The bytes of each source's windows: its largest shard, and of what is left in proportion to what is read of it.
 
-    Args:
-        drawn: how many samples of the sources are drawn, in proportion.
+    `drawn` is how many samples of the sources are drawn, in proportion.
     """
     largest = np.array([each.sizes.max() for each in sources])
     if (least := largest.sum()) > window_bytes:

@@ -15,25 +15,19 @@ from dali_pipes.plan.windows import Lanes
 
 Int = NDArray[np.int64]
 _TRIED_AT_ONCE = 64  # substitutes
+PERIOD = 256  # windows after which a mixture's shares come out exactly
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The samples of all epochs, one after the other: each epoch goes on where the last one stopped.
+    """The samples of all epochs, one after the other: each epoch goes on where the last one stopped."""
 
-    Attributes:
-        epoch_size: samples of one epoch.
-        at: the ids at these places, counted through all epochs.
-        repeats: whether an epoch may hold a sample more than once, so that its random numbers are keyed by its place.
-        good: likewise the ids, with bad samples replaced by others of their group; None: a batch takes others of its own.
-        lanes: who reads which shards when; None: any sample may come at any time.
-    """
-
-    epoch_size: int
-    at: Callable[[Int], Int]
-    repeats: bool = True
+    epoch_size: int  # samples of one epoch
+    at: Callable[[Int], Int]  # the ids at these places, counted through all epochs
+    repeats: bool = True  # whether an epoch may hold a sample more than once, so that its random numbers are keyed by its place
+    # likewise the ids, with bad samples replaced by others of their group; None: a batch takes others of its own
     good: Callable[[Int, Int], Int] | None = None
-    lanes: Lanes | None = None
+    lanes: Lanes | None = None  # who reads which shards when; None: any sample may come at any time
 
     def ids(self, epoch: int, places: Int, bad: Int | None = None) -> Int:
         """The samples at these places of an epoch."""
@@ -42,25 +36,15 @@ class Order:
 
 
 class Seat(NamedTuple):
-    """Where samples stand in their groups, each (N,).
+    """Where samples stand in their groups, each (N,)."""
 
-    Attributes:
-        group: a class or a source.
-        number: of the permutation of the group's images.
-        position: in that permutation.
-    """
-
-    group: Int
-    number: Int
-    position: Int
+    group: Int  # a class or a source
+    number: Int  # of the permutation of the group's images
+    position: Int  # in that permutation
 
 
 class Groups:
-    """The images of each class or source that has any, in permutations of their own.
-
-    Args:
-        labels: (n,) the group of each image.
-    """
+    """The images of each class or source that has any, in permutations of their own; `labels`, (n,), are the group of each."""
 
     def __init__(self, labels: Int, seed: int):
         sizes = np.bincount(labels)
@@ -109,9 +93,7 @@ class Groups:
 
 
 def _others(position: int, size: int, apart: int) -> Iterator[int]:
-    """Positions of a group: first those that no batch with this one holds and no other of it begins with, then the rest of those
-    that it does not hold, then all.
-    """
+    """First those that no batch with this one holds and no other of it begins with, then others that it does not hold, then all."""
     within = position % apart
     first, left = position - within, max(size - apart, 0)
     yield from range(position + apart, size, apart)
@@ -130,9 +112,6 @@ def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
         return np.minimum(np.searchsorted(sums, share * sums[-1], side="right"), last)
 
     return at
-
-
-PERIOD = 256  # windows after which the shares come out exactly
 
 
 class Shares:

@@ -14,14 +14,11 @@ _ROUNDS = 10
 
 
 def philox4x32(counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: int) -> NDArray[np.uint32]:
-    """Four random 32-bit words for every counter.
+    """Four random 32-bit words for every counter: uint32 of shape (4, …), the broadcast shape of the counters after the words.
 
     Args:
         counter: four words below 2**32, arrays or scalars that broadcast together.
         key: 64 bits; another key is another, independent stream.
-
-    Returns:
-        uint32 of shape (4, …), the broadcast shape of the counters after the words.
     """
     words = np.empty((4, *np.broadcast_shapes(*map(np.shape, counter))), "<u4")
     for at, word in enumerate(counter):
@@ -77,11 +74,7 @@ class Draws:
         self._last = (high << HIGH | kind).astype(np.uint32) if high.any() else np.full(1, kind, np.uint32)
 
     def uniform(self, draw: ArrayLike, subset: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.float64]:
-        """Four numbers in [0, 1) for each sample of `subset`, and for each draw where `draw` is an array.
-
-        Returns:
-            float64 of shape (4, N), or (4, N, D) for D draws.
-        """
+        """Four numbers in [0, 1) for each sample of `subset`: float64 of shape (4, N), or (4, N, D) for an array of D draws."""
         several = [1] * np.ndim(draw)
         low = self._low[subset].reshape(-1, *several)
         last = (self._last if len(self._last) == 1 else self._last[subset]).reshape(-1, *several)
@@ -99,10 +92,6 @@ class BatchDraws:
         self._key, self._epoch, self._place, self.ids = seed, epoch, place, ids
 
     def uniform(self, draw: ArrayLike) -> NDArray[np.float64]:
-        """Four numbers in [0, 1), for each draw where `draw` is an array. This package never uses draws from 16 on.
-
-        Returns:
-            float64 of shape (4,), or (4, D) for D draws.
-        """
+        """Four numbers in [0, 1): float64 of shape (4,), or (4, D) for an array of D draws. Those from 16 on are the user's."""
         last = self._place >> 32 << HIGH | Kind.BATCH
         return philox4x32((self._place & 0xFFFFFFFF, self._epoch, draw, last), self._key) * np.float64(2.0**-32)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,44 +15,14 @@ from numpy.typing import NDArray
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, check_choice, check_min
-from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, named
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.windows import Lanes
-
-
-class PlannedTransform(Protocol):
-    """What the plan needs from a transform; `Transform` says what each is."""
-
-    @property
-    def exif(self) -> str: ...
-
-    @property
-    def shape(self) -> Pair: ...
-
-    @property
-    def augmenter(self) -> Augmenter: ...
-
-    @property
-    def groups(self) -> tuple[tuple[Self, ...], ...]: ...
-
-    def at(self, epoch: int) -> Self: ...
-
-    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry: ...
-
-    @property
-    def crops_around_boxes(self) -> bool: ...
-
-    def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry: ...
-
-    def batch_shape(self, geometry: Geometry) -> Pair: ...
-
-    def placed(self, geometry: Geometry, shape: Pair) -> Geometry: ...
-
 
 _PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
 
@@ -91,17 +61,11 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """What is made of N images.
+    """What is made of N images."""
 
-    Attributes:
-        geometry: windows, sizes, crops and flips.
-        augmentation: further operations on the pixels.
-        shape: height and width of what is made, equal for all of a batch.
-    """
-
-    geometry: Geometry
-    augmentation: Augmentation
-    shape: Pair
+    geometry: Geometry  # windows, sizes, crops and flips
+    augmentation: Augmentation  # further operations on the pixels
+    shape: Pair  # height and width of what is made, equal for all of a batch
 
     def take(self, places: NDArray[np.int64] | slice) -> "PlannedView":
         return PlannedView(self.geometry.take(places), self.augmentation.take(places), self.shape)
@@ -109,17 +73,12 @@ class PlannedView:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What one shard does in one step with N samples.
-
-    Attributes:
-        ids: (N,) int64.
-        groups: what is made of each image, once for each view of the transform's `groups`.
-    """
+    """What one shard does in one step with N samples."""
 
     epoch: int
     step: int
-    ids: NDArray[np.int64]
-    groups: tuple[tuple[PlannedView, ...], ...]
+    ids: NDArray[np.int64]  # (N,) int64
+    groups: tuple[tuple[PlannedView, ...], ...]  # what is made of each image, once for each view of the transform's `groups`
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -176,7 +135,7 @@ class Plan:
     """
 
     manifest: Manifest
-    transform: PlannedTransform
+    transform: Transform
     batch_size: int
     seed: int = 0
     sampling: Sampling = field(default_factory=Uniform)
@@ -257,8 +216,7 @@ class Plan:
     def iter_from(self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less.
 
-        Args:
-            bad: ids that the sampling replaces by others, if it has a way to.
+        `bad` are ids that the sampling replaces by others, if it has a way to.
         """
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
@@ -276,14 +234,14 @@ class Plan:
         numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
         groups = self.transform.at(epoch).groups
         objects = self.objects(ids) if any(each.crops_around_boxes for group in groups for each in group) else None
-        planned, views = [], itertools.count()
-        for group in groups:
-            of_each = [(each, Draws(self.seed, epoch, numbers, kind, next(views))) for each in group]
-            planned.append([_Drawn.of(transform, sizes, objects, draws) for transform, draws in of_each])
+        views = itertools.count()
+        planned = [
+            [_draw(each, sizes, objects, Draws(self.seed, epoch, numbers, kind, next(views))) for each in group] for group in groups
+        ]
         start = 0
         for step, each in zip(steps, each_step, strict=True):
             rows = slice(start, start + len(each))
-            yield PlannedBatch(epoch, step, ids[rows], tuple(tuple(view.take(rows) for view in group) for group in planned))
+            yield PlannedBatch(epoch, step, ids[rows], tuple(tuple(_view(drawn, rows) for drawn in group) for group in planned))
             start += len(each)
 
     def objects(self, ids: NDArray[np.int64]) -> Objects | None:
@@ -314,23 +272,19 @@ class Plan:
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
 
 
-class _Drawn(NamedTuple):
-    """One view of the samples of several steps."""
+Drawn = tuple[Transform, Geometry, Augmentation]  # one view of the samples of several steps
 
-    transform: PlannedTransform
-    geometry: Geometry
-    augmentation: Augmentation
 
-    @classmethod
-    def of(cls, transform: PlannedTransform, sizes: NDArray[np.int64], objects: Objects | None, draws: Draws) -> "_Drawn":
-        geometry = transform.geometry(sizes, draws) if objects is None else transform.geometry_around(sizes, objects, draws)
-        return cls(transform, geometry, transform.augmenter.draw(draws, len(sizes), transform.shape))
+def _draw(transform: Transform, sizes: NDArray[np.int64], objects: Objects | None, draws: Draws) -> Drawn:
+    geometry = transform.geometry(sizes, draws) if objects is None else transform.geometry_around(sizes, objects, draws)
+    return transform, geometry, transform.augmenter.draw(draws, len(sizes), transform.shape)
 
-    def take(self, rows: slice) -> PlannedView:
-        """Those of one step."""
-        geometry = self.geometry.take(rows)
-        shape = self.transform.batch_shape(geometry)
-        return PlannedView(self.transform.placed(geometry, shape), self.augmentation.take(rows), shape)
+
+def _view(drawn: Drawn, rows: slice) -> PlannedView:
+    """That of one step."""
+    transform, geometry, augmentation = drawn
+    geometry, shape = transform.placed(geometry.take(rows))
+    return PlannedView(geometry, augmentation.take(rows), shape)
 
 
 def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:

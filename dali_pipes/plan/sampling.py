@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.image_table import Shards
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
-from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_number, check_options, option
+from dali_pipes.errors import ConfigError, OptionError, check_choice, check_if_given, check_int, check_number, check_options, option
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
@@ -26,16 +26,6 @@ LARGE = 2**24  # images, from which on no permutation is stored
 _PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not in every batch
 
 
-def _check_size(option: str, value: object) -> None:
-    if value is not None:
-        check_int(option, value, 1)
-
-
-def _check_gb(option: str, value: object) -> None:
-    if value is not None:
-        check_number(option, value, 1e-6, 1e6)
-
-
 @dataclass(kw_only=True, slots=True)
 class Sampling(ABC):
     """Which samples make an epoch, and in which order; the base of all samplings.
@@ -45,17 +35,14 @@ class Sampling(ABC):
             stopped, so that a shorter epoch leaves nothing out in the long run.
     """
 
-    epoch_size: int | None = option(None, _check_size)
+    epoch_size: int | None = option(None, check_if_given, check_int, 1)
 
     def __post_init__(self) -> None:
         check_options(self)
 
     @abstractmethod
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
-        """
-        Raises:
-            ConfigError: these images or batches cannot be sampled so.
-        """
+        """Raises a ConfigError if these images or batches cannot be sampled so."""
 
     def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
         """By the epoch from which on it holds."""
@@ -66,12 +53,9 @@ class Sampling(ABC):
         given = {"kind": type(self).__name__} | {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value for name, value in given.items() if value is not None}
 
-    def _size(self, manifest: Manifest) -> int:
-        return self.epoch_size or len(manifest)
-
-    def _whole_batches(self, manifest: Manifest, global_batch_size: int) -> int:
-        """Every epoch begins with a batch."""
-        return max(self._size(manifest) // global_batch_size, 1) * global_batch_size
+    def _size(self, manifest: Manifest, whole: int = 1) -> int:
+        """Samples of an epoch, in `whole` batches of so many, if every epoch begins with a batch."""
+        return max((self.epoch_size or len(manifest)) // whole, 1) * whole
 
 
 @dataclass(kw_only=True, slots=True)
@@ -187,7 +171,7 @@ class PerClass(Sampling):
             number, visit = np.divmod(rounds, visits[group])
             return Seat(group, number, (visit * self.samples + within % self.samples) % groups.sizes[group])
 
-        return groups.order(self._whole_batches(manifest, global_batch_size), seats, apart=self.samples)
+        return groups.order(self._size(manifest, global_batch_size), seats, apart=self.samples)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -213,7 +197,7 @@ class Repeated(Sampling):
             number, place = np.divmod((step * batch + dealt[within]) // times, n)
             return bijection(n, place, seed, Kind.IMAGES, number)
 
-        return Order(self._whole_batches(manifest, batch) if self.spread else self._size(manifest), at)
+        return Order(self._size(manifest, batch if self.spread else 1), at)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -227,7 +211,7 @@ class Mixture(Sampling):
         stratified = mixture.mode == "stratified"
         shares = _mixed_shares(manifest, global_batch_size if stratified else _PROPORTIONAL, seed)
         groups = Groups(manifest.columns["source"], seed)
-        size = self._whole_batches(manifest, global_batch_size) if stratified else self._size(manifest)
+        size = self._size(manifest, global_batch_size if stratified else 1)
         return groups.order(size, lambda places: groups.in_turn(*shares.turns(places)), apart=int(shares.most.max()))
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
@@ -290,8 +274,8 @@ class Windows(Sampling):
         times: how often an image comes, side by side, as `Repeated` has them.
     """
 
-    lanes: int | None = option(None, _check_size)
-    window_gb: float | None = option(None, _check_gb)
+    lanes: int | None = option(None, check_if_given, check_int, 1)
+    window_gb: float | None = option(None, check_if_given, check_number, 1e-6, 1e6)
     times: int = option(1, check_int, 1)
 
     def __post_init__(self) -> None:
@@ -308,7 +292,7 @@ class Windows(Sampling):
         shards, window = _shards(manifest), round(self.window_gb * 1e9)
         if manifest.mixture:
             return self._mixed(manifest, shards, window, global_batch_size, seed)
-        size = self._size(manifest) if self.times == 1 else self._whole_batches(manifest, global_batch_size)
+        size = self._size(manifest, 1 if self.times == 1 else global_batch_size)
         cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
         lanes = PlainLanes(np.bincount(shards.numbers), shards.bytes, *cut)
         apart = (np.diff(shards.numbers) < 0).any()  # a shard's images do not stand side by side
@@ -325,12 +309,10 @@ class Windows(Sampling):
         assert mixture and self.lanes
         if mixture.mode != "stratified":
             raise ConfigError("sampling=windows is for stratified mixtures, and this one is proportional; leave its `mode` out")
-        shares, size = _mixed_shares(manifest, max(batch // self.lanes, 1), seed), self._whole_batches(manifest, global_batch_size)
+        shares, size = _mixed_shares(manifest, max(batch // self.lanes, 1), seed), self._size(manifest, global_batch_size)
         source = manifest.columns["source"]
-        each = [
-            MixedShards.of(name, ids := np.flatnonzero(source == number), shards.numbers[ids], shards.bytes)
-            for number, name in enumerate(mixture.shares)
-        ]
+        of_each = (np.flatnonzero(source == number) for number in range(len(mixture.shares)))
+        each = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
         lanes = MixedLanes(each, shares, self.lanes, window, batch, size // global_batch_size, seed)
         return Order(size, lambda places: lanes.at(places // self.times), lanes=lanes)
 
@@ -354,11 +336,7 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 
 
 def named(given: Any) -> Sampling:
-    """A sampling by its name, by {"name": …} with its options, or as it is.
-
-    Raises:
-        ConfigError: no such sampling or option.
-    """
+    """A sampling by its name, by {"name": …} with its options, or as it is; a ConfigError if there is none such."""
     if isinstance(given, Sampling):
         return given
     options = dict(given) if isinstance(given, Mapping) else {"name": given}
@@ -372,11 +350,7 @@ def named(given: Any) -> Sampling:
 
 
 def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool) -> Sampling:
-    """The sampling of a loader: that which is given, or what `shuffle` or the kind of transform says.
-
-    Raises:
-        ConfigError: they say different things, or not what the images are for.
-    """
+    """The sampling of a loader: that which is given, or what `shuffle` or the kind of transform says, which must not differ."""
     implied = Sequential() if not (training if shuffle is None else shuffle) else Mixture() if manifest.mixture else Uniform()
     if given is None:
         return implied
@@ -392,19 +366,14 @@ def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool)
 
 
 def _mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
-    """Those of a mixture in windows of so many samples.
-
-    Raises:
-        ConfigError: a source without images, or of too small a share.
-    """
-    mixture = manifest.mixture
-    assert mixture
-    missing = sorted(set(range(len(mixture.shares))) - set(manifest.columns["source"].tolist()))
-    if missing:
-        raise ConfigError(f"the source {list(mixture.shares)[missing[0]]!r} of the mixture has no image; leave it out")
-    shares = Shares(np.array(list(mixture.shares.values())), window, seed)
+    """Those of a mixture in windows of so many samples."""
+    assert manifest.mixture
+    names, numbers = list(manifest.mixture.shares), np.array(list(manifest.mixture.shares.values()))
+    if missing := sorted(set(range(len(names))) - set(manifest.columns["source"].tolist())):
+        raise ConfigError(f"the source {names[missing[0]]!r} of the mixture has no image; leave it out")
+    shares = Shares(numbers, window, seed)
     if not shares.in_period.all():
-        name = list(mixture.shares)[int(shares.in_period.argmin())]
+        name = names[int(shares.in_period.argmin())]
         raise ConfigError(f"the share of {name!r} is less than a sample in 512 batches; give it more, or leave it out")
     return shares
 

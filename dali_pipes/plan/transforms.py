@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from dali_pipes.errors import (
     ConfigError,
     OptionError,
     check_choice,
+    check_if_given,
     check_int,
     check_number,
     check_options,
@@ -22,8 +23,8 @@ from dali_pipes.errors import (
     check_range,
     option,
 )
-from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.geometry import Geometry, Padding, Pair, center_crop, random_crop, random_resized_crop, resized
+from dali_pipes.plan.augment.policies import Augmenter
+from dali_pipes.plan.geometry import FLIP_DRAW, SHIFT_DRAW, Geometry, Pair, center_crop, cropped, random_windows, resized
 from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -33,17 +34,13 @@ INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
 _CHECKED_AT_ONCE = 2**20  # images
 
 
-def _check_colors(option: str, values: Sequence[float]) -> tuple[float, ...]:
+def _check_colors(option: str, values: Sequence[float], positive: bool = False) -> tuple[float, ...]:
     """As a tuple; YAML has lists only."""
+    if positive and not all(0 < value < float("inf") for value in values):
+        raise ConfigError(f"{option} is {list(values)}; it must be positive")
     if len(values) != 3:
         raise ConfigError(f"{option} is {list(values)}; it takes three numbers, for red, green and blue")
     return tuple(values)
-
-
-def _check_positive_colors(option: str, values: Sequence[float]) -> tuple[float, ...]:
-    if not all(0 < value < float("inf") for value in values):
-        raise ConfigError(f"{option} is {list(values)}; it must be positive")
-    return _check_colors(option, values)
 
 
 def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
@@ -59,10 +56,6 @@ def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
 def check_size(option: str, value: object) -> Any:
     height, width = shape_of(_check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
-
-
-def _check_resize(option: str, value: object) -> Any:
-    return None if value is None else _check_pixels(option, value, 1, "(height, width)")
 
 
 def shape_of(size: Any) -> Pair:
@@ -88,25 +81,30 @@ class Transform(ABC):
     size: Any = option(224, check_size)
     interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
     mean: tuple[float, float, float] = option(IMAGENET_MEAN, _check_colors)
-    std: tuple[float, float, float] = option(IMAGENET_STD, _check_positive_colors)
+    std: tuple[float, float, float] = option(IMAGENET_STD, _check_colors, True)
     dtype: str = option("fp32", check_choice, tuple(DTYPES))
     memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
     exif: str = option("ignore", check_choice, ("ignore", "apply"))
     min_box_size: float = option(1.0, check_number, 0, 2**16)
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
 
+    # whether each batch has a height and width of its own, which hold all of its images
+    pads_batches: ClassVar[bool] = False
+    # whether `geometry_around` depends on the objects; those whose box's centre is outside the window are then removed
+    crops_around_boxes: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         check_options(self)
 
     @property
-    @abstractmethod
     def training(self) -> bool:
         """Training shuffles and drops the last partial batch by default; evaluation does neither."""
+        return True
 
     @property
-    @abstractmethod
     def crops(self) -> bool:
-        """Whether the output is cropped from the resized image."""
+        """Whether the output is cropped from the resized image, and not all of it."""
+        return getattr(self, "resize", ()) != self.shape
 
     @property
     def resizes(self) -> bool:
@@ -129,29 +127,22 @@ class Transform(ABC):
     @property
     def augmenter(self) -> Augmenter:
         """Further operations on the pixels."""
-        return Augmenter([])
+        return Augmenter(getattr(self, "augment", []))
 
     @property
     def groups(self) -> tuple[tuple["Transform", ...], ...]:
         """The views that are made of each image, those of one name and shape together; of most transforms only itself."""
         return ((self,),)
 
-    @property
-    def pads_batches(self) -> bool:
-        """Whether each batch has a height and width of its own, which hold all of its images."""
-        return False
-
-    def batch_shape(self, geometry: Geometry) -> Pair:
-        """Height and width of a batch of these images, in pixels; what an image leaves of it is black."""
-        return self.shape
-
-    def placed(self, geometry: Geometry, shape: Pair) -> Geometry:
-        """The geometry of these images in a batch of this height and width."""
-        return geometry
+    def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
+        """The geometry of these images in one batch, and its height and width; what an image leaves of it is black."""
+        return geometry, self.shape
 
     def size_at(self, epoch: int) -> Any:
         """The size of one epoch's images, as `size`."""
-        return self.size
+        sizes = getattr(self, "sizes", {})  # of the transforms that have this option
+        since = max((each for each in sizes if each <= epoch), default=None)
+        return self.size if since is None else sizes[since]
 
     def at(self, epoch: int) -> Self:
         """The transform of one epoch."""
@@ -161,16 +152,11 @@ class Transform(ABC):
     @property
     def every_size(self) -> set[Any]:
         """The sizes of all epochs, as `size`."""
-        return {self.size}
+        return {self.size_at(epoch) for epoch in (0, *getattr(self, "sizes", {}))}
 
     @abstractmethod
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
-
-    @property
-    def crops_around_boxes(self) -> bool:
-        """Whether `geometry_around` depends on the objects; those whose box's centre is outside the window are then removed."""
-        return False
 
     def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry:
         """`geometry` of images with these objects, whose boxes are in pixels of `source`."""
@@ -209,26 +195,16 @@ class RandomTransform(Transform):
                 problem = f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
                 raise ConfigError(f"transform.augment: GaussianBlur: {problem}; kernel_size can be {2 * narrowest - 1} at most")
 
-    @property
-    def training(self) -> bool:
-        return True
-
-    @property
-    def augmenter(self) -> Augmenter:
-        return Augmenter(self.augment)
-
-    def size_at(self, epoch: int) -> Any:
-        since = max((each for each in self.sizes if each <= epoch), default=None)
-        return self.size if since is None else self.sizes[since]
-
-    @property
-    def every_size(self) -> set[Any]:
-        return {self.size_at(epoch) for epoch in (0, *self.sizes)}
+    def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which images are flipped left to right and top to bottom, by (2, N) random numbers."""
+        return numbers < np.array([[self.flip], [self.vertical_flip]])
 
 
 @dataclass(kw_only=True, slots=True)
 class TrainTransform(RandomTransform):
     """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip.
+
+    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio is allowed.
 
     Attributes:
         scale: smallest and largest share of the image's area.
@@ -238,12 +214,12 @@ class TrainTransform(RandomTransform):
     scale: tuple[float, float] = option((0.08, 1.0), check_ordered_pair)
     ratio: tuple[float, float] = option((3 / 4, 4 / 3), check_ordered_pair)
 
-    @property
-    def crops(self) -> bool:
-        return False
+    crops: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return random_resized_crop(source, self.shape, self.scale, self.ratio, (self.flip, self.vertical_flip), draws)
+        window, numbers = random_windows(source, self.scale, self.ratio, draws)
+        to = np.tile(self.shape, (len(source), 1))
+        return Geometry(source, window, to, np.zeros_like(to), *self.flips(numbers))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -259,7 +235,7 @@ class RandomCropTransform(RandomTransform):
     """
 
     size: Any = option(32, check_size)
-    resize: Any = option(None, _check_resize)
+    resize: Any = option(None, check_if_given, _check_pixels, 1, "(height, width)")
     padding: Any = option(0, _check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)")
     pad_if_needed: bool = False
 
@@ -269,13 +245,17 @@ class RandomCropTransform(RandomTransform):
         return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
 
     @property
-    def _sides(self) -> Padding:
+    def _sides(self) -> tuple[int, int, int, int]:
         given: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
         return given * (4 // len(given))
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        flips = self.flip, self.vertical_flip
-        return random_crop(source, self.resize, self.shape, self._sides, self.pad_if_needed, flips, draws)
+        numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides
+        size = resized(source, self.resize) + np.array([top + bottom, left + right])
+        # of what is missing as much on each side, as torchvision pads
+        more = np.maximum(np.array(self.shape) - size, 0) if self.pad_if_needed else np.zeros_like(size)
+        place = np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64) - more - (top, left)
+        return cropped(source, self.resize, place, self.shape, self.flips(numbers[:2, :, 0]))
 
     def check(self, manifest: Manifest) -> None:
         """Counts the images that are smaller than the crop, and names the first."""
@@ -306,14 +286,10 @@ class CenterCropTransform(RandomTransform):
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
     """
 
-    resize: Any = option(256, _check_resize)
-
-    @property
-    def crops(self) -> bool:
-        return self.resize != self.shape
+    resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(source, self.resize, self.shape, (self.flip, self.vertical_flip), draws)
+        return center_crop(source, self.resize, self.shape, self.flips(draws.uniform(FLIP_DRAW)[:2]))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -326,7 +302,7 @@ class EvalTransform(Transform):
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
     """
 
-    resize: Any = option(256, _check_resize)
+    resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -337,16 +313,10 @@ class EvalTransform(Transform):
                 "set resize to the size or more",
             )
 
-    @property
-    def training(self) -> bool:
-        return False
-
-    @property
-    def crops(self) -> bool:
-        return self.resize != self.shape
+    training: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(source, self.resize, self.shape, (0.0, 0.0), draws)
+        return center_crop(source, self.resize, self.shape, np.zeros((2, len(source)), bool))
 
 
 def _epochs_and_sizes(given: object) -> dict[int, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dali_pipes.errors import ConfigError, check_int
-from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms import TrainTransform, Transform
 
@@ -35,7 +35,7 @@ class ViewsTransform(TrainTransform):
         if not isinstance(self.views, Mapping) or not self.views:
             raise ConfigError('transform.views names no view; it takes names and options: {"global": {"count": 2, "size": 224}}')
         self.views = {str(name): _each(str(name), given) for name, given in self.views.items()}
-        super(ViewsTransform, self).__post_init__()
+        TrainTransform.__post_init__(self)
         for name, group in zip(self.views, self.groups, strict=True):
             if len({each.shape for each in group}) > 1:
                 sizes = ", ".join(str(each.size) for each in group)

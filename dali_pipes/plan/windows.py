@@ -5,10 +5,10 @@ whole shards, whose samples are permuted. A lane has its own, contiguous share o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,32 +23,23 @@ _KEPT = 4  # passes: of a step at most two, and those that the next epoch begins
 
 
 class Window(NamedTuple):
-    """Shards that a lane reads at once. Windows side by side may serve a batch together.
+    """Shards that a lane reads at once. Windows side by side may serve a batch together."""
 
-    Attributes:
-        shards: (N,) their numbers.
-        first, last: epoch and step of the first and the last global batch that have samples of it.
-    """
-
-    shards: Int
+    shards: Int  # (N,) their numbers
+    # first, last: epoch and step of the first and the last global batch that have samples of it
     first: Place
     last: Place
 
 
 class _Pass(NamedTuple):
-    """All samples once, as a line of shards.
+    """All samples once, as a line of shards."""
 
-    Attributes:
-        shards: (S,) their numbers, in the order of the line.
-        starts, windows, lanes: where each shard, window and lane begins on the line, and where the last one ends.
-        turns: (L,) which of its samples, counted through all epochs, each lane begins with.
-    """
-
-    shards: Int
+    shards: Int  # (S,) their numbers, in the order of the line
+    # starts, windows, lanes: where each shard, window and lane begins on the line, and where the last one ends
     starts: Int
     windows: Int
     lanes: Int
-    turns: Int
+    turns: Int  # (L,) which of its samples, counted through all epochs, each lane begins with
 
 
 class Lanes(ABC):
@@ -67,26 +58,22 @@ class Lanes(ABC):
         self.count, self.window_bytes, self._batch = count, window_bytes, batch
         if batch % count:
             fits = _divisors(batch)
-            below, above = max(each for each in fits if each < count), min([each for each in fits if each > count] or [1])
+            below, above = max(each for each in fits if each < count), min((each for each in fits if each > count), default=1)
             raise ConfigError(
                 f"sampling.lanes={count} do not divide a global batch of {batch} images; {near(batch, count)} images would do, or "
                 f"{below} or {above} lanes"
             )
 
-    @property
     @abstractmethod
-    def sources(self) -> Sequence["Source"]:
-        """Those that have windows of their own."""
+    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
+        """Endless windows of a lane, for each source of a mixture; the first has the source's next sample at this step."""
 
     @abstractmethod
     def at(self, places: Int) -> Int:
         """The samples at these places, counted through all epochs; samples are numbered shard by shard."""
 
     def check_ranks(self, ranks: int) -> None:
-        """
-        Raises:
-            ConfigError: so many ranks would read parts of lanes.
-        """
+        """Raises a ConfigError if so many ranks would read parts of lanes."""
         if self.count % ranks and ranks % self.count:
             fits = ", ".join(map(str, _divisors(self.count)))
             raise ConfigError(
@@ -96,13 +83,6 @@ class Lanes(ABC):
     def lanes_of(self, rank: int, ranks: int) -> range:
         """The lanes that a rank reads; several ranks may read one lane."""
         return range(rank * self.count // ranks, ((rank + 1) * self.count - 1) // ranks + 1)
-
-
-class Source(Protocol):
-    """Shards that are shuffled among each other."""
-
-    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
-        """Endless windows of a lane, the first of them that with its next sample at this step."""
 
 
 class PlainLanes(Lanes):
@@ -132,21 +112,12 @@ class PlainLanes(Lanes):
             raise ConfigError(f"sampling.window_gb={given:g} holds no shard of {least:g} GB; {least:g} at least would do")
         self._line = Line(lengths, sizes, lanes, window_bytes, seed, self._shares if whole else None)
 
-    @property
-    def sources(self) -> Sequence[Source]:
-        return [self]
-
-    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
+    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
         share, each_step = int(self._shares[lane]), self._batch // self.count
         if not share:
-            return
-
-        def batch_of(turn: int) -> Place:
-            return turn // share, turn % share // each_step
-
+            return [iter(())]
         begun = epoch * share + min(step * each_step, share)
-        for shards, turn, after in self._line.windows(lane, begun):
-            yield Window(shards, batch_of(turn), batch_of(after - 1))
+        return [self._line.windows(lane, begun, lambda turn: (turn // share, turn % share // each_step))]
 
     def at(self, places: Int) -> Int:
         epoch, within = np.divmod(places, self._epoch_size)
@@ -165,43 +136,50 @@ class Line:
         sizes: (S,) bytes of each shard.
         lanes: how many.
         shares: (L,) samples of a pass that each lane has; None: the lanes take turns from pass to pass.
+        numbers: (S,) of the shards among all; None: these are all.
         source: a number of its own for each line of a mixture, below 2**8.
     """
 
     def __init__(
-        self, lengths: Int, sizes: Int, lanes: int, window_bytes: int, seed: int, shares: Int | None = None, source: int = 0
+        self,
+        lengths: Int,
+        sizes: Int,
+        lanes: int,
+        window_bytes: int,
+        seed: int,
+        shares: Int | None = None,
+        numbers: Int | None = None,
+        source: int = 0,
     ):
         self._lengths, self._sizes, self._lanes, self._window_bytes = lengths, sizes, lanes, window_bytes
         self._starts, self._samples, self._shares = lengths.cumsum() - lengths, int(lengths.sum()), shares
         self._seed, self._key = seed, source << 48
+        self._numbers = np.arange(len(lengths)) if numbers is None else numbers
         self._pass = lru_cache(maxsize=_KEPT)(self._cut_pass)
 
-    def windows(self, lane: int, begun: int) -> Iterator[tuple[Int, int, int]]:
-        """Endless windows of a lane, from that of turn `begun` on: its shards, its first turn, and the first after it."""
+    def windows(self, lane: int, begun: int, batch_of: Callable[[int], Place]) -> Iterator[Window]:
+        """Endless windows of a lane, from that of turn `begun` on; `batch_of` is the global batch of a turn."""
         for number in count(int(self._number(np.array(lane), np.array(begun)))):
             line = self._pass(number)
             first, end = np.searchsorted(line.windows, line.lanes[lane : lane + 2])
             for bounds in pairwise(line.windows[first : end + 1]):
                 turn, after = (int(bound - line.lanes[lane] + line.turns[lane]) for bound in bounds)
                 if after > begun:
-                    yield line.shards[_shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1], turn, after
+                    shards = line.shards[_shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1]
+                    yield Window(self._numbers[shards], batch_of(turn), batch_of(after - 1))
 
     def at(self, lane: Int, turn: Int) -> Int:
         """(N,) the samples at these turns of these lanes."""
         numbers, found = self._number(lane, turn), np.empty(len(turn), np.int64)
         for number in np.unique(numbers).tolist():
-            here = numbers == number
-            found[here] = self._of_pass(number, lane[here], turn[here])
+            here, line = numbers == number, self._pass(number)
+            place = line.lanes[lane[here]] + turn[here] - line.turns[lane[here]]
+            window = np.searchsorted(line.windows, place, side="right") - 1
+            start, end = line.windows[window], line.windows[window + 1]
+            place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, self._key | number, window)
+            shard = _shard_at(line, place)
+            found[here] = self._starts[line.shards[shard]] + place - line.starts[shard]
         return found
-
-    def _of_pass(self, number: int, lane: Int, turn: Int) -> Int:
-        line = self._pass(number)
-        place = line.lanes[lane] + turn - line.turns[lane]
-        window = np.searchsorted(line.windows, place, side="right") - 1
-        start, end = line.windows[window], line.windows[window + 1]
-        place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, self._key | number, window)
-        shard = _shard_at(line, place)
-        return self._starts[line.shards[shard]] + place - line.starts[shard]
 
     def _number(self, lane: Int, turn: Int) -> Int:
         """Which pass these samples of the lanes belong to."""
@@ -238,8 +216,7 @@ def _shard_at(line: _Pass, place: Int) -> Int:
 def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
     """Where the windows begin: each lane is filled with as many shards as fit, and its last two windows are made alike.
 
-    Args:
-        starts, ends: (S + 1,) samples and bytes before each shard.
+    `starts` and `ends`, (S + 1,), are the samples and bytes before each shard.
     """
     reach = (np.searchsorted(ends, ends[:-1] + limit, side="right") - 1).tolist()  # the first shard that does not fit
     firsts, stops = np.searchsorted(starts, lanes[:-1], side="right") - 1, np.searchsorted(starts, lanes[1:])

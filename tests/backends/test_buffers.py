@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.common.buffers import KEPT, Buffers
+from dali_pipes.backends.common.finish import KEPT, Buffers
 
 FORMS = [{}, {"dtype": "bf16"}, {"dtype": "uint8", "memory_format": "channels_last"}, {"size": (5, 3), "dtype": "fp16"}]
 HOLDERS = {

@@ -5,7 +5,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.reference.cached import CachedBackend
+from dali_pipes.backends.reference.dali import CachedBackend
 from dali_pipes.plan.plan import Plan
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.decoding import preallocation
-from dali_pipes.backends.reference.dali_native import DaliNativeBackend
+from dali_pipes.backends.reference.dali import DaliNativeBackend
 
 SOURCES = ["ExternalSource"] * 5
 GUARD = ["PeekImageShape", "Reshape", "_Shape", *["Cast"] * 2, *["_ArithmeticGenericOp"] * 4, *["_TensorSubscript"] * 2]

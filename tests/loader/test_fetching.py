@@ -119,7 +119,7 @@ def test_the_next_window_is_fetched_while_this_one_is_read(far, cache):
     with build(far) as loader:
         next(iter(loader))
         lanes = loader.plan.lanes(0)
-        present, following = (set(window.shards.tolist()) for window, _ in zip(lanes.windows(0), range(2), strict=False))
+        present, following = (set(window.shards.tolist()) for window, _ in zip(lanes.windows(0)[0], range(2), strict=False))
         wait_until(lambda: len(copies_in(cache)) == len(present | following))
         shards = far.shards
         here = {

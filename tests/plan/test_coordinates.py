@@ -11,8 +11,9 @@ from PIL import Image, ImageOps
 from dali_pipes.data.objects import Keypoints, Objects
 from dali_pipes.plan.augment.operations import CODE, OPS, Augmentation
 from dali_pipes.plan.coordinates import mask_indices, move_objects, turn_upright
-from dali_pipes.plan.geometry import Geometry, center_crop, random_crop, random_resized_crop
+from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms import CenterCropTransform, RandomCropTransform, TrainTransform
 
 F, v2, tensors = later("torchvision.transforms.v2.functional"), later("torchvision.transforms.v2"), later("torchvision.tv_tensors")
 
@@ -45,12 +46,14 @@ def augmentation(count: int, ops: list[str], seed: int = 0) -> Augmentation:
 def geometries(count: int) -> dict[str, tuple[Geometry, tuple[int, int]]]:
     random = np.random.default_rng(1)
     source, draws = random.integers(60, 1500, (count, 2)), Draws(3, 0, np.arange(count))
-    return {
-        "a resized window": (random_resized_crop(source, (224, 320), (0.08, 1), (0.5, 2), (0.5, 0.5), draws), (224, 320)),
-        "a padded crop": (random_crop(source, 200, (224, 256), (9, 3, 30, 20), True, (0.5, 0.3), draws), (224, 256)),
-        "a crop as stored": (random_crop(source, None, (300, 280), (0, 0, 0, 0), True, (0.5, 0.3), draws), (300, 280)),
-        "the centre": (center_crop(source, 256, (224, 300), (0.5, 0.0), draws), (224, 300)),
+    padded = {"pad_if_needed": True, "vertical_flip": 0.3}
+    transforms = {
+        "a resized window": TrainTransform(size=(224, 320), ratio=(0.5, 2), vertical_flip=0.5),
+        "a padded crop": RandomCropTransform(size=(224, 256), resize=200, padding=(9, 3, 30, 20), **padded),
+        "a crop as stored": RandomCropTransform(size=(300, 280), **padded),
+        "the centre": CenterCropTransform(size=(224, 300)),
     }
+    return {name: (each.geometry(source, draws), each.shape) for name, each in transforms.items()}
 
 
 def theirs(one: torch.Tensor, planned: Geometry, ops: list[int], magnitudes: list[float], shape: tuple[int, int]) -> torch.Tensor:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from later import later
 
 from dali_pipes.backends.common.pixels import crop_and_flip
-from dali_pipes.plan.geometry import Geometry, center_crop, random_crop, random_resized_crop, resized
+from dali_pipes.plan.geometry import Geometry, resized
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms import EvalTransform, RandomCropTransform, TrainTransform
+from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 
@@ -20,7 +20,8 @@ sides = st.integers(1, 4000)
 
 def planned(height: int, width: int, count: int, scale=SCALE, ratio=RATIO, flips=(0.5, 0.5), seed=0):
     source, draws = np.array([[height, width]] * count), Draws(seed, 0, np.arange(count))
-    return random_resized_crop(source, (224, 192), scale, ratio, flips, draws)
+    flip, vertical = flips
+    return TrainTransform(size=(224, 192), scale=scale, ratio=ratio, flip=flip, vertical_flip=vertical).geometry(source, draws)
 
 
 def one(source, window, resize, crop, flips=(False, False)) -> Geometry:
@@ -88,7 +89,8 @@ shapes = st.tuples(st.integers(1, 600), st.integers(1, 600))
 @given(sides, sides, shapes, resizes)
 def test_evaluation_rounds_as_torchvision_does(height, width, shape, resize):
     """Also where the crop is larger than the image, whose missing rows and columns are black."""
-    geometry = center_crop(np.array([[height, width]]), resize, shape, (0.0, 0.0), Draws(0, 0, np.arange(1))).take(0)
+    transform = CenterCropTransform(size=shape, resize=resize, flip=0)
+    geometry = transform.geometry(np.array([[height, width]]), Draws(0, 0, np.arange(1))).take(0)
     from torchvision.transforms.v2.functional import _geometry
 
     size = [height, width]
@@ -125,15 +127,7 @@ def test_transforms_pass_their_options_on():
     assert (crop.resize == [96, 144]).all() and crop.flip.all() and crop.vertical_flip.all()
 
 
-PADDINGS = {
-    0: (0, 0, 0, 0),
-    3: (3, 3, 3, 3),
-    (1, 2): (1, 2, 1, 2),
-    (1, 0, 2, 5): (1, 0, 2, 5),
-}
-
-
-@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("padding", [0, 3, (1, 2), (1, 0, 2, 5)])
 @pytest.mark.parametrize("pad_if_needed", [False, True])
 @pytest.mark.parametrize(("size", "shape"), [((8, 8), (8, 8)), ((9, 12), (5, 7)), ((6, 14), (9, 4)), ((3, 4), (11, 9))])
 def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
@@ -148,7 +142,7 @@ def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
     expected = {theirs(image).numpy().tobytes() for _ in range(1500)}
     count = 20_000
     source, draws = np.array([size] * count), Draws(0, 0, np.arange(count))
-    geometry = random_crop(source, None, shape, PADDINGS[padding], pad_if_needed, (0, 0), draws)
+    geometry = RandomCropTransform(size=shape, padding=padding, pad_if_needed=pad_if_needed, flip=0).geometry(source, draws)
     top, left, height, width = geometry.window.T
     assert (top >= 0).all() and (left >= 0).all() and (top + height <= size[0]).all() and (left + width <= size[1]).all()
     assert (geometry.resize == geometry.window[:, 2:]).all() and (geometry.resize >= 1).all()
@@ -167,7 +161,8 @@ def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
 @given(sides, sides, resizes, st.integers(0, 2**32))
 def test_a_random_crop_after_a_resize_lies_in_the_padded_image(height, width, resize, seed):
     source, draws = np.array([[height, width]] * 20), Draws(seed, 0, np.arange(20))
-    geometry = random_crop(source, resize, (64, 48), (1, 2, 3, 4), True, (0.5, 0.5), draws)
+    crop = RandomCropTransform(size=(64, 48), resize=resize, padding=(1, 2, 3, 4), pad_if_needed=True, vertical_flip=0.5)
+    geometry = crop.geometry(source, draws)
     size = resized(source, resize)
     more = np.maximum([64 - 6, 48 - 4] - size, 0)
     place = geometry.crop + (geometry.window[:, :2] if resize is None else 0)

@@ -75,11 +75,12 @@ def test_every_image_of_a_source_comes_before_one_comes_again(lengths, lanes, pa
     manifest = mixed.__wrapped__((3, 2, 1)[: len(lengths)], lengths)
     sampling = Windows(lanes=lanes, window_gb=1e6, epoch_size=lanes * part * 12)
     order = sampling.order(manifest, seed, lanes * part)
-    drawn, source = order.at(np.arange(4 * order.epoch_size)), manifest.columns["source"]
+    # at least three times as many of each source as it has, since a source's share is a sixth or more
+    drawn, source = order.at(np.arange(18 * len(manifest))), manifest.columns["source"]
     for number in range(len(lengths)):
         seen = np.bincount(drawn, minlength=len(manifest))[source == number]
         assert np.ptp(seen) <= (1 if lanes == 1 else 2) and seen.min() > 0
-    places = np.random.default_rng(1).permutation(4 * order.epoch_size)[:20]
+    places = np.random.default_rng(1).permutation(len(drawn))[:20]
     assert np.array_equal(order.at(places), drawn[places])
 
 
@@ -92,7 +93,7 @@ def test_windows_say_which_shards_serve_which_batches(lanes, part, window, epoch
     planned = plan(manifest, lanes * part, lanes=lanes, window_gb=window * GB)
     made, shards = planned.lanes(0), manifest.shards
     for lane in range(lanes):
-        each = [list(islice(source.windows(lane, epoch, step), 25)) for source in made.sources]
+        each = [list(islice(windows, 25)) for windows in made.windows(lane, epoch, step)]
         assert all(one[0].first <= (epoch, step) <= one[0].last or one[0].first > (epoch, step) for one in each)
         assert sum(max(shards.bytes[window.shards].sum() for window in one) for one in each) <= made.window_bytes
         end = min(one[-1].last for one in each)
@@ -123,7 +124,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(times):
 def test_shards_of_two_sources_come_in_different_orders():
     """Sources of as many shards are not shuffled alike."""
     manifest = mixed((1, 1), ((4,) * 60, (4,) * 60))
-    first, second = (next(each.windows(0)).shards for each in plan(manifest, lanes=1, window_gb=240 * GB).lanes(0).sources)
+    first, second = (next(each).shards for each in plan(manifest, lanes=1, window_gb=240 * GB).lanes(0).windows(0))
     assert len(first) == len(second) == 30 and (first != second - 60).sum() > 20
 
 
@@ -146,7 +147,7 @@ def test_windows_that_hold_no_shard_of_a_source_are_refused_with_what_would_do()
         plan(manifest, window_gb=20 * GB)
     lanes = plan(manifest, window_gb=25 * GB).lanes(0)
     sizes = manifest.shards.bytes
-    largest = [max(sizes[window.shards].sum() for window in islice(each.windows(0), 40)) for each in lanes.sources]
+    largest = [max(sizes[window.shards].sum() for window in islice(each, 40)) for each in lanes.windows(0)]
     assert [each // KB for each in largest] == [14, 7, 4]
 
 

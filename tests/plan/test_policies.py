@@ -6,10 +6,9 @@ import torch
 from later import later
 
 import dali_pipes as dp
-from dali_pipes.plan.augment import tables
-from dali_pipes.plan.augment.augmenter import POLICIES, Augmenter
+from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import CODE, OPS
-from dali_pipes.plan.augment.policies import RandomErasing
+from dali_pipes.plan.augment.policies import POLICIES, Augmenter, RandomErasing
 from dali_pipes.plan.philox import Draws
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
@@ -30,9 +29,9 @@ def theirs(space, bins):
 @pytest.mark.parametrize(
     ("ours", "policy", "bins"),
     [
-        (tables.space(31, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6), "TrivialAugmentWide", 31),
-        (tables.classic_space(31, SHAPE), "RandAugment", 31),
-        (tables.classic_space(10, SHAPE), "AutoAugment", 10),
+        (operations.space(31, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6), "TrivialAugmentWide", 31),
+        (operations.classic_space(31, SHAPE), "RandAugment", 31),
+        (operations.classic_space(10, SHAPE), "AutoAugment", 10),
     ],
 )
 def test_the_tables_are_torchvisions(ours, policy, bins):
@@ -40,13 +39,13 @@ def test_the_tables_are_torchvisions(ours, policy, bins):
     values, signed = theirs(space, bins)
     for name in space:
         np.testing.assert_allclose(ours[CODE[name]], values.get(name, np.zeros(bins)), rtol=1e-6)
-        assert tables.SIGNED[CODE[name]] == (name in signed)
-    assert set(tables.RANDOM_OPS) == set(v2.RandAugment._AUGMENTATION_SPACE) == set(v2.TrivialAugmentWide._AUGMENTATION_SPACE)
+        assert operations.SIGNED[CODE[name]] == (name in signed)
+    assert set(operations.RANDOM_OPS) == set(v2.RandAugment._AUGMENTATION_SPACE) == set(v2.TrivialAugmentWide._AUGMENTATION_SPACE)
 
 
 def test_the_pairs_are_torchvisions():
     policies = v2.AutoAugment()._policies
-    assert [tuple((op, p, bin or 0) for op, p, bin in pair) for pair in policies] == list(tables.IMAGENET_PAIRS)
+    assert [tuple((op, p, bin or 0) for op, p, bin in pair) for pair in policies] == list(operations.IMAGENET_PAIRS)
 
 
 class Recorded:
@@ -83,7 +82,7 @@ def test_operations_and_magnitudes_are_as_often_as_torchvisions(name):
 
 def test_the_pair_of_autoaugment_is_drawn_together():
     ops = draw("AutoAugment").ops
-    allowed = {(CODE[a], CODE[b]) for (a, _, _), (b, _, _) in tables.IMAGENET_PAIRS}
+    allowed = {(CODE[a], CODE[b]) for (a, _, _), (b, _, _) in operations.IMAGENET_PAIRS}
     seen = {(int(a), int(b)) for a, b in ops if a and b}
     assert seen <= allowed and len(seen) > 12
 

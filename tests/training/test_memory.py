@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
-from dali_pipes.backends.dali.memory import HOST_MEMORY_PADDING
+from dali_pipes.backends.dali.backend import HOST_MEMORY_PADDING
 from dali_pipes.backends.registry import loader_needs
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory, memory_left

@@ -6,10 +6,13 @@ PyTorch resizes uint8 images in memory format channels_last with vector instruct
 
 import threading
 import warnings
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, starmap
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,14 +21,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.buffers import Buffers
-from dali_pipes.backends.common.pixels import erase, normalization, normalize_into
+from dali_pipes.backends.common import pixels
+from dali_pipes.backends.common.transfer import one_ahead
 from dali_pipes.plan.augment.operations import Codes, Numbers
+from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 
 _COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
 _COUNTING = threading.Lock()  # whoever sets PyTorch's count of threads back must have read it before others set theirs
+KEPT = 4  # buffers that nobody holds; further ones are freed
 LEAST = 4  # images that are worth a task of their own
 Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
 
@@ -45,32 +50,16 @@ class Finisher:
         _one_core_each(self._threads, threads)
 
     def __call__(self, decoded: Iterator[tuple[PlannedBatch, Windows]]) -> Iterator[DecodedBatch]:
-        """The batches in order. An error among the decoded ones is raised only after the batch before it has been delivered."""
-        ahead = None
-        while True:
-            try:
-                each = next(decoded, None)
-            except Exception:
-                if ahead:
-                    yield _result(*ahead)
-                raise
-            started = self._start(*each) if each else None
-            if ahead:
-                yield _result(*ahead)
-            if started is None:
-                return
-            ahead = started
+        """The batches in order."""
+        return starmap(_result, one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
     def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[DecodedBatch, list[Future[None]]]:
-        """
-        Args:
-            windows: those of `rows.region`.
-        """
+        """`windows` are those of `rows.region`."""
         n, origin = len(rows), rows.region[:, :2]
         each_group = zip(self._buffers, rows.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
         outs = [out for group in groups for out in torch.split(group, n)]
-        views = [(_places(view, origin), *_drawn(view), out) for view, out in zip(rows.views, outs, strict=True)]
+        views = [(*_arguments(view, origin), out) for view, out in zip(rows.views, outs, strict=True)]
         count = min(self._count, -(-n // LEAST))
         edges = [n * part // count for part in range(count + 1)]
         return DecodedBatch.of(groups, torch.from_numpy(rows.ids)), [
@@ -87,12 +76,18 @@ class Finisher:
         self._threads.shutdown(cancel_futures=True)
 
 
+def _result(batch: DecodedBatch, parts: list[Future[None]]) -> DecodedBatch:
+    for part in parts:
+        part.result()
+    return batch
+
+
 class _View:
     """Makes one view of windows."""
 
     def __init__(self, transform: Transform):
         self._slots, self._erases, self._mode = transform.augmenter.slots, transform.augmenter.erases, transform.interpolation
-        self._normalization = cache(partial(normalization, transform))
+        self._normalization = cache(partial(pixels.normalization, transform))
         self._run = _unlocked(_place_all if self._slots else _place_and_normalize_all)
 
     def __call__(
@@ -100,48 +95,27 @@ class _View:
     ) -> None:
         """
         Args:
+            places: (N, 10) the arguments of `_place` for each image.
             out: (N, 3, H, W), which is written.
         """
         placed = windows, places, list(out.shape[2:]), self._mode
         constants = self._normalization(out.shape[3])
         if self._slots:
-            self._augment(self._run(*placed), ops, magnitudes, out, constants)
+            for finished, image, codes, strengths in zip(out, self._run(*placed), ops, magnitudes, strict=True):
+                pixels.finish_into(finished, image, self._slots, codes, strengths, constants)
         else:
             self._run(*placed, out, *constants)
         if self._erases:
-            erase(out, erased)
-
-    def _augment(
-        self,
-        images: list[torch.Tensor],
-        ops: Codes,
-        magnitudes: Numbers,
-        out: torch.Tensor,
-        constants: tuple[torch.Tensor, torch.Tensor],
-    ) -> None:
-        from dali_pipes.backends.common.torchvision_augment import augment
-
-        for image, finished, *drawn in zip(images, out, ops, magnitudes, strict=True):
-            normalize_into(finished, augment(image, self._slots, *drawn), *constants)
+            pixels.erase(out, erased)
 
 
-def _places(view: PlannedView, origin: NDArray[np.int64]) -> torch.Tensor:
-    """(N, 10) the arguments of `_place` for each image, in windows whose top left corner is `origin` of its image."""
-    geometry = view.geometry
+def _arguments(view: PlannedView, origin: NDArray[np.int64]) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
+    """Those of `_View` but the first and the last; `origin` is the top left corner of each window in its image."""
+    geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
     window = geometry.window[:, :2] - origin, geometry.window[:, 2:]
-    return torch.from_numpy(np.concatenate([geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64))
-
-
-def _drawn(view: PlannedView) -> tuple[Codes, Numbers, torch.Tensor]:
-    drawn = view.augmentation
-    return drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
-
-
-def _result(batch: DecodedBatch, parts: list[Future[None]]) -> DecodedBatch:
-    for part in parts:
-        part.result()
-    return batch
+    places = np.concatenate([geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64)
+    return torch.from_numpy(places), drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
 
 
 @cache
@@ -193,7 +167,7 @@ def _place_and_normalize_all(
 ) -> None:
     listed: list[list[int]] = places.tolist()
     for i, window in enumerate(windows):
-        normalize_into(out[i], _place(window, listed[i], shape, mode), mean, scale)
+        pixels.normalize_into(out[i], _place(window, listed[i], shape, mode), mean, scale)
 
 
 def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
@@ -214,3 +188,40 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
         for each in [pool.submit(limit) for _ in range(threads)]:
             each.result()
         torch.set_num_threads(others)
+
+
+class Buffers:
+    """Images of (N, 3, H, W) in host memory that is used again, so that no page is touched first while batches are made.
+
+    A buffer is taken again once its tensor, every view of it and every NumPy array or DLPack capsule made of them are gone: they
+    all own the tensor's storage, which owns the NumPy array that it is made of, and that array's end is what is waited for.
+
+    Page-locked memory is PyTorch's to keep: its allocator gives a block out again only when the copies out of it have ended, which
+    the host cannot see (CachingHostAllocator).
+
+    Args:
+        transform: of the images; where it pads batches, a buffer has room for the largest.
+        batch_size: images of a full batch.
+        pinned: page-locked, for copies to a GPU.
+    """
+
+    def __init__(self, transform: Transform, batch_size: int, pinned: bool):
+        self._full, self._form = batch_size, (pixels.TORCH_DTYPES[transform.dtype], transform.memory_format)
+        self._bytes = batch_size * 3 * prod(transform.shape) * pixels.DTYPE_BYTES[transform.dtype]
+        self._fresh = partial(torch.empty, dtype=torch.uint8, pin_memory=pinned)
+        self._memory = self._fresh if pinned else self._again
+        self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
+
+    def take(self, count: int, shape: Pair) -> torch.Tensor:
+        """(count, 3, *shape), not initialized. A batch that is not full has memory of its own: what saves it saves no more."""
+        with torch.inference_mode(False):  # other threads write into it, which a tensor made in inference mode does not allow
+            return pixels.empty_images(count, shape, *self._form, self._memory if count == self._full else self._fresh)
+
+    def _again(self, count: int) -> torch.Tensor:
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = self._fresh(self._bytes)
+        owner = memory.numpy()  # a new array each time
+        weakref.finalize(owner, self._free.append, memory).atexit = False
+        return torch.from_numpy(owner)[:count]

@@ -22,16 +22,13 @@ def read(encoded: np.ndarray, name: str, views: Iterable[View]) -> Iterator[np.n
             if image is file and transform.exif == "apply":
                 image = ImageOps.exif_transpose(file)
             check_size(name, planned.source, image.height, image.width)
-            yield crop_and_flip(np.asarray(_resized(image, transform, planned)), planned, shape)
-
-
-def _resized(image: Image.Image, transform: Transform, planned: Geometry) -> Image.Image:
-    top, left, height, width = map(int, planned.window)
-    window = image.crop((left, top, left + width, top + height))
-    if window.mode != "RGB":
-        window = window.convert("RGB")
-    method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]  # Pillow's NEAREST is exact
-    return window.resize((int(planned.resize[1]), int(planned.resize[0])), method)
+            top, left, height, width = map(int, planned.window)
+            window = image.crop((left, top, left + width, top + height))
+            if window.mode != "RGB":
+                window = window.convert("RGB")
+            method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]  # Pillow's NEAREST is exact
+            resized = window.resize((int(planned.resize[1]), int(planned.resize[0])), method)
+            yield crop_and_flip(np.asarray(resized), planned, shape)
 
 
 def check_size(name: str, planned: np.ndarray, height: int, width: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dali_pipes.plan.augment.operations import Codes, Numbers, Slot
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
@@ -77,6 +78,22 @@ def normalize_into(out: torch.Tensor, pixels: torch.Tensor, mean: torch.Tensor, 
     if out.dtype == torch.float32:
         return out.copy_(pixels).sub_(mean).mul_(scale)
     return out.copy_(pixels.to(torch.float32).sub_(mean).mul_(scale))
+
+
+def finish_into(
+    out: torch.Tensor,
+    image: torch.Tensor,
+    slots: tuple[Slot, ...],
+    ops: Codes,
+    magnitudes: Numbers,
+    constants: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    """Writes one image of (3, H, W) uint8 into `out`, augmented and normalized."""
+    if slots:
+        from dali_pipes.backends.common.torchvision_augment import augment  # torchvision takes longer to import than PyTorch
+
+        image = augment(image, slots, ops, magnitudes)
+    normalize_into(out, image, *constants)
 
 
 def erase(images: torch.Tensor, erased: torch.Tensor) -> None:

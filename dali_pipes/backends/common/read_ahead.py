@@ -39,7 +39,8 @@ class ReadAhead:
         ahead: deque[tuple[PlannedBatch, list[Future[Encoded]]]] = deque()
         try:
             for row in rows:
-                ahead.append((row, [self._threads.submit(self._read, part) for part in self._parts(row)]))
+                parts = np.array_split(row.ids, min(self._count, len(row)))
+                ahead.append((row, [self._threads.submit(self._read, part) for part in parts]))
                 if len(ahead) > self._batches:
                     yield _result(*ahead.popleft())
             while ahead:
@@ -47,9 +48,6 @@ class ReadAhead:
         finally:
             for part in itertools.chain.from_iterable(parts for _, parts in ahead):
                 part.cancel()
-
-    def _parts(self, rows: PlannedBatch) -> list[NDArray[np.int64]]:
-        return np.array_split(rows.ids, min(self._count, len(rows)))
 
     def _read(self, ids: NDArray[np.int64]) -> Encoded:
         return [self._read_one(sample_id) for sample_id in ids.tolist()]

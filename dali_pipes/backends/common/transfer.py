@@ -3,7 +3,7 @@
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +12,8 @@ from dali_pipes.plan.plan import PlannedBatch
 
 MOST_KEPT = 4  # batches of another library
 
+T = TypeVar("T")
+R = TypeVar("R")
 Groups = tuple[torch.Tensor, ...]  # as `DecodedBatch.groups`
 
 
@@ -25,10 +27,7 @@ def finish_on_gpu(
 ) -> Iterator[DecodedBatch]:
     """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
 
-    One batch is fetched ahead. An error while fetching it is raised only after the batch before it has been delivered.
-
-    Args:
-        batches: images, ids, and what else `finish` needs, which stays on the CPU.
+    The third of each is what else `finish` needs, which stays on the CPU.
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
@@ -37,19 +36,23 @@ def finish_on_gpu(
             there = tuple(copy_to_gpu(images, device) for images in groups)
             return DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
 
-    def fetch() -> DecodedBatch | None:
-        batch = next(batches, None)
-        return start(*batch) if batch else None
+    return one_ahead(itertools.starmap(start, batches), lambda batch: hand_over(batch, copies))
 
-    ahead = fetch()
-    while ahead:
-        ready = hand_over(ahead, copies)
+
+def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
+    """`ready` of each, called before the next one is begun, which it is before this one is yielded.
+
+    An error while one is begun is raised only after the one before it has been delivered.
+    """
+    ahead = next(begun, None)
+    while ahead is not None:
+        each = ready(ahead)
         try:
-            ahead = fetch()
+            ahead = next(begun, None)
         except Exception:
-            yield ready
+            yield each
             raise
-        yield ready
+        yield each
 
 
 def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -86,21 +89,16 @@ def copy_to_torch_memory(
 
     The copy casts the images: one pass over memory, whatever their dtype was.
 
-    What DALI does with its memory, by its sources (2.2.0 and 2.4.0). Its dynamic executor, the default, allocates new memory for
-    each batch, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in 2.4.0, :240 in 2.2.0). The
-    exported tensor is one more owner (dali/pipeline/data/dltensor.h:283-296). When it is dropped, its deleter does not free
-    anything, but hands the memory to a thread (:170-180) that first calls cudaDeviceSynchronize (dltensor.cc, class
-    DLTensorGraveyard, whose comment says why). So DALI never writes into memory that a kernel has yet to read, on whatever stream
-    that waits; the batches could be handed out as they are.
+    By DALI's sources (2.2.0 and 2.4.0) its dynamic executor, the default, allocates new memory for each batch, and the iterator
+    gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in 2.4.0, :240 in 2.2.0). The exported tensor is one more owner
+    (dali/pipeline/data/dltensor.h:283-296). When it is dropped, its deleter hands the memory to a thread (:170-180) that first
+    calls cudaDeviceSynchronize (dltensor.cc, class DLTensorGraveyard, whose comment says why). So the batches could be handed out
+    as they are; but their memory would be held until all that was queued on the whole device by then is done, PyTorch's allocator
+    could not reuse it, and a host that runs ahead of the GPU, as a loop of CUDA graphs may, would fill the GPU with one batch more
+    for each step. An original is wanted only until it has been copied. At most `MOST_KEPT` wait for that: then the host sleeps
+    until the first is copied. That asks nothing of the library that owns it, and to the copies PyTorch's own rules apply.
 
-    They are copied, because such memory is held until all that was queued on the whole device by the time it was dropped is done,
-    on any stream. As it is DALI's, `record_stream` does nothing for it and PyTorch's allocator cannot reuse it, and a host that
-    runs ahead of the GPU, as a loop of CUDA graphs may, would fill the GPU with one batch more for each step. An original is wanted
-    only until it has been copied. At most `MOST_KEPT` wait for that: then the host sleeps until the first of them is copied. To the
-    copies PyTorch's own rules apply. That each original is kept until its copy is made asks nothing of the library that owns it.
-
-    docs/gpu-check.md compares this with not copying, and with the two ways to copy that give nothing to that thread; its part
-    `copies` measures them.
+    docs/gpu-check.md compares this with not copying, and with two other ways to copy; its part `copies` measures them.
 
     Args:
         batches: with what owns that memory; of each view a group of its own.

@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from nvidia.dali import fn, math, types
 from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import do_not_convert
+from torch.utils._pytree import register_dataclass
 
 from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, Codes, Numbers, Slot
+from dali_pipes.plan.geometry import Pair
 
 _U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
 NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")
@@ -23,32 +26,27 @@ _FLOOR = -0.4998  # turns DALI's saturating cast, which rounds, into torchvision
 class SlotInputs:
     """The graph's inputs for each sample's operation in one slot; all on the CPU.
 
-    Attributes:
-        chosen: for each function of `functions(slot)` whether it is this sample's, a BOOL scalar.
-        parameter: the number of an operation of `NUMBERED`, a FLOAT scalar.
-        matrix: of the affine operations, FLOAT of shape (2, 3).
-        mask: the bits that Posterize keeps, a UINT8 scalar.
-
     Inputs that no operation of the slot needs are None.
     """
 
     slot: Slot
-    chosen: dict["Function", DataNode]
-    parameter: DataNode | None = None
-    matrix: DataNode | None = None
-    mask: DataNode | None = None
+    shape: Pair  # height and width of the images
+    chosen: dict["Function", DataNode]  # for each function of `functions(slot)` whether it is this sample's, a BOOL scalar
+    parameter: DataNode | None = None  # the number of an operation of `NUMBERED`, a FLOAT scalar
+    matrix: DataNode | None = None  # of the affine operations, FLOAT of shape (2, 3)
+    mask: DataNode | None = None  # the bits that Posterize keeps, a UINT8 scalar
 
 
-Shape = tuple[int, int]  # height, width
-Function = Callable[[DataNode, SlotInputs, Shape, str], DataNode]
+register_dataclass(SlotInputs)
+Function = Callable[[DataNode, SlotInputs], DataNode]
 
 
-def augment(image: DataNode, slots: list[SlotInputs], shape: Shape, device: str) -> DataNode:
-    """Images of (*shape, 3) uint8 after one operation from each slot; to be called where conditionals are enabled."""
+def augment(image: DataNode, slots: list[SlotInputs]) -> DataNode:
+    """Images of (height, width, 3) uint8 after one operation from each slot; to be called where conditionals are enabled."""
     for inputs in slots:
         for function, chosen in inputs.chosen.items():
             if chosen:
-                image = function(image, inputs, shape, device)
+                image = do_not_convert(function)(image, inputs)
     return image
 
 
@@ -76,45 +74,33 @@ def posterize_masks(ops: Codes, magnitudes: Numbers) -> NDArray[np.uint8]:
     return (256 - 2.0 ** (8 - bits)).astype(np.uint8)
 
 
-def _affine(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
+def _affine(image: DataNode, inputs: SlotInputs) -> DataNode:
     interpolation = types.INTERP_NN if inputs.slot.interpolation == "nearest" else types.INTERP_LINEAR
     return fn.warp_affine(image, matrix=inputs.matrix, fill_value=0, interp_type=interpolation)
 
 
-def _brightness(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
-    return _floor(image * inputs.parameter)
-
-
-def _color(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
-    return _blend(image, _gray(image), inputs.parameter)
-
-
-def _contrast(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
+def _contrast(image: DataNode, inputs: SlotInputs) -> DataNode:
     mean = fn.reductions.mean(_gray(image), axes=[0, 1], keep_dims=True)
     return _blend(image, mean, inputs.parameter)
 
 
-def _sharpness(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
-    if min(shape) < 3:
+def _sharpness(image: DataNode, inputs: SlotInputs) -> DataNode:
+    if min(inputs.shape) < 3:
         return image
     kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
-    inside = np.zeros((*shape, 1), np.float32)
+    inside = np.zeros((*inputs.shape, 1), np.float32)
     inside[1:-1, 1:-1] = 1  # the outermost pixels stay unchanged
-    smooth = fn.filter(image, _constant(kernel, device))
-    inner = _constant(inside, device)
+    smooth = fn.filter(image, types.Constant(kernel, device=image.device))
+    inner = types.Constant(inside, device=image.device)
     share = inner - inner * inputs.parameter
     return _floor(image * (1.0 - share) + smooth * share)
 
 
-def _posterize(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
-    return image & inputs.mask
-
-
-def _solarize(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
+def _solarize(image: DataNode, inputs: SlotInputs) -> DataNode:
     return image ^ fn.cast((image >= inputs.parameter) * 255, dtype=_U8)
 
 
-def _autocontrast(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
+def _autocontrast(image: DataNode, inputs: SlotInputs) -> DataNode:
     darkest = fn.cast(fn.reductions.min(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
     brightest = fn.cast(fn.reductions.max(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
     flat = fn.cast(darkest == brightest, dtype=_FLOAT)
@@ -122,15 +108,7 @@ def _autocontrast(image: DataNode, inputs: SlotInputs, shape: Shape, device: str
     return fn.cast(math.floor((image - darkest * (1.0 - flat)) / scale), dtype=_U8)
 
 
-def _equalize(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
-    return fn.equalize(image)
-
-
-def _blur(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
-    return fn.gaussian_blur(image, sigma=inputs.parameter, window_size=inputs.slot.kernel_size)
-
-
-def _hue(image: DataNode, inputs: SlotInputs, shape: Shape, device: str) -> DataNode:
+def _hue(image: DataNode, inputs: SlotInputs) -> DataNode:
     """HSV's hue shifted by a share of the full circle; the other two channels stay."""
     color = fn.cast(image, dtype=_FLOAT) * np.float32(1 / 255)
     red, green, blue = (color[:, :, channel : channel + 1] for channel in range(3))
@@ -163,21 +141,17 @@ def _floor(image: DataNode) -> DataNode:
     return fn.cast(image + _FLOOR, dtype=_U8)
 
 
-def _constant(array: NDArray[np.float32], device: str) -> DataNode:
-    return types.Constant(array, device=device)
-
-
 _FUNCTIONS: dict[str, Function] = {
     **dict.fromkeys(AFFINE, _affine),
-    "Brightness": _brightness,
-    "Color": _color,
+    "Brightness": lambda image, inputs: _floor(image * inputs.parameter),
+    "Color": lambda image, inputs: _blend(image, _gray(image), inputs.parameter),
     "Contrast": _contrast,
     "Sharpness": _sharpness,
-    "Posterize": _posterize,
+    "Posterize": lambda image, inputs: image & inputs.mask,
     "Solarize": _solarize,
     "Invert": _solarize,
     "AutoContrast": _autocontrast,
-    "Equalize": _equalize,
+    "Equalize": lambda image, inputs: fn.equalize(image),
     "Hue": _hue,
-    "GaussianBlur": _blur,
+    "GaussianBlur": lambda image, inputs: fn.gaussian_blur(image, sigma=inputs.parameter, window_size=inputs.slot.kernel_size),
 }

@@ -17,14 +17,13 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from dali_pipes.backends.base import Backend, DecodedBatch
 from dali_pipes.backends.common.finish import Finisher
-from dali_pipes.backends.common.pixels import TORCH_DTYPES
+from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, grouped, to_gpu
 from dali_pipes.backends.config import DaliConfig
-from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions
-from dali_pipes.backends.dali.feed import plan_inputs, window_plan_inputs
+from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
+from dali_pipes.backends.dali.feed import image_inputs, plan_nodes, window_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, window_graph
-from dali_pipes.backends.dali.memory import memory_needs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch, noted
 from dali_pipes.plan.transforms import Transform, views_of
@@ -32,6 +31,8 @@ from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
 from dali_pipes.system.memory import Need
 
 READ_AHEAD = 2  # batches from shards, before DALI requests them
+FINISHED = 3  # batches: one that is delivered, one ahead of it and one in work
+HOST_MEMORY_PADDING = 8 * 2**20  # DALI's default, which these graphs leave as it is
 
 # A forked child, such as a DataLoader's worker, must not garbage-collect a pipeline that it inherited: the pipeline's destructor
 # would wait forever for threads that only the parent has. Frozen objects are never collected.
@@ -44,11 +45,7 @@ warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with
 class DaliBackend(Backend):
     """Carries out a plan with DALI, on the GPU where the batches arrive or, with `device="cpu"`, on the CPU.
 
-    Attributes:
-        decoding: whether regions or whole images are decoded, and why.
-
-    Raises:
-        ConfigError: decode=region with libraries that are known to decode regions wrongly.
+    `decoding` says whether regions or whole images are decoded, and why.
     """
 
     _config: DaliConfig
@@ -124,15 +121,16 @@ class DaliBackend(Backend):
         """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
         if not self._manifest.whole_files:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
-        define = _window_pipeline if self._resizes_with_torch else _planned_pipeline
-        return define(
+        augments = not self._resizes_with_torch and any(each.augmenter.slots for each in views_of(self._transform))
+        return _planned_pipeline(
             self._manifest,
             self._transform,
             self._decoder,
             self.decoding.region,
             rows,
             self._read_ahead,
-            enable_conditionals=define is _planned_pipeline and any(each.augmenter.slots for each in views_of(self._transform)),
+            self._resizes_with_torch,
+            enable_conditionals=augments,
             **self._settings,
             **options,
         )
@@ -162,7 +160,31 @@ class DaliBackend(Backend):
 
     @classmethod
     def memory_needs(cls, config: DaliConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
-        return memory_needs(config, transform, batch_size, sizes)
+        on_gpu, depth = config.decodes_on == "gpu", config.prefetch_queue_depth
+        text, pixels = pixels_of(transform, batch_size)
+        if not config.graph_finishes:  # how large the windows in DALI's queue are depends on the draws
+            yield Need(f"{FINISHED} batches {text}", "host", FINISHED * pixels * DTYPE_BYTES[transform.dtype], "batch_size")
+            return
+        queue = depth * pixels * DTYPE_BYTES[output_dtype(transform, config.decodes_on)]
+        yield Need(f"{depth} batches {text} of DALI", "gpu" if on_gpu else "host", queue, "batch_size or prefetch_queue_depth")
+        if on_gpu:
+            if not choose(config, transform, on_gpu).region:
+                yield Need(f"{batch_size} decoded images", "gpu", int(batch_size * sizes.prod(axis=1).mean() * 3), "batch_size")
+            yield from _decoder_needs(config)
+
+
+def _decoder_needs(config: DaliConfig) -> Iterator[Need]:
+    """What DALI's mixed decoder takes when it is made, before the first image.
+
+    For each of its threads, `num_threads` of a separate pool (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in
+    2.2.0) and the caller's: one buffer of `device_memory_padding` and two page-locked ones of `host_memory_padding` (nvImageCodec
+    0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). What it allocates for the JPEG engines (hw_decoder.cpp:529-568) is left out:
+    a GPU may have none, and what nvjpegDecodeBatchedPreAllocate makes of the hints is not public.
+    """
+    threads = (config.num_threads or 1) + 1
+    per_thread = f"buffers of {threads} decoder threads"
+    yield Need(per_thread, "gpu", threads * config.device_memory_padding, "num_threads or device_memory_padding")
+    yield Need(f"page-locked {per_thread}", "host", threads * 2 * HOST_MEMORY_PADDING, "num_threads")
 
 
 def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
@@ -197,18 +219,6 @@ def windows_of(pipeline: Pipeline) -> Iterator[list[torch.Tensor]]:
 
 
 @pipeline_def
-def _window_pipeline(
-    manifest: Manifest,
-    transform: Transform,
-    decoder: dict[str, Any],
-    region: bool,
-    rows: Iterator[PlannedBatch],
-    read_ahead: ReadAhead | None,
-) -> DataNode:
-    return window_graph(window_plan_inputs(manifest, rows, read_ahead), transform, decoder, region)
-
-
-@pipeline_def
 def _planned_pipeline(
     manifest: Manifest,
     transform: Transform,
@@ -216,7 +226,11 @@ def _planned_pipeline(
     region: bool,
     rows: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
+    windows: bool,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
-    inputs, ids = plan_inputs(manifest, transform, rows, read_ahead)
-    return *image_graph(inputs, transform, decoder, region, device), ids if device == "cpu" else ids.gpu()
+    inputs = plan_nodes(manifest, window_inputs() if windows else image_inputs(transform), rows, read_ahead)
+    if windows:
+        return (window_graph(inputs, transform, decoder, region),)
+    ids = inputs.ids if device == "cpu" else inputs.ids.gpu()
+    return *image_graph(inputs, transform, decoder, region, device), ids

@@ -42,17 +42,11 @@ GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong when regions are decoded on a GPU.
+    """Something that goes wrong when regions are decoded on a GPU."""
 
-    Attributes:
-        what: the fault, with its source.
-        applies: whether these versions with these options have it.
-        way_out: an option that avoids it; "": there is none.
-    """
-
-    what: str
-    applies: Callable[[Versions, DaliConfig, Transform], bool]
-    way_out: str = ""
+    what: str  # the fault, with its source
+    applies: Callable[[Versions, DaliConfig, Transform], bool]  # whether these versions with these options have it
+    way_out: str = ""  # an option that avoids it; "": there is none
 
 
 FAULTS = (
@@ -79,27 +73,18 @@ EDGE = "the outermost pixel of an image's edge may be wrong while nvJPEG is olde
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """
-    Attributes:
-        region: decode the planned window only; else the whole image, from which the window is cropped.
-        why: one line.
-    """
-
-    region: bool
-    why: str
+    region: bool  # decode the planned window only; else the whole image, from which the window is cropped
+    why: str  # one line
 
     def __str__(self) -> str:
         return f"{'planned regions only' if self.region else 'whole images, then cropped'}: {self.why}"
 
 
 def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None) -> Decoding:
-    """What `config.decode` means with the installed libraries.
+    """What `config.decode` means with the installed libraries; a ConfigError if it is region where a fault of the table applies.
 
     Args:
         probe: tries regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
-
-    Raises:
-        ConfigError: decode=region where a fault of the table applies.
     """
     if not on_gpu:
         return Decoding(config.decode != "whole", "on the CPU both give the same pixels")
@@ -129,11 +114,7 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
 
 
 def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th percentile of each.
-
-    Args:
-        sizes: (N, 2), heights and widths of the images.
-    """
+    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th percentile of `sizes`, (N, 2)."""
     by_area = sizes[np.argsort(sizes.prod(axis=1), kind="stable")]
     height, width = by_area[99 * (len(by_area) - 1) // 100].tolist() if len(by_area) else (1, 1)
     return config.preallocate_height_hint or height, config.preallocate_width_hint or width

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
+from torch.utils._pytree import register_dataclass
 
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.augment import SlotInputs, augment
@@ -25,47 +26,39 @@ _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalize
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The graph's inputs for each sample; all on the CPU.
+    """The graph's inputs for each sample; all on the CPU."""
 
-    Attributes:
-        encoded: the image's encoded bytes.
-        source: height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,).
-        anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that
-            leaves the image crashes the process, and the file may have been replaced by a smaller one since the scan.
-        views: what is made of it.
-    """
-
-    encoded: DataNode
-    source: DataNode
+    source: DataNode  # height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,)
+    # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that leaves
+    # the image crashes the process, and the file may have been replaced by a smaller one since the scan.
     anchor: DataNode
     shape: DataNode
-    views: list["ViewInputs"] = field(default_factory=list)
+    ids: DataNode | None = None  # of the samples, INT64 scalars; None: not wanted
+    views: list["ViewInputs"] = field(default_factory=list)  # what is made of it
+    encoded: DataNode | None = None  # the image's encoded bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ViewInputs:
-    """The graph's inputs for each sample of one view; all on the CPU.
+    """The graph's inputs for each sample of one view; all on the CPU."""
 
-    Attributes:
-        start, size: the view's window in the region, (y, x) and (height, width); None: all of it.
-        flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never.
-        resize: height and width to resize to; None: the output size.
-        crop: top and left of the output in the resized image; None: all of it.
-        canvas: height and width of the output; None: those of the transform.
-        slots: the operations of augmentation.
-        erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none.
-    """
-
+    # start, size: the view's window in the region, (y, x) and (height, width); None: all of it
     start: DataNode | None = None
     size: DataNode | None = None
+    # flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never
     flip: DataNode | None = None
     vertical_flip: DataNode | None = None
-    resize: DataNode | None = None
-    crop: DataNode | None = None
-    canvas: DataNode | None = None
-    slots: list[SlotInputs] = field(default_factory=list)
+    resize: DataNode | None = None  # height and width to resize to; None: the output size
+    crop: DataNode | None = None  # top and left of the output in the resized image; None: all of it
+    canvas: DataNode | None = None  # height and width of the output; None: those of the transform
+    slots: list[SlotInputs] = field(default_factory=list)  # the operations of augmentation
+    # erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none
     erased: DataNode | None = None
     erased_shape: DataNode | None = None
+
+
+for _each in (PlanInputs, ViewInputs):
+    register_dataclass(_each)
 
 
 def image_graph(
@@ -94,8 +87,8 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
     flip: DataNode | int = 0 if inputs.flip is None else inputs.flip
     if inputs.slots or inputs.vertical_flip is not None:  # the normalization flips left to right only
         vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
-        image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots, transform.shape, device), 0
-    return erase(normalize(image, flip, transform, device), inputs, output_type(transform, device))
+        image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots), 0
+    return erase(normalize(image, flip, transform, device), inputs, _DTYPES[output_dtype(transform, device)])
 
 
 def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
@@ -107,11 +100,7 @@ def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, An
 
 
 def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
-    """Options of every decoder.
-
-    Args:
-        sizes: (N, 2), heights and widths of the images.
-    """
+    """Options of every decoder; `sizes`, (N, 2), are heights and widths of the images."""
     options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": transform.exif == "apply"}
     if device == "cpu":
         return options | {"device": "cpu"}
@@ -127,17 +116,12 @@ def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.
     }
 
 
-def output_type(transform: Transform, device: str) -> types.DALIDataType:
-    """The graph's output dtype."""
-    return _DTYPES[output_dtype(transform, device)]
-
-
 def normalize(image: DataNode, flip: DataNode | int, transform: Transform, device: str) -> DataNode:
     """Flip, normalization and layout in one operator, and the cast if DALI does it well."""
     raw = transform.dtype == "uint8"
     return fn.crop_mirror_normalize(
         image,
-        dtype=output_type(transform, device),
+        dtype=_DTYPES[output_dtype(transform, device)],
         output_layout="HWC" if transform.memory_format == "channels_last" else "CHW",
         mean=[0.0] * 3 if raw else [255 * value for value in transform.mean],
         std=[1.0] * 3 if raw else [255 * value for value in transform.std],

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from nvidia.dali import pipeline_def
 from nvidia.dali.data_node import DataNode
+from torch.utils._pytree import tree_leaves
 
 from dali_pipes.backends.dali.backend import shut_down
-from dali_pipes.backends.dali.feed import image_inputs, plan_source
+from dali_pipes.backends.dali.feed import image_inputs, plan_nodes
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
@@ -39,4 +41,5 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 @pipeline_def
 def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
-    return tuple(plan_source(manifest, image_inputs(transform), rows).values())
+    nodes = replace(plan_nodes(manifest, image_inputs(transform), rows, None), encoded=None)  # the files are not read
+    return tuple(each for each in tree_leaves(nodes) if isinstance(each, DataNode))

@@ -1,4 +1,4 @@
-"""The operations that an image can go through, and how strong each may be."""
+"""The operations that an image can go through, and how strong each may be: the tables of torchvision.transforms.v2 0.25."""
 
 from dataclasses import dataclass, fields
 
@@ -12,38 +12,61 @@ AFFINE = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
 OPS = ("Identity", *AFFINE, *BLENDS, "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "Hue", "GaussianBlur")
 CODE = {name: code for code, name in enumerate(OPS)}
+SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # operations whose magnitude is negated half of the time
+RANDOM_OPS = OPS[: OPS.index("Invert")]
+RANDOM_CODES = np.arange(len(RANDOM_OPS), dtype=np.int8)
+# (operation, probability, bin of ten) of AutoAugment's ImageNet policies
+IMAGENET_PAIRS = (
+    (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
+    (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 0)),
+    (("Equalize", 0.8, 0), ("Equalize", 0.6, 0)),
+    (("Posterize", 0.6, 7), ("Posterize", 0.6, 6)),
+    (("Equalize", 0.4, 0), ("Solarize", 0.2, 4)),
+    (("Equalize", 0.4, 0), ("Rotate", 0.8, 8)),
+    (("Solarize", 0.6, 3), ("Equalize", 0.6, 0)),
+    (("Posterize", 0.8, 5), ("Equalize", 1.0, 0)),
+    (("Rotate", 0.2, 3), ("Solarize", 0.6, 8)),
+    (("Equalize", 0.6, 0), ("Posterize", 0.4, 6)),
+    (("Rotate", 0.8, 8), ("Color", 0.4, 0)),
+    (("Rotate", 0.4, 9), ("Equalize", 0.6, 0)),
+    (("Equalize", 0.0, 0), ("Equalize", 0.8, 0)),
+    (("Invert", 0.6, 0), ("Equalize", 1.0, 0)),
+    (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+    (("Rotate", 0.8, 8), ("Color", 1.0, 2)),
+    (("Color", 0.8, 8), ("Solarize", 0.8, 7)),
+    (("Sharpness", 0.4, 7), ("Invert", 0.6, 0)),
+    (("ShearX", 0.6, 5), ("Equalize", 1.0, 0)),
+    (("Color", 0.4, 0), ("Equalize", 0.6, 0)),
+    (("Equalize", 0.4, 0), ("Solarize", 0.2, 4)),
+    (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 0)),
+    (("Invert", 0.6, 0), ("Equalize", 1.0, 0)),
+    (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+    (("Equalize", 0.8, 0), ("Equalize", 0.6, 0)),
+)
+PAIR_CODES = np.array([[CODE[op] for op, _, _ in pair] for pair in IMAGENET_PAIRS], np.int8)
+PAIR_PROBABILITIES = np.array([[probability for _, probability, _ in pair] for pair in IMAGENET_PAIRS])
+PAIR_BINS = np.array([[bin for _, _, bin in pair] for pair in IMAGENET_PAIRS])
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the sequence of operations.
+    """A place in the sequence of operations."""
 
-    Attributes:
-        ops: those that may occur here, besides "Identity".
-        interpolation: of the affine ones, "nearest" or "bilinear".
-        kernel_size: of GaussianBlur, in pixels.
-    """
-
-    ops: tuple[str, ...]
-    interpolation: str = "nearest"
-    kernel_size: int = 0
+    ops: tuple[str, ...]  # those that may occur here, besides "Identity"
+    interpolation: str = "nearest"  # of the affine ones, "nearest" or "bilinear"
+    kernel_size: int = 0  # of GaussianBlur, in pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions of the normalized images.
+    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions of the normalized images."""
 
-    Attributes:
-        ops: (N, K) indices into `OPS`.
-        magnitudes: (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees, counter-clockwise;
-            Brightness, Color, Contrast and Sharpness: what is added to a factor of 1; Posterize: bits that stay; Solarize: the
-            threshold as a share of 255; Hue: a share of the full circle; GaussianBlur: sigma in pixels.
-        erased: (N, 4) top, left, height and width of the region set to zero; no height: none.
-    """
-
-    ops: Codes
+    ops: Codes  # (N, K) indices into `OPS`
+    # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees, counter-clockwise; Brightness, Color,
+    # Contrast and Sharpness: what is added to a factor of 1; Posterize: bits that stay; Solarize: the threshold as a share of 255;
+    # Hue: a share of the full circle; GaussianBlur: sigma in pixels.
     magnitudes: Numbers
-    erased: NDArray[np.int64]
+    erased: NDArray[np.int64]  # (N, 4) top, left, height and width of the region set to zero; no height: none
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
         return Augmentation(*(getattr(self, each.name)[places] for each in fields(self)))
@@ -66,3 +89,20 @@ def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> 
     matrices[turned, 0] = np.stack([cos, -sin, x - cos * x + sin * y], axis=1)
     matrices[turned, 1] = np.stack([sin, cos, y - sin * x - cos * y], axis=1)
     return matrices
+
+
+def space(bins: int, shear: float, shift: tuple[float, float], degrees: float, blend: float, bits: int) -> Numbers:
+    """The magnitude of each operation in each bin, (OPS, bins); zero where an operation has none. Shifts are along x and y."""
+    magnitudes = np.zeros((len(OPS), bins), np.float32)
+    ranges = dict(zip(AFFINE, (shear, shear, *shift, degrees), strict=True)) | dict.fromkeys(BLENDS, blend)
+    for op, largest in ranges.items():
+        magnitudes[CODE[op]] = np.linspace(0, largest, bins)
+    magnitudes[CODE["Posterize"]] = np.rint(8 - np.arange(bins) / ((bins - 1) / bits))
+    magnitudes[CODE["Solarize"]] = np.linspace(1, 0, bins)
+    return magnitudes
+
+
+def classic_space(bins: int, shape: tuple[int, int]) -> Numbers:
+    """That of RandAugment and AutoAugment, for images of this height and width."""
+    height, width = shape
+    return space(bins, shear=0.3, shift=(150 / 331 * width, 150 / 331 * height), degrees=30.0, blend=0.9, bits=4)

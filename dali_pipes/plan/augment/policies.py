@@ -1,7 +1,9 @@
-"""Augmentation policies. Each draws as the torchvision transform of the same name does, with its defaults."""
+"""Augmentation policies, each of which draws as the torchvision transform of the same name does, and lists of them."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +18,12 @@ from dali_pipes.errors import (
     check_ordered_pair,
     option,
 )
-from dali_pipes.plan.augment.operations import CODE, Codes, Numbers, Slot
-from dali_pipes.plan.augment.tables import (
-    IMAGENET_PAIRS,
-    PAIR_BINS,
-    PAIR_CODES,
-    PAIR_PROBABILITIES,
-    RANDOM_CODES,
-    RANDOM_OPS,
-    SIGNED,
-    classic_space,
-    space,
-)
+from dali_pipes.plan.augment import operations
+from dali_pipes.plan.augment.operations import CODE, RANDOM_CODES, RANDOM_OPS, Augmentation, Codes, Numbers, Slot
 from dali_pipes.plan.philox import Draws
 
 DRAWS = 16  # draw numbers reserved for each policy
+_FIRST_DRAW = 32  # the draws below, and those from 2**15 on, are geometry.py's
 INTERPOLATIONS = ("nearest", "bilinear")
 _TRIES = 10
 
@@ -66,7 +59,7 @@ class TrivialAugmentWide(Policy):
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, bin, sign, _ = draws.uniform(first)
-        magnitudes = space(self.num_magnitude_bins, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6)
+        magnitudes = operations.space(self.num_magnitude_bins, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6)
         ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
         magnitudes = _signed(ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign)
         return ops[:, None], magnitudes[:, None]
@@ -95,7 +88,7 @@ class RandAugment(Policy):
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
         ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
-        return ops, _signed(ops, classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign)
+        return ops, _signed(ops, operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -107,15 +100,15 @@ class AutoAugment(Policy):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        places = zip(*IMAGENET_PAIRS, strict=True)
+        places = zip(*operations.IMAGENET_PAIRS, strict=True)
         return tuple(Slot(tuple(sorted({op for op, _, _ in place})), self.interpolation) for place in places)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, *_ = draws.uniform(first)
         happens, sign, _, _ = draws.uniform(np.arange(first + 1, first + 3))
-        pair = (chosen * len(IMAGENET_PAIRS)).astype(int)
-        ops = np.where(happens <= PAIR_PROBABILITIES[pair], PAIR_CODES[pair], 0).astype(np.int8)
-        return ops, _signed(ops, classic_space(10, shape)[ops, PAIR_BINS[pair]], sign)
+        pair = (chosen * len(operations.IMAGENET_PAIRS)).astype(int)
+        ops = np.where(happens <= operations.PAIR_PROBABILITIES[pair], operations.PAIR_CODES[pair], 0).astype(np.int8)
+        return ops, _signed(ops, operations.classic_space(10, shape)[ops, operations.PAIR_BINS[pair]], sign)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -168,9 +161,7 @@ class RandomGrayscale(Policy):
     name: str = "RandomGrayscale"
     p: float = option(0.1, check_number, 0, 1)
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        return (Slot(("Color",)),)
+    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Color",)),)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         happens, *_ = draws.uniform(first)
@@ -189,9 +180,7 @@ class RandomSolarize(Policy):
     threshold: int = option(128, check_int, 0, 256)
     p: float = option(0.5, check_number, 0, 1)
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        return (Slot(("Solarize",)),)
+    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Solarize",)),)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         happens, *_ = draws.uniform(first)
@@ -280,8 +269,72 @@ class RandomErasing:
 
 
 def _signed(ops: Codes, magnitudes: Numbers, sign: NDArray[np.float64]) -> Numbers:
-    return np.where(SIGNED[ops] & (sign <= 0.5), -magnitudes, magnitudes)
+    return np.where(operations.SIGNED[ops] & (sign <= 0.5), -magnitudes, magnitudes)
 
 
 def _one(op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]) -> tuple[Codes, Numbers]:
     return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[:, None]
+
+
+POLICIES: dict[str, type] = {
+    each.__name__: each
+    for each in (
+        TrivialAugmentWide,
+        RandAugment,
+        AutoAugment,
+        ColorJitter,
+        RandomGrayscale,
+        RandomSolarize,
+        GaussianBlur,
+        RandomRotation,
+        RandomErasing,
+    )
+}
+
+
+class Augmenter:
+    """A list of policies, ready to draw.
+
+    Args:
+        given: names, mappings of a name and options, or policies.
+
+    Raises:
+        ConfigError: a name or an option that does not exist, or RandomErasing in another place than the last.
+    """
+
+    def __init__(self, given: Sequence[Any]):
+        if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+            raise ConfigError(f"transform.augment is {given!r}; it takes a list of policies: [TrivialAugmentWide]")
+        self.policies = [_policy(each) for each in given]
+        self._drawing = [each for each in self.policies if isinstance(each, Policy)]
+        rest = [each for each in self.policies if isinstance(each, RandomErasing)]
+        if self.policies != self._drawing + rest[:1]:
+            raise ConfigError("transform.augment: RandomErasing works on the normalized image; put it last, and only once")
+        self._erasing = rest[0] if rest else None
+        self.slots = tuple(slot for each in self._drawing for slot in each.slots)
+        self.erases = bool(rest)
+
+    def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
+        """Draws the operations for `count` images of this height and width."""
+        ops, magnitudes = np.zeros((count, 0), np.int8), np.zeros((count, 0), np.float32)
+        for place, policy in enumerate(self._drawing):
+            more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, shape)
+            ops, magnitudes = np.hstack([ops, more_ops]), np.hstack([magnitudes, more_magnitudes])
+        first = _FIRST_DRAW + len(self._drawing) * DRAWS
+        erased = self._erasing.regions(draws, first, shape) if self._erasing else np.zeros((count, 4), np.int64)
+        return Augmentation(ops, magnitudes, erased)
+
+
+def _policy(given: Any) -> Any:
+    if isinstance(given, (Policy, RandomErasing)):
+        return given
+    options = {"name": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
+    name = options.get("name")
+    if not isinstance(name, str) or name not in POLICIES:
+        raise ConfigError(
+            f"transform.augment: {given!r} is none of {', '.join(POLICIES)}; options go as {{name: NAME, option: value}}"
+        )
+    known = [each.name for each in fields(POLICIES[name])]
+    if unknown := {str(option) for option in options} - set(known):
+        raise ConfigError(f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes {', '.join(known[1:])}")
+    return POLICIES[name](**options)

@@ -47,7 +47,7 @@ def cost(window_shards):
     steps = [cpu(lambda start=start: lanes.at(start + np.arange(BATCH)))[0] for start in starts]
     own = (np.arange(16)[:, None] * BATCH + np.arange(BATCH // LANES)).ravel()  # 16 steps of rank 0
     rank = [cpu(lambda start=start: lanes.at(start + own))[0] for start in starts[starts < SHARDS * IMAGES - 16 * BATCH]]
-    windows, _ = cpu(lambda: next(lanes.windows(5, 1, 1000)))
+    windows, _ = cpu(lambda: next(lanes.windows(5, 1, 1000)[0]))
     return {
         "window_shards": window_shards,
         "resident_mib": round(mib() - before, 1),

@@ -1,0 +1,121 @@
+"""For comparisons, on DALI: its own graph without the plan, decoding alone, and a few batches repeated."""
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from nvidia.dali import Pipeline, fn, pipeline_def
+from nvidia.dali.data_node import DataNode
+
+from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.common.transfer import ids_on
+from dali_pipes.backends.config import CachedConfig, DaliConfig
+from dali_pipes.backends.dali.backend import DaliBackend, windows_of
+from dali_pipes.backends.dali.graph import RESIZE, normalize
+from dali_pipes.backends.reference.plain import Noise
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import TrainTransform
+
+
+class DaliNativeBackend(DaliBackend):
+    """Batches of random samples and crops: readers.file shuffles, image_random_crop draws the crop; the plan's rows are not used.
+
+    Ids are on the CPU, where labels are looked up.
+    """
+
+    def _prepare(self) -> None:
+        self._refuse_views()
+        if not isinstance(self._transform, TrainTransform):
+            raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
+        if self._transform.augmenter.policies or self._transform.sizes or self._transform.vertical_flip:
+            raise ConfigError("DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use DaliConfig")
+        if any(map(self._manifest.has_target, ("boxes", "mask"))):
+            raise ConfigError("DaliNativeConfig draws its crops itself, so boxes and masks cannot follow them; use DaliConfig")
+        if not self._manifest.whole_files:
+            raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
+        super()._prepare()
+
+    def explain(self) -> str:
+        return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
+
+    def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
+        return _native_pipeline(self._manifest, self._transform, self._decoder, self.decoding.region, **self._settings, **options)
+
+
+@pipeline_def
+def _native_pipeline(
+    manifest: Manifest, transform: TrainTransform, decoder: dict[str, Any], region: bool
+) -> tuple[DataNode, DataNode]:
+    device = "cpu" if Pipeline.current().device_id is None else "gpu"
+    files = [str(manifest.path(sample_id)) for sample_id in range(len(manifest))]
+    encoded, ids = fn.readers.file(files=files, labels=list(range(len(files))), random_shuffle=True, read_ahead=True, name="reader")
+    crop: dict[str, Any] = {"random_area": list(transform.scale), "random_aspect_ratio": list(transform.ratio), "num_attempts": 10}
+    resize = RESIZE[transform.interpolation] | {"size": transform.shape}
+    if region:
+        image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)
+    else:
+        image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **crop)
+    image = normalize(image, fn.random.coin_flip(probability=transform.flip), transform, device)
+    return image, ids
+
+
+class DecodingBackend(DaliBackend):
+    """Reads and decodes the planned images as `DaliBackend` does on the CPU, drops them, and delivers noise.
+
+    It is what no loader of these images that decodes on the CPU can do without.
+    """
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._noise = Noise(self._transform, self._batch_size, self._device)
+
+    def explain(self) -> str:
+        return f"DALI on the CPU decodes {self.decoding}; the images are dropped, and the batches are constant"
+
+    def _finished(self, pipeline: Pipeline, rows: deque[PlannedBatch]) -> Iterator[DecodedBatch]:
+        for _ in windows_of(pipeline):
+            yield self._noise.of(rows.popleft())
+
+
+class CachedBackend(Backend):
+    """Makes the samples of the first rows with DALI, in several orders, and delivers these images for all rows: the headroom."""
+
+    _config: CachedConfig
+
+    def _prepare(self) -> None:
+        dali = DaliConfig().on_cores()
+        self._source = DaliBackend(self._manifest, self._transform, dali, self._batch_size, self._device, self._probe)
+        self._refuse_padding()
+        self._made: list[tuple[torch.Tensor, ...]] = []
+
+    @property
+    def engine_mix(self) -> str | None:
+        return self._source.engine_mix
+
+    def explain(self) -> str:
+        return f"the same {self._config.batches} batches again and again; once, {self._source.explain()}"
+
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+        if not self._made:
+            first = next(rows)
+            rows = itertools.chain([first], rows)
+            places = np.resize(np.arange(len(first)), self._batch_size)
+            orders = [first.take(np.roll(places, shift)) for shift in range(self._config.batches)]
+            made = self._source.stream(itertools.cycle(orders))
+            self._made = [tuple(map(torch.clone, batch.groups)) for batch in itertools.islice(made, self._config.batches)]
+            self._source.close()
+        return self._repeat(rows)
+
+    def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+        for row, groups in zip(rows, itertools.cycle(self._made)):
+            parts = zip(groups, row.groups, strict=True)
+            yield DecodedBatch.of([images[: len(row) * len(views)] for images, views in parts], ids_on(self._device, row))
+
+    def close(self) -> None:
+        self._source.close()
+        self._made = []

@@ -1,0 +1,75 @@
+"""For comparisons, without decoding anything: images that are already on the device, or a user's own DataLoader."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.backends.common.transfer import ids_on
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.functions import named_function
+
+
+class SyntheticBackend(Backend):
+    """The upper bound, a plan without reading a file: only the ids are new in each batch."""
+
+    def _prepare(self) -> None:
+        self._noise = Noise(self._transform, self._batch_size, self._device)
+
+    def explain(self) -> str:
+        return "constant images; nothing is decoded"
+
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+        return map(self._noise.of, rows)
+
+
+class Noise:
+    """Batches of the transform's views, dtype and memory format, always of the same noise."""
+
+    def __init__(self, transform: Transform, batch_size: int, device: torch.device):
+        self._device = device
+        self._groups = [_noise(group[0], batch_size * len(group), device) for group in transform.groups]
+
+    def of(self, rows: PlannedBatch) -> DecodedBatch:
+        parts = zip(self._groups, rows.groups, strict=True)
+        groups = [images[: len(rows) * len(views), :, : views[0].shape[0], : views[0].shape[1]] for images, views in parts]
+        return DecodedBatch.of(groups, ids_on(self._device, rows))
+
+
+def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:
+    """(count, 3, H, W) of the transform's largest shape."""
+    shape = (count, 3, *transform.shape)
+    steps = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images = steps if transform.dtype == "uint8" else steps.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
+    return images.to(device, memory_format=MEMORY_FORMATS[transform.memory_format])
+
+
+class DataLoaderBackend(Backend):
+    """The images of the DataLoader that a function makes, epoch after epoch; neither the plan's rows nor its transform are used."""
+
+    def _prepare(self) -> None:
+        self._loader = named_function(self._config.function)()
+        self._iterator: Any = None
+
+    def explain(self) -> str:
+        return f"the DataLoader of {self._config.function}, with {self._config.num_workers} workers"
+
+    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+        while True:
+            self._iterator = iter(self._loader)
+            for batch in self._iterator:
+                images = next((each for each in tree_leaves(batch) if isinstance(each, torch.Tensor) and each.ndim == 4), None)
+                if images is None:
+                    raise ConfigError("the DataLoader's batches hold no tensor of images, (N, 3, H, W)")
+                images = images.to(self._device, non_blocking=True)
+                yield DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64))
+
+    def close(self) -> None:
+        if hasattr(self._iterator, "_shutdown_workers"):
+            self._iterator._shutdown_workers()
+        self._iterator = None
