@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.reading import is_of, refuse_unless
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 
@@ -21,26 +21,15 @@ def batch_transform_of(collate: Any, batch_size: int, prefetched: bool) -> tuple
 
     Args:
         prefetched: timm's own collate function makes bytes, which its PrefetchLoader takes.
-
-    Raises:
-        NotConvertibleError: another function.
     """
     name = f"collate_fn={getattr(collate, '__qualname__', type(collate).__name__)}"
-    if collate is default_collate or (prefetched and name.endswith("=fast_collate") and _is_timms(collate)):
+    if collate is default_collate or (prefetched and name.endswith("=fast_collate") and collate.__module__ == "timm.data.loader"):
         return None, "torch's default_collate"
     mix = _only_mix(collate)
-    refuse_unless(
-        mix and _does_only(collate, mix, batch_size),
-        name,
-        "it may do anything to a batch",
-        "use torch's default one, and batch_transform= of build_loader",
-    )
+    instead = "use torch's default one, and batch_transform= of build_loader"
+    refuse_unless(mix and _does_only(collate, mix, batch_size), name, "it may do anything to a batch", instead)
     ours = _ours(mix)
     return ours, repr(ours)
-
-
-def _is_timms(collate: Any) -> bool:
-    return getattr(collate, "__module__", "") == "timm.data.loader"
 
 
 def _only_mix(function: Any) -> Any:
@@ -49,16 +38,10 @@ def _only_mix(function: Any) -> Any:
         return None
     used = inspect.getclosurevars(function)
     named = {**used.nonlocals, **used.globals}
-    mixes = [each for each in named.values() if _is_mix(each)]
-    others = [each for each in named.values() if not _is_mix(each) and each not in (default_collate, torch)]
+    mixes = [each for each in named.values() if is_of(each, "torchvision.transforms", "MixUp", "CutMix", "RandomChoice")]
+    others = [each for each in named.values() if not any(each is known for known in (*mixes, default_collate, torch))]
     plain = not (others or used.builtins) and used.unbound <= set(_COLLATES)
     return mixes[0] if len(mixes) == 1 and plain else None
-
-
-def _is_mix(value: Any) -> bool:
-    return type(value).__name__ in ("MixUp", "CutMix", "RandomChoice") and type(value).__module__.startswith(
-        "torchvision.transforms."
-    )
 
 
 def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
@@ -79,9 +62,7 @@ def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
 def _ours(mix: Any) -> BatchTransform:
     kind = type(mix).__name__
     if kind == "RandomChoice":
-        even = len(set(mix.p)) == 1
-        refuse_unless(even, "RandomChoice", f"its probabilities are {mix.p}", "ours are equal")
+        refuse_unless(len(set(mix.p)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal")
         return RandomChoice([_ours(each) for each in mix.transforms])
-    if kind not in ("MixUp", "CutMix"):
-        raise NotConvertibleError(kind, "no such batch transform", "use MixUp and CutMix")
+    refuse_unless(kind in ("MixUp", "CutMix"), kind, "no such batch transform", "use MixUp and CutMix")
     return (MixUp if kind == "MixUp" else CutMix)(alpha=mix.alpha, num_classes=mix.num_classes)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
 from dali_pipes.plan.plan import Shard
 from dali_pipes.plan.sampling import Repeated, Sampling, Sequential, Uniform, Weighted
 
@@ -48,9 +48,6 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     Args:
         count: samples of the data set.
         shard: what the sampler would give this process if it were a DistributedSampler.
-
-    Raises:
-        NotConvertibleError: batches that our plan cannot make.
     """
     batches: Any = loader.batch_sampler
     batches = getattr(batches, "sampler", batches) if type(batches).__name__ == "_RepeatSampler" else batches
@@ -63,7 +60,10 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     sampling, seed, own, text, even = _sampler(batches.sampler, loader)
     count = sampling.epoch_size or count
     if own is None:
-        own = shard or _only_shard()
+        ranks, among = Shard.from_env().count, "a sampler without ranks among"
+        every = "pass shard=dp.Shard.from_env() to share them, or shard=dp.Shard() to load all on each"
+        refuse_unless(shard or ranks == 1, f"{among} {ranks} processes", "each would load all samples", every)
+        own = shard or Shard()
         seed, even = (0, "pad") if own.count > 1 else (seed, "")  # torch's seed differs from rank to rank
     drop, shards = bool(batches.drop_last), own.count
     some = -(-count // shards) >= batches.batch_size or not drop
@@ -80,14 +80,6 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
 
 
-def _only_shard() -> Shard:
-    ranks = Shard.from_env().count
-    if ranks > 1:
-        every = "pass shard=dp.Shard.from_env() to share them, or shard=dp.Shard() to load all on each"
-        raise NotConvertibleError(f"a sampler without ranks among {ranks} processes", "each would load all samples", every)
-    return Shard()
-
-
 def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Shard | None, str, str]:
     """Ours, its seed and shard if it has one, what it is, and what a DistributedSampler does to make ranks even."""
     kind, generator = type(sampler), getattr(sampler, "generator", None) or getattr(loader, "generator", None)
@@ -102,11 +94,10 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Shar
         refuse_unless(sampler.replacement, "WeightedRandomSampler", "it draws without replacement", "use replacement=True")
         sampling = Weighted(weights=sampler.weights.tolist(), epoch_size=sampler.num_samples)
         return sampling, seed, None, f"{sampler.num_samples:,} draws by weights, with replacement", ""
-    if kind.__name__ == "RepeatAugSampler" and kind.__module__.startswith("timm.data."):
+    if is_of(sampler, "timm.data", "RepeatAugSampler"):
         return _repeated(sampler)
-    distributed = kind is DistributedSampler
-    if distributed or (kind.__name__ == "OrderedDistributedSampler" and kind.__module__.startswith("timm.data.")):
-        shuffle = bool(distributed and sampler.shuffle)
+    if kind is DistributedSampler or is_of(sampler, "timm.data", "OrderedDistributedSampler"):
+        shuffle = bool(kind is DistributedSampler and sampler.shuffle)
         text = f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of {sampler.num_replicas}"
         even = "drop" if getattr(sampler, "drop_last", False) else "pad"
         shard = Shard(sampler.rank, sampler.num_replicas)
