@@ -23,7 +23,8 @@ from dali_pipes.measure.stats import is_steady
 from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.child import Controller
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
-from dali_pipes.training.recipe import build_model
+from dali_pipes.training.config import ModelConfig
+from dali_pipes.training.recipe import build_network
 from dali_pipes.training.step import Readback
 
 GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
@@ -61,11 +62,10 @@ class TrainStep(Consumer):
 
     def __init__(self, batch: Batch, model: str):
         super().__init__()
-        device = batch.images.device
         torch.manual_seed(0)
-        self._model = build_model(model).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._model = build_network(ModelConfig(name=model), num_classes=1000).to(batch.images.device)
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
-        self._readback = Readback(device)
+        self._readback = Readback(batch.images.device)
 
     def __call__(self, batch: Batch | DecodedBatch) -> None:
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images

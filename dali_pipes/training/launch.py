@@ -109,8 +109,10 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
         if (fabric.global_rank == 0) == turn:
             try:
                 result = action()
-            except (DaliPipesError, OSError) as failure:
-                error = f"{failure.filename}: {failure.strerror}" if isinstance(failure, OSError) else str(failure)
+            except DaliPipesError as failure:
+                error = str(failure)
+            except OSError as failure:
+                error = f"{failure.filename}: {failure.strerror}"
         fabric.barrier()
     errors = all_gather(fabric, error)
     failed = next((rank for rank, each in enumerate(errors) if each), None)

@@ -28,11 +28,16 @@ def check_model(name: str | None) -> str:
     """
     if name is None:
         raise ConfigError("no model is named; choose one, as in model=resnet50 or model.name=vit_b_16")
-    names = _torchvision_names()
-    if name in names or name in _timm_names():
+    names, where = _torchvision_names(), "torchvision.models does"
+    if name in names:
         return name
+    if find_spec("timm"):
+        import timm
+
+        if name in timm.list_models():
+            return name
+        where = "torchvision.models and timm do"
     near = get_close_matches(name, names, n=5, cutoff=0.3)
-    where = "torchvision.models and timm do" if find_spec("timm") else "torchvision.models does"
     raise ConfigError(f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
 
 
@@ -76,14 +81,6 @@ def _torchvision_names() -> list[str]:
     from torchvision import models  # here, since it takes longer to import than PyTorch
 
     return models.list_models(models)
-
-
-def _timm_names() -> list[str]:
-    if not find_spec("timm"):
-        return []
-    import timm
-
-    return timm.list_models()
 
 
 def default_model() -> str:

@@ -22,9 +22,8 @@ from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import check
-from dali_pipes.adapters.from_torch.collate import batch_transform_of
+from dali_pipes.adapters.from_torch.batches import batch_transform_of, order_of
 from dali_pipes.adapters.from_torch.convert import Conversion
-from dali_pipes.adapters.from_torch.order import order_of
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read as read_steps
 from dali_pipes.backends.common.pixels import to_steps

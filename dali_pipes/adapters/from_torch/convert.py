@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from dali_pipes.adapters.from_torch.batches import Order, batch_transform_of, order_of
 from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
-from dali_pipes.adapters.from_torch.collate import batch_transform_of
-from dali_pipes.adapters.from_torch.order import Order, order_of
 from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_unless
 from dali_pipes.adapters.from_torch.samples import samples_of
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched
