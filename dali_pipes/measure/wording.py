@@ -110,12 +110,10 @@ def notes(result: Result) -> list[str]:
         if arm.get("throttled_s"):
             lines.append(f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by the cgroup's CPU quota.")
         if result["work"]["workload"] == "cold" and "images_per_s" in arm:
-            share = (
-                "whether its files had left the page cache is unknown"
-                if arm["resident"] is None
-                else (f"{arm['resident']:.0%} of its files lay in the page cache when it began")
-            )
-            lines.append(f"{name}: {share}.")
+            if (cached := arm["resident"]) is None:
+                lines.append(f"{name}: whether its files had left the page cache is unknown.")
+            else:
+                lines.append(f"{name}: {cached:.0%} of its files lay in the page cache when it began.")
     for name, tried in result["workers"].items():
         rates = ", ".join(f"{workers}: {rate:,.0f}" for workers, rate in tried["images_per_s"].items())
         lines.append(f"{name} with {tried['kept']} workers, the fastest of those tried (images/s by workers: {rates}).")
