@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
 from dali_pipes.backends.registry import backends
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
@@ -68,14 +71,11 @@ def _home() -> Path:
 
 def register(users: Path | None = None) -> None:
     """Makes the schemas and the resolvers of conf/ known to Hydra; `users` is the user's own folder of configurations."""
-    from hydra.core.config_store import ConfigStore
-    from omegaconf import OmegaConf
-
     OmegaConf.register_new_resolver("tuned_loaders", lambda: str(tuned_loaders(users)), replace=True)
     OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
     store = ConfigStore.instance()
     jobs = (ScanConfig, PreviewConfig, BenchmarkConfig, MigrateConfig, TrainConfig, PredictConfig, DiagnoseConfig, DoctorConfig)
-    for job in (*jobs, TuneConfig, PrepareConfig):
+    for job in (*jobs, TuneConfig, PrepareConfig):  # each has the name of its file and of its job
         store.store(name=f"{job.__name__.removesuffix('Config').lower()}_schema", node=job)
     for group, options in (("data", DataConfig), ("model", ModelConfig), ("optimizer", OptimizerConfig)):
         store.store(group=group, name="schema", node=options)
@@ -89,8 +89,6 @@ def register(users: Path | None = None) -> None:
 
 def _with_epochs(schema: type, name: str) -> Any:
     """The schema; its option of this name, if it has it, takes epochs that are not in it yet, which Hydra refuses otherwise."""
-    from omegaconf import OmegaConf
-
     node = OmegaConf.structured(schema)
     if name in node:
         OmegaConf.set_struct(node[name], False)

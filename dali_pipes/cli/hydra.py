@@ -191,15 +191,12 @@ def explained(words: str, config: DictConfig) -> str:
 def _sections(prefix: str, config: DictConfig) -> Iterator[str]:
     schema = OmegaConf.get_type(config) or dict
     if attributes := _attributes(schema):
-        yield f"{prefix}: {_summary(schema)}\n{attributes}" if prefix else f"Options:\n{attributes}"
+        summary = (inspect.getdoc(schema) or "").split("\n\n")[0].replace("\n", " ")
+        yield f"{prefix}: {summary}\n{attributes}" if prefix else f"Options:\n{attributes}"
     for name in map(str, config):
         child = config._get_node(name)
         if isinstance(child, DictConfig) and is_dataclass(OmegaConf.get_type(child)):
             yield from _sections(f"{prefix}.{name}".lstrip("."), child)
-
-
-def _summary(schema: type) -> str:
-    return (inspect.getdoc(schema) or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _attributes(schema: type) -> str:
