@@ -22,12 +22,12 @@ LIBRARIES = {
     "fsspec": {"data/shards/remote.py"},
     "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
-    "hydra": {f"cli/{name}.py" for name in ("help", "hydra", "schemas")},
-    "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("help", "hydra", "schemas"))},
+    "hydra": {f"cli/{name}.py" for name in ("hydra", "conf")},
+    "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("hydra", "conf"))},
     "lightning": {"training/launch.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
     "transformers": {"adapters/transformers.py"},
-    "timm": {"adapters/from_torch/samples.py", "training/models.py"},
+    "timm": {"adapters/from_torch/samples.py", "training/recipe.py"},
     "ray": {"tools/preparation/on_ray.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those below.

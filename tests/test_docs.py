@@ -12,8 +12,8 @@ from command import composed
 from hydra import initialize_config_dir
 
 from dali_pipes.cli import jobs
+from dali_pipes.cli.conf import register
 from dali_pipes.cli.hydra import quoted_filter
-from dali_pipes.cli.schemas import register
 
 REPO = Path(__file__).parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])

@@ -20,25 +20,21 @@ def importing() -> Iterator[None]:
 
 def main() -> None:
     """dali-pipes JOB [OPTION=VALUE …]"""
+    start(None)
+
+
+def start(job: str | None) -> None:
+    """Runs a job with the words of the command line, of which the first names it if `job` is None.
+
+    `| head` closes the pipe when it has seen enough; then the program ends like others, with SIGPIPE's status and no message.
+    """
     with importing():
-        from dali_pipes.cli.jobs import main
-    with _until_the_reader_leaves():
-        main()
-
-
-def start(job: str) -> None:
-    """Runs a job with the words of the command line."""
-    with importing():
-        from dali_pipes.cli.jobs import start
-    with _until_the_reader_leaves():
-        start(job)
-
-
-@contextlib.contextmanager
-def _until_the_reader_leaves() -> Iterator[None]:
-    """`| head` closes the pipe when it has seen enough; then the program ends like others, with SIGPIPE's status and no message."""
+        from dali_pipes.cli import jobs
     try:
-        yield
+        if job:
+            jobs.start(job)
+        else:
+            jobs.main()
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,10 +1,27 @@
-"""Where configurations lie, and what is kept beside them: in a checkout, in an installed package, in a folder of the user's own."""
+"""conf/: where it lies in a checkout, in an installed package and as a folder of the user's own, and the schema of every file."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from dali_pipes.backends.registry import backends
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.workload import TRANSFORMS
+from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
+from dali_pipes.tools.diagnosis.config import DiagnoseConfig
+from dali_pipes.tools.doctor.config import DoctorConfig
+from dali_pipes.tools.predict.config import PredictConfig
+from dali_pipes.tools.preparation.config import PrepareConfig
+from dali_pipes.tools.preview.run import PreviewConfig
+from dali_pipes.tools.scan.config import ScanConfig
+from dali_pipes.tools.tuning.config import TuneConfig
+from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -50,3 +67,29 @@ def demo_images() -> Path:
 
 def _home() -> Path:
     return checkout() or Path.cwd()
+
+
+def register(users: Path | None = None) -> None:
+    """Makes the schemas and the resolvers of conf/ known to Hydra; `users` is the user's own folder of configurations."""
+    OmegaConf.register_new_resolver("tuned_loaders", lambda: str(tuned_loaders(users)), replace=True)
+    OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
+    store = ConfigStore.instance()
+    jobs = (ScanConfig, PreviewConfig, BenchmarkConfig, MigrateConfig, TrainConfig, PredictConfig, DiagnoseConfig, DoctorConfig)
+    for job in (*jobs, TuneConfig, PrepareConfig):  # each has the name of its file and of its job
+        store.store(name=f"{job.__name__.removesuffix('Config').lower()}_schema", node=job)
+    for group, options in (("data", DataConfig), ("model", ModelConfig), ("optimizer", OptimizerConfig)):
+        store.store(group=group, name="schema", node=options)
+    for name, transform in TRANSFORMS.items():
+        store.store(group="transform", name=f"{name}_schema", node=_with_epochs(transform, "sizes"))
+    for name, sampling in SAMPLINGS.items():
+        store.store(group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule"))
+    for name, entry in backends().items():
+        store.store(group="loader", name=f"{name}_schema", node=entry.config)
+
+
+def _with_epochs(schema: type, name: str) -> Any:
+    """The schema; its option of this name, if it has it, takes epochs that are not in it yet, which Hydra refuses otherwise."""
+    node = OmegaConf.structured(schema)
+    if name in node:
+        OmegaConf.set_struct(node[name], False)
+    return node

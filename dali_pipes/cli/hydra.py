@@ -1,15 +1,18 @@
-"""How every job starts: compose the configuration, run the job, and end user mistakes in one line."""
+"""How every job starts: compose the configuration, explain it, run the job, and end user mistakes in one line."""
 
+import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException, OverrideParseException
@@ -18,9 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from dali_pipes.cli.conf import conf_folder, users_folder
-from dali_pipes.cli.help import explained
-from dali_pipes.cli.schemas import register
+from dali_pipes.cli.conf import conf_folder, register, users_folder
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
 
 # what Hydra's own parser takes, which answers to anything else with its usage
@@ -176,6 +177,39 @@ def _explain(error: BaseException, users: Path | None) -> str:
 
 def _whose(users: Path | None) -> str:
     return f"; {users} comes before our own configurations, and --conf DIR names another folder" if users else ""
+
+
+def explained(words: str, config: DictConfig) -> str:
+    """What --help says: the job's own words, and those of every option that has any, from the schema that it is typed by.
+
+    Hydra takes it for a template, where a dollar must be written twice. What Python calls None is null on a command line.
+    """
+    parts = [words, *_sections("", config), _choices(config)]
+    return re.sub(r"\bNone\b", "null", "\n\n".join(part.strip() for part in parts)).replace("$", "$$")
+
+
+def _sections(prefix: str, config: DictConfig) -> Iterator[str]:
+    schema = OmegaConf.get_type(config) or dict
+    if attributes := _attributes(schema):
+        summary = (inspect.getdoc(schema) or "").split("\n\n")[0].replace("\n", " ")
+        yield f"{prefix}: {summary}\n{attributes}" if prefix else f"Options:\n{attributes}"
+    for name in map(str, config):
+        child = config._get_node(name)
+        if isinstance(child, DictConfig) and is_dataclass(OmegaConf.get_type(child)):
+            yield from _sections(f"{prefix}.{name}".lstrip("."), child)
+
+
+def _attributes(schema: type) -> str:
+    """The lines under "Attributes:" of a class and its bases, its own first."""
+    texts = [inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2] for each in schema.mro()]
+    return "\n".join(text.rstrip() for text in texts if text)
+
+
+def _choices(config: DictConfig) -> str:
+    groups = sorted({choice.split("@")[0] for choice in config.hydra.runtime.choices if not choice.startswith("hydra/")})
+    names = GlobalHydra.instance().config_loader().get_group_options
+    lines = (f"    {group}: {', '.join(name for name in names(group) if not name.endswith('schema'))}" for group in groups)
+    return "\n".join(["Groups of options, chosen by GROUP=NAME:", *lines])
 
 
 def stop(message: str, status: int = 2) -> NoReturn:

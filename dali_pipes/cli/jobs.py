@@ -33,7 +33,10 @@ def main() -> None:
 def start(name: str) -> None:
     """Runs a job with the words of the command line."""
     if name in ("compare", "index"):
-        JOBS[name]()
+        try:
+            JOBS[name]()
+        except DaliPipesError as error:
+            stop(str(error))
     else:
         if name == "migrate":
             sys.argv[1:] = map(function_option, sys.argv[1:])
@@ -96,18 +99,15 @@ def compare() -> None:
     from dali_pipes.tools.benchmark.compare import compare as print_comparison
     from dali_pipes.tools.benchmark.compare import draw
 
-    parser = argparse.ArgumentParser("dali-pipes compare", None, _words(compare), formatter_class=argparse.RawTextHelpFormatter)
+    parser = _parser(compare)
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run's folder, or its result.json")
     parser.add_argument(
         "--chart", metavar="FILE", type=Path, help="also an SVG of the first run: each arm's speed against the baseline's"
     )
     given = parser.parse_args()
-    try:
-        print_comparison(given.runs, Console())
-        if given.chart:
-            draw(given.runs[0], given.chart)
-    except DaliPipesError as error:
-        stop(str(error))
+    print_comparison(given.runs, Console())
+    if given.chart:
+        draw(given.runs[0], given.chart)
 
 
 def scan(config: Any) -> None:
@@ -130,14 +130,11 @@ def index() -> None:
     """
     from dali_pipes.tools.scan.run import index as write_index
 
-    parser = argparse.ArgumentParser("dali-pipes index", None, _words(index), formatter_class=argparse.RawTextHelpFormatter)
+    parser = _parser(index)
     parser.add_argument("source", metavar="URL", help="of the images: a folder of shards, or of class folders")
     parser.add_argument("--verify", choices=VERIFY, default=VERIFY[0], help="header: reads headers only; full: decodes every image")
     given = parser.parse_args()
-    try:
-        write_index(given.source, given.verify)
-    except DaliPipesError as error:
-        stop(str(error))
+    write_index(given.source, given.verify)
 
 
 def preview(config: Any) -> None:
@@ -233,6 +230,11 @@ def _overview() -> str:
 
 def _words(job: Callable[..., None]) -> str:
     return inspect.getdoc(job) or ""
+
+
+def _parser(job: Callable[..., None]) -> argparse.ArgumentParser:
+    name = f"dali-pipes {job.__name__}"
+    return argparse.ArgumentParser(name, None, _words(job), formatter_class=argparse.RawTextHelpFormatter)
 
 
 @contextlib.contextmanager

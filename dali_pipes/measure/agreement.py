@@ -102,7 +102,7 @@ def agreement(job: dict[str, Any]) -> Agreement:
     expected = _first_images(work, loaders[reference], job["images"])
     folder = Path(job["samples"])
     _save(expected.pictures, folder, reference)
-    arms: dict[str, ArmDifference] = {}
+    arms = dict[str, ArmDifference]()
     for name in others:
         seen = _first_images(work, loaders[name], job["images"])
         _save(seen.pictures, folder, name)
@@ -135,8 +135,7 @@ def _other_targets(seen: Seen, expected: Seen) -> list[str]:
 def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
     """At most `count`, and not many more than `MOST_VALUES` values of pixels."""
     ids, pixels = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
-    pictures: list[torch.Tensor] = []
-    targets: list[dict[str, bytes]] = []
+    pictures, targets = list[torch.Tensor](), list[dict[str, bytes]]()
     with work.loader(config) as loader:
         for batch in loader:
             left = count - len(ids)

@@ -5,16 +5,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
-from dali_pipes.measure.results import (
-    ArmFigures,
-    ClaimedRatio,
-    Compared,
-    ComparedFigure,
-    Figures,
-    GpuFigures,
-    Trial,
-    TrialFigures,
-)
+from dali_pipes.measure.results import ArmFigures, Compared, ComparedFigure, Control, Figures, GpuFigures, Trial, TrialFigures
 from dali_pipes.measure.stats import Ratio, claim, paired_ratio
 from dali_pipes.system.telemetry import Sample
 
@@ -92,7 +83,7 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
 
 def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
     """The figures of one arm over all of its trials: medians; peaks; and, as `_low` and `_high`, the range of what is compared."""
-    each = _by_name(trials)
+    each: list[dict[str, Any]] = [dict(trial_figures(trial)) for trial in trials]
     figures = {name: _over_trials(name, [trial[name] for trial in each]) for name in each[0]}
     for name in COMPARED:
         values = [trial[name] for trial in each]
@@ -103,10 +94,6 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
     figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
     job = trials[0]["jobs"][0]
     return cast(ArmFigures, figures | {"device": job["device"], "decodes": job["decodes"], "trials": len(trials)})
-
-
-def _by_name(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    return [dict(trial_figures(trial)) for trial in trials]
 
 
 def _over_trials(name: str, values: Sequence[Any]) -> Any:
@@ -120,7 +107,9 @@ def _over_trials(name: str, values: Sequence[Any]) -> Any:
 def compared(first: Sequence[Trial], second: Sequence[Trial], control: dict[ComparedFigure, Ratio] | None) -> Compared:
     """second / first for each of COMPARED: estimate, low, high and the claim that the control allows."""
     ratios = {name: by_rounds(first, second, name) for name in COMPARED}
-    return _claimed(ratios, {name: claim(ratio, control[name] if control else None) for name, ratio in ratios.items()})
+    of_baseline = control or dict.fromkeys(COMPARED)
+    claimed = {name: ratio.to_dict() | {"claim": claim(ratio, of_baseline[name])} for name, ratio in ratios.items()}
+    return cast(Compared, claimed)
 
 
 def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFigure) -> Ratio:
@@ -128,13 +117,6 @@ def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFig
     other = {trial["round"]: trial_figures(trial)[name] for trial in second}
     both = sorted(set(by_round) & set(other))
     return paired_ratio([by_round[number] for number in both], [other[number] for number in both])
-
-
-def _claimed(ratios: dict[ComparedFigure, Ratio], claims: dict[ComparedFigure, str]) -> Compared:
-    def one(name: ComparedFigure) -> ClaimedRatio:
-        return {**ratios[name].to_dict(), "claim": claims[name]}
-
-    return {"images_per_s": one("images_per_s"), "cpu_s_per_1000_images": one("cpu_s_per_1000_images")}
 
 
 def result_figures(
@@ -151,7 +133,8 @@ def result_figures(
     found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": []}
     if control:
         holds = all(ratio.holds_one() for ratio in control.values())
-        found["control"] = {"holds": holds, **_claimed(control, dict.fromkeys(COMPARED, ""))}
+        itself = {name: {**ratio.to_dict(), "claim": ""} for name, ratio in control.items()}
+        found["control"] = cast(Control, {"holds": holds} | itself)
     for arm in measured:
         found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control) if baseline in measured else None
         ceiling = CEILING in measured and arm != CEILING
@@ -185,5 +168,5 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
     }
     for trial in trials:
         reasons |= {_FROM_GPU[figure]: why for figure, why in trial["gpu_missing"].items()}
-    each = _by_name(trials)
-    return {figure: why for figure, why in reasons.items() if all(trial[figure] is None for trial in each)}
+    there = {name for trial in trials for name, value in trial_figures(trial).items() if value is not None}
+    return {figure: why for figure, why in reasons.items() if figure not in there}

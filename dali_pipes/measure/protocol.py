@@ -5,7 +5,8 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -26,9 +27,8 @@ from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.telemetry import Sampler
-from dali_pipes.training.models import check_model, default_model
+from dali_pipes.training.recipe import check_model, default_model
 
-Key = tuple[str, str, str]  # phase, arm and job
 Arm = TypeVar("Arm")
 SLOWEST = 5  # images/s of a whole epoch from a disk; a slower arm is treated as hanging, and ended
 
@@ -70,15 +70,15 @@ def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
 
 @dataclass
 class _Arm:
-    """The processes of one arm; `stack` ends them."""
+    """The processes of one arm and what each answered first; `stack` ends them."""
 
+    key: tuple[str, str, str]  # phase, arm and job
     stack: contextlib.ExitStack
     processes: list[FreshProcess]
-    answers: list[dict[str, Any]] = field(default_factory=list)
 
-    def first_answers(self) -> list[dict[str, Any]]:
-        self.answers = self.answers or [process.answer() for process in self.processes]
-        return self.answers
+    @cached_property
+    def answers(self) -> list[dict[str, Any]]:
+        return [process.answer() for process in self.processes]
 
 
 def trained_model(config: MeasureConfig) -> str | None:
@@ -119,7 +119,7 @@ class Trials:
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._folder, self._count = folder / "trials", 0
-        self._asleep: dict[Key, _Arm] = {}
+        self._asleep: dict[tuple[str, str, str], _Arm] = {}
         self._folder.mkdir(parents=True)
         warm_page_cache(manifest)
         epoch = manifest if config.workload == "cold" else repeat_epoch(manifest)
@@ -154,12 +154,11 @@ class Trials:
         """
         failed = {}
         wanted = [("round", arm) for arm in arms] + ([("control", control)] if control in arms else [])
-        begun = [((phase, arm, json.dumps(self._job(arms[arm]))), self._begin(arm, self._job(arms[arm]))) for phase, arm in wanted]
-        for key, one in begun:
+        for one in [self._begin(phase, arm, self._job(arms[arm])) for phase, arm in wanted]:
             try:
-                self._suspend(key, one)
+                self._suspend(one)
             except ArmError as error:
-                failed[key[1]] = str(error)
+                failed[one.key[1]] = str(error)
                 one.stack.close()
         return failed
 
@@ -181,16 +180,17 @@ class Trials:
         Raises:
             ArmError: a process failed.
         """
-        job = self._job(loader, batch_size)
         resident, missing = None, dict[str, str]()
-        with self._processes((turn.phase, turn.arm, json.dumps(job)), job) as (processes, begun):
+        with self._processes(turn, self._job(loader, batch_size)) as (processes, begun):
             with Sampler([process.pid for process in processes], min(1.0, self._config.min_seconds / 4)) as sampler:
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
                 sampler.gpus, missing = _gpus(each["gpu"] for each in ready)
                 if self.work.workload == "cold":
-                    resident = self._make_cold()
+                    paths = [self._manifest.path(sample_id) for sample_id in range(len(self._manifest))]
+                    evict(paths)
+                    resident = resident_share(paths)
                 if sampler.gpus:
                     sampler.sample()
                 for process in processes:
@@ -212,46 +212,37 @@ class Trials:
             trial["gpu_missing"]["memory_mib"] = "with restart=false other arms use the GPU's memory too"
             for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
                 each["memory_mib"] = None
-        self._write(trial)
+        self._count += 1
+        name = f"{self._count:03d}_{turn.phase}_{turn.number}_{turn.arm}.json"
+        (self._folder / name).write_text(json.dumps(trial))
         return trial
 
     @contextlib.contextmanager
-    def _processes(self, key: Key, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
+    def _processes(self, turn: Turn, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
         """`corun` processes and their first answers: new ones, or with restart=false those that were suspended between trials."""
-        one = self._asleep.pop(key, None) or self._begin(key[1], job)
+        one = self._asleep.pop((turn.phase, turn.arm, json.dumps(job)), None) or self._begin(turn.phase, turn.arm, job)
         with one.stack:
             for process in one.processes:
                 process.wake()
-            yield one.processes, one.first_answers()
+            yield one.processes, one.answers
             if not self._restart:
-                self._suspend(key, one)
+                self._suspend(one)
 
-    def _begin(self, arm: str, job: dict[str, Any]) -> "_Arm":
-        stack = contextlib.ExitStack()
-        return _Arm(stack, [stack.enter_context(self._process(arm, job, index)) for index in range(self._corun)])
-
-    def _suspend(self, key: Key, one: "_Arm") -> None:
-        one.first_answers()
-        for process in one.processes:
-            process.sleep()
-        self._asleep[key] = _Arm(one.stack.pop_all(), one.processes, one.answers)
-
-    def _process(self, arm: str, job: dict[str, Any], index: int) -> FreshProcess:
+    def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _Arm:
         patience = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
         if self.work.workload == "cold":
             patience += len(self._manifest) / SLOWEST
-        gpu = gpu_of(index, self._corun)
-        return FreshProcess("dali_pipes.measure.trial:run_trial", job, f"arm {arm}", self.cpus, gpu, patience)
+        stack = contextlib.ExitStack()
+        gpus = [gpu_of(index, self._corun) for index in range(self._corun)]
+        made = (FreshProcess("dali_pipes.measure.trial:run_trial", job, f"arm {arm}", self.cpus, gpu, patience) for gpu in gpus)
+        return _Arm((phase, arm, json.dumps(job)), stack, [stack.enter_context(process) for process in made])
 
-    def _make_cold(self) -> float | None:
-        paths = [self._manifest.path(sample_id) for sample_id in range(len(self._manifest))]
-        evict(paths)
-        return resident_share(paths)
-
-    def _write(self, trial: Trial) -> None:
-        self._count += 1
-        name = f"{self._count:03d}_{trial['phase']}_{trial['round']}_{trial['arm']}.json"
-        (self._folder / name).write_text(json.dumps(trial))
+    def _suspend(self, one: _Arm) -> None:
+        _ = one.answers  # before they sleep
+        for process in one.processes:
+            process.sleep()
+        one.stack = one.stack.pop_all()
+        self._asleep[one.key] = one
 
 
 def gpu_of(index: int, corun: int) -> str | None:

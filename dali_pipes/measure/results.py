@@ -15,9 +15,11 @@ class WarmUp(TypedDict):
     rates: list[float]
 
 
-class Window(TypedDict):
-    """What one process measured."""
+class Job(TypedDict):
+    """What one process measured; a cold trial has no warm-up."""
 
+    first_batch_s: NotRequired[float]
+    warm_up: NotRequired[WarmUp]
     start: float
     end: float
     images: int
@@ -30,13 +32,6 @@ class Window(TypedDict):
     device: str
     decodes: str
     pinned_mib: float | None
-
-
-class Job(Window, total=False):
-    """A window and what its process answered before; a cold trial has no warm-up."""
-
-    first_batch_s: float
-    warm_up: WarmUp
 
 
 class Trial(TypedDict):
@@ -100,13 +95,6 @@ class TrialFigures(GpuFigures):
     resident: float | None
 
 
-class WaitMs(TypedDict):
-    p50: float
-    p95: float
-    p99: float
-    first_of_epoch_p50: float | None
-
-
 class ArmFigures(TrialFigures, total=False):
     """Of an arm that failed or was skipped, the reason alone."""
 
@@ -116,7 +104,7 @@ class ArmFigures(TrialFigures, total=False):
     images_per_s_high: float
     cpu_s_per_1000_images_low: float
     cpu_s_per_1000_images_high: float
-    wait_ms: WaitMs
+    wait_ms: dict[str, float | None]  # p50, p95, p99, first_of_epoch_p50
     device: str
     decodes: str
     trials: int

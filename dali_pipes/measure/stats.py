@@ -40,7 +40,12 @@ class Ratio:
         return {"estimate": self.estimate, "low": self.low, "high": self.high}
 
     def holds_one(self) -> bool:
-        return self.low is not None and self.high is not None and self.low <= 1 <= self.high
+        return holds_one(self.low, self.high)
+
+
+def holds_one(low: float | None, high: float | None) -> bool:
+    """Whether there is an interval, and 1 is in it."""
+    return low is not None and high is not None and low <= 1 <= high
 
 
 def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:

@@ -14,25 +14,76 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.loader import Loader
-from dali_pipes.measure.consume import Consumer, Touch, TrainStep
 from dali_pipes.measure.stats import is_steady
 from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.child import Controller
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
+from dali_pipes.training.config import ModelConfig
+from dali_pipes.training.recipe import build_network
+from dali_pipes.training.step import Readback
 
 GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
+
+
+class Consumer:
+    """Uses batches; all work on them is done when `finish` returns."""
+
+    def __init__(self) -> None:
+        self._result = torch.zeros(())
+
+    def __call__(self, batch: Batch | DecodedBatch) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Waits for the device.
+
+        Raises:
+            ValueError: what was computed is not finite.
+        """
+        if not torch.isfinite(self._result).item():  # waits for all work on the current stream
+            raise ValueError(f"the result computed from the batches is {self._result.item()}; this run is not valid")
+
+
+class Touch(Consumer):
+    """Reads one column of every image on its device, so that a batch that is not finished yet is waited for."""
+
+    def __call__(self, batch: Batch | DecodedBatch) -> None:
+        self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(batch.images.device)
+
+
+class TrainStep(Consumer):
+    """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without one."""
+
+    def __init__(self, batch: Batch, model: str):
+        super().__init__()
+        torch.manual_seed(0)
+        self._model = build_network(ModelConfig(name=model), num_classes=1000).to(batch.images.device)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
+        self._readback = Readback(batch.images.device)
+
+    def __call__(self, batch: Batch | DecodedBatch) -> None:
+        images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
+        images = images.to(torch.float32, memory_format=torch.channels_last)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
+            loss = cross_entropy(self._model(images).float(), batch.ids % 1000)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self._result = loss.detach()
+        self._readback.push(self._result)
 
 
 def run_trial(controller: Controller) -> None:
     """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with its figures, times in seconds."""
     work = Workload.from_dict(controller.job["work"])
     if work.model:
-        importlib.import_module("dali_pipes.training.models")  # seconds that are not the loader's
+        importlib.import_module("torchvision")  # of the networks: seconds that are not the loader's
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
     with work.loader(config) as loader:

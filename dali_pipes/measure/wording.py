@@ -1,30 +1,37 @@
-"""A result in words; the same for the terminal and the page."""
+"""A result in words and in a table; the same for the terminal and the page."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
-from dali_pipes.measure.results import Compared, Control, Interval, Result
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from dali_pipes.measure.results import Compared, Control, Interval, Result
+from dali_pipes.measure.stats import holds_one
+
+HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms p50/p99", "PSS MiB"]
 CAVEATS = {
     "loader": "The loader alone. Training that computes longer than it loads gains nothing from a faster one.",
     "train": "One model at one batch size. A larger model hides a slow loader, a smaller one shows it.",
     "cold": "A first epoch. The files were dropped from the page cache of this machine, not from those of its disk or network.",
 }
-WARM = "Files come from the page cache, not from a disk or a network."
-ALONE = "One job on the machine. Several at once share its cores: corun=N."
-SHARED = "Other programs on this machine are not known; the control shows how far they disturbed."
 
 
 def caveats(result: Result) -> list[str]:
     work = result["work"]
     lines = [CAVEATS[work["workload"]]]
-    lines += [WARM] if work["workload"] != "cold" else []
-    images, epoch = result["provenance"]["data"]["images"], work["epoch"]
-    lines += [f"{images} images, repeated to epochs of {epoch:,}: all of them stay in memory."] if epoch > images else []
-    lines += [ALONE] if work["corun"] == 1 else []
+    if work["workload"] != "cold":
+        lines.append("Files come from the page cache, not from a disk or a network.")
+    if work["epoch"] > (images := result["provenance"]["data"]["images"]):
+        lines.append(f"{images} images, repeated to epochs of {work['epoch']:,}: all of them stay in memory.")
+    if work["corun"] == 1:
+        lines.append("One job on the machine. Several at once share its cores: corun=N.")
     for why in dict.fromkeys(result["not_measured"].values()):
         figures = [figure for figure, reason in result["not_measured"].items() if reason == why]
         lines.append(f"Not measured, {why}: {', '.join(figures)}.")
-    return [*lines, SHARED, "Accuracy. Equal pixels within the stated difference are all that is shown of it."]
+    lines.append("Other programs on this machine are not known; the control shows how far they disturbed.")
+    return [*lines, "Accuracy. Equal pixels within the stated difference are all that is shown of it."]
 
 
 def headline(result: Result) -> str:
@@ -62,22 +69,16 @@ def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
 
 
 def interval(ratio: Interval) -> str:
-    if ratio["low"] is None:
-        return f"{ratio['estimate']:.2f}"
-    return f"{ratio['estimate']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+    return f"{ratio['estimate']:.2f}" + ("" if ratio["low"] is None else f" [{ratio['low']:.2f}, {ratio['high']:.2f}]")
 
 
 def control_line(control: Control | None, baseline: str) -> str:
     if control is None:
         return "No control: it takes at least five pairs."
     speed, cost = control["images_per_s"], control["cpu_s_per_1000_images"]
-    off = [name for name, ratio in (("images/s", speed), ("CPU time", cost)) if not _holds_one(ratio)]
+    off = [name for name, ratio in (("images/s", speed), ("CPU time", cost)) if not holds_one(ratio["low"], ratio["high"])]
     verdict = f"UNTRUSTWORTHY, nothing is claimed of {' and '.join(off)}" if off else "both hold 1"
     return f"Control, {baseline} against itself: images/s {interval(speed)}, CPU time {interval(cost)}: {verdict}."
-
-
-def _holds_one(ratio: Interval) -> bool:
-    return ratio["low"] is not None and ratio["high"] is not None and ratio["low"] <= 1 <= ratio["high"]
 
 
 def agreement_line(result: Result) -> str:
@@ -109,14 +110,54 @@ def notes(result: Result) -> list[str]:
         if arm.get("throttled_s"):
             lines.append(f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by the cgroup's CPU quota.")
         if result["work"]["workload"] == "cold" and "images_per_s" in arm:
-            lines.append(f"{name}: {_cold(arm['resident'])}")
+            if (cached := arm["resident"]) is None:
+                lines.append(f"{name}: whether its files had left the page cache is unknown.")
+            else:
+                lines.append(f"{name}: {cached:.0%} of its files lay in the page cache when it began.")
     for name, tried in result["workers"].items():
         rates = ", ".join(f"{workers}: {rate:,.0f}" for workers, rate in tried["images_per_s"].items())
         lines.append(f"{name} with {tried['kept']} workers, the fastest of those tried (images/s by workers: {rates}).")
     return lines
 
 
-def _cold(resident: float | None) -> str:
-    if resident is None:
-        return "whether its files had left the page cache is unknown."
-    return f"{resident:.0%} of its files lay in the page cache when it began."
+def print_result(result: Result, console: Console) -> None:
+    work = result["work"]
+    pairs = result["protocol"]["pairs"]
+    title = f"{pairs} {'pair' if pairs == 1 else 'pairs'}, batches of {work['batch_size']}, workload {work['workload']}"
+    title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
+    rows = [cells(result, arm) for arm in result["arms"]]
+    print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)
+    control = control_line(result["control"], result["baseline"])
+    for line in (f"{headline(result)}.", control, agreement_line(result), *notes(result)):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def cells(result: Result, name: str) -> list[str]:
+    arm = result["arms"][name]
+    if "images_per_s" not in arm:
+        return [name, "failed" if arm["failed"] else "left out", *[""] * (len(HEADINGS) - 2)]
+    ratio = arm["ratio"] if name != result["baseline"] else None
+    wait = arm["wait_ms"]
+    return [
+        name if arm["device"] == "cpu" else f"{name} ({arm['device']})",
+        f"{arm['images_per_s']:,.0f}",
+        interval(ratio["images_per_s"]) if ratio else "1",
+        f"{arm['cpu_s_per_1000_images']:.2f}",
+        interval(ratio["cpu_s_per_1000_images"]) if ratio else "1",
+        f"{wait['p50']:.0f} / {wait['p99']:.0f}",
+        "" if arm["peak_pss_mib"] is None else f"{arm['peak_pss_mib']:,.0f}",
+    ]
+
+
+def print_runs(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+    """One table of several results."""
+    table = Table(title=title)
+    for heading in headings:
+        table.add_column(
+            heading.replace(" [", "\n[").replace("/1,000", "\n/1,000").replace(" p50", "\np50"),
+            justify="right" if any(letter in heading for letter in "×/") else "left",
+            overflow="fold",  # a long word continues on the next line; it is not cut
+        )
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)

@@ -34,10 +34,7 @@ class FreshProcess(Child):
             super().__init__(function, job, limit_s, environment)
 
     def answer(self) -> Any:
-        """
-        Raises:
-            ArmError: as in Child.
-        """
+        """As Child's; its error is an ArmError."""
         try:
             return super().answer()
         except ChildError as error:

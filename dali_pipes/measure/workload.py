@@ -11,10 +11,17 @@ from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, Scal
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
 from dali_pipes.plan.views import ViewsTransform
 
-_TRANSFORMS = (
-    *(EvalTransform, TrainTransform, CenterCropTransform, RandomCropTransform),
-    *(ShortestSizeTransform, LetterboxTransform, IoUCropTransform, ScaleJitterTransform, ViewsTransform),
-)
+TRANSFORMS: dict[str, type] = {  # by their names in conf/transform
+    "train": TrainTransform,
+    "eval": EvalTransform,
+    "center_crop": CenterCropTransform,
+    "random_crop": RandomCropTransform,
+    "shortest_size": ShortestSizeTransform,
+    "letterbox": LetterboxTransform,
+    "iou_crop": IoUCropTransform,
+    "scale_jitter": ScaleJitterTransform,
+    "views": ViewsTransform,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class Workload:
     Attributes:
         manifest: a saved manifest.
         workload: "loader", "train" or "cold".
-        model: a name that dali_pipes.training.models knows, for "train"; else None.
+        model: a name that dali_pipes.training.recipe knows, for "train"; else None.
     """
 
     manifest: str
@@ -36,10 +43,8 @@ class Workload:
 
     def loader(self, config: LoaderConfig) -> Loader:
         """A loader of this work; `last_batch="pad"` keeps all batches of one size on any number of images."""
-        manifest = Manifest.load(self.manifest)
-        return build_loader(
-            manifest, config, transform=self.transform, batch_size=self.batch_size, seed=self.seed, shuffle=True, last_batch="pad"
-        )
+        how: dict[str, Any] = {"transform": self.transform, "batch_size": self.batch_size, "seed": self.seed, "shuffle": True}
+        return build_loader(Manifest.load(self.manifest), config, **how, last_batch="pad")
 
     def to_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"transform": to_dict(self.transform)}
@@ -55,7 +60,7 @@ def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
 
 def from_dict(value: dict[str, Any]) -> Any:
     options = dict(value)
-    kinds: list[type[Any]] = [*(entry.config for entry in backends().values()), *_TRANSFORMS]
+    kinds: list[type[Any]] = [*(entry.config for entry in backends().values()), *TRANSFORMS.values()]
     return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)
 
 

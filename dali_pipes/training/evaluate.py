@@ -13,7 +13,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.plan import Shard
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.heartbeat import Heartbeat
+from dali_pipes.training.supervision import Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Evaluation:
     images: int
 
 
-def validate(config: TrainConfig, model: nn.Module, val: Manifest, shard: Shard, fabric: Any, heartbeat: Heartbeat) -> Evaluation:
+def validate(config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, heartbeat: Heartbeat) -> Evaluation:
     """All validation images, with a loader that exists only during the evaluation."""
     with build_loader(
         val,
         config.loader,
         transform=config.eval_transform,
         batch_size=config.eval_batch_size,
-        shard=shard,
+        shard=Shard(fabric.global_rank, fabric.world_size),
         on_bad_sample=config.on_bad_sample,
         max_bad_fraction=config.max_bad_fraction,
         device=fabric.device,

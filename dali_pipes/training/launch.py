@@ -34,40 +34,32 @@ def launch(precision: str) -> Fabric:
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")
     world = Shard.from_env().count
-    if world > 1 and "RANK" not in os.environ:
-        _name_slurm_ranks()
+    if world > 1 and "RANK" not in os.environ:  # SLURM's ranks, under torchrun's names, with the first node's address
+        from submitit.helpers import TorchDistributedEnvironment
+
+        TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
     local_world = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     gpus = torch.cuda.device_count()
     if gpus and local_world > gpus:
         raise ConfigError(f"{local_world} ranks on this machine, but it has {gpus} GPUs; start one rank per GPU")
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it logs every rank that joins
+    device = "cuda" if gpus else "cpu"
+    # else Fabric asks SLURM's variables again
+    plugins: list[Any] = [TorchElasticEnvironment() if world > 1 else LightningEnvironment()]
+    if precision == "bf16":
+        plugins.append(MixedPrecision("bf16-mixed", device))
+    elif precision == "fp16":  # gradients are scaled: Micikevicius et al., Mixed Precision Training (2018), section 3.2
+        plugins.append(MixedPrecision("16-mixed", device, scaler=GradScaler(device)))
     fabric = Fabric(
-        accelerator="cuda" if gpus else "cpu",
+        accelerator=device,
         devices=local_world,
         num_nodes=max(1, world // local_world),
         strategy="ddp" if world > 1 else "auto",
         precision="32-true" if precision == "fp32" else None,
-        plugins=[
-            TorchElasticEnvironment() if world > 1 else LightningEnvironment(),  # else Fabric asks SLURM's variables again
-            *([_mixed(precision, "cuda" if gpus else "cpu")] if precision != "fp32" else []),
-        ],
+        plugins=plugins,
     )
     fabric.launch()
     return fabric
-
-
-def _mixed(precision: str, device: str) -> MixedPrecision:
-    """Autocast; for fp16 with gradient scaling: Micikevicius et al., Mixed Precision Training (2018), section 3.2."""
-    if precision == "bf16":
-        return MixedPrecision("bf16-mixed", device)
-    return MixedPrecision("16-mixed", device, scaler=GradScaler(device))
-
-
-def _name_slurm_ranks() -> None:
-    """SLURM's ranks under torchrun's names, with the first node's address."""
-    from submitit.helpers import TorchDistributedEnvironment
-
-    TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
 
 
 def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str]:
@@ -115,7 +107,12 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
     result, error = None, None
     for turn in (True, False):
         if (fabric.global_rank == 0) == turn:
-            result, error = _attempt(action)
+            try:
+                result = action()
+            except DaliPipesError as failure:
+                error = str(failure)
+            except OSError as failure:
+                error = f"{failure.filename}: {failure.strerror}"
         fabric.barrier()
     errors = all_gather(fabric, error)
     failed = next((rank for rank, each in enumerate(errors) if each), None)
@@ -124,15 +121,6 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
     if fabric.global_rank:
         sys.exit(2)
     raise DaliPipesError(f"rank {failed}: {errors[failed]}" if failed else str(errors[0]))
-
-
-def _attempt(action: Callable[[], T]) -> tuple[T | None, str | None]:
-    try:
-        return action(), None
-    except DaliPipesError as error:
-        return None, str(error)
-    except OSError as error:
-        return None, f"{error.filename}: {error.strerror}"
 
 
 class RankVotes:

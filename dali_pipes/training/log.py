@@ -3,11 +3,11 @@
 import csv
 import datetime
 import logging
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -40,17 +40,9 @@ class Log:
         self._progress = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
         self._task = self._progress.add_task("starting", status="")
         self._shown, self._loss = 0.0, float("nan")
-        if folder is None:
-            return
-        self._board = SummaryWriter(str(folder), purge_step=step)
-        self._steps_file = _rows_before(folder / "steps.csv", step)
-        to_file = logging.FileHandler(folder / "train.log")
-        to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        self._handlers = [to_file, _ToConsole(self._console)]
-        package.setLevel(logging.INFO)
-        package.propagate = False
-        for handler in self._handlers:
-            package.addHandler(handler)
+        if folder:
+            self._board = SummaryWriter(str(folder), purge_step=step)
+            self._steps_file = _written(folder / "steps.csv", STEP_COLUMNS, _rows_before(folder / "steps.csv", step))
 
     def say(self, text: str) -> None:
         if self._folder:
@@ -62,7 +54,8 @@ class Log:
             return
         self._shown = time.monotonic()
         images_per_s, steps_per_s, waiting, fetching = meter.pace()
-        left = f", {_clock((steps - step - 1) / steps_per_s)} left" if steps_per_s else ""
+        seconds = round((steps - step - 1) / steps_per_s) if steps_per_s else None
+        left = "" if seconds is None else f", {datetime.timedelta(seconds=seconds)} left"
         rate = f"{images_per_s * ranks:,.0f} images/s  {waiting_for(waiting, fetching)}{left}"
         self._progress.update(
             self._task,
@@ -84,16 +77,15 @@ class Log:
     def epochs(self, rows: Sequence[Row], step: int, epochs: int) -> None:
         """All epochs so far, of which the last is new, and the number of epochs."""
         row = rows[-1]
-        self.say(
-            f"epoch {row['epoch'] + 1} of {epochs}: loss {row['loss']:.3f}, top-1 {row['top1']:.1%}, top-5 {row['top5']:.1%} "
-            f"({row['images_per_s']:,.0f} images/s, {waiting_for(row['wait_share'], row['fetch_wait_share'])}{_fetched(row)})"
-        )
+        pace = f"{row['images_per_s']:,.0f} images/s, {waiting_for(row['wait_share'], row['fetch_wait_share'])}"
+        if row["fetched_bytes"]:
+            pace += f", {row['fetched_bytes'] / 1e9:,.3g} GB fetched"
+            pace += f", {row['retries']:.0f} requests sent again" if row["retries"] else ""
+        scores = f"loss {row['loss']:.3f}, top-1 {row['top1']:.1%}, top-5 {row['top5']:.1%}"
+        self.say(f"epoch {row['epoch'] + 1} of {epochs}: {scores} ({pace})")
         if not self._folder:
             return
-        with (self._folder / "epochs.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(row))
-            writer.writeheader()
-            writer.writerows(rows)
+        _written(self._folder / "epochs.csv", list(row), rows).close()
         for name, value in row.items():
             self._board.add_scalar(f"epoch/{name}", value, step)
         self.flush()
@@ -104,10 +96,18 @@ class Log:
             self._board.flush()
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self._progress.start()  # on a terminal sys.stderr is now what prints above the live line
+        if self._folder:
+            to_file = logging.FileHandler(self._folder / "train.log")
+            to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+            self._handlers: list[logging.Handler] = [to_file, logging.StreamHandler(sys.stderr)]
+            package.setLevel(logging.INFO)
+            package.propagate = False
+            for handler in self._handlers:
+                package.addHandler(handler)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
         if self._folder:
             self._board.close()
@@ -118,40 +118,21 @@ class Log:
                 handler.close()
 
 
-class _ToConsole(logging.Handler):
-    """Above the live line, if there is one."""
-
-    def __init__(self, console: Console):
-        super().__init__()
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._console.print(self.format(record), markup=False, highlight=False)
-
-
-def _rows_before(path: Path, step: int) -> Any:
-    """The file of steps, open for more, with the rows of earlier steps only."""
-    rows = []
-    if path.exists():
-        with path.open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["step"].isdigit() and int(row["step"]) < step]
+def _written(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> TextIO:
+    """The CSV file with these rows, open for more."""
     file = path.open("w", newline="")
-    writer = csv.DictWriter(file, STEP_COLUMNS)
+    writer = csv.DictWriter(file, columns)
     writer.writeheader()
     writer.writerows(rows)
     return file
 
 
+def _rows_before(path: Path, step: int) -> list[Row]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if row["step"].isdigit() and int(row["step"]) < step]
+
+
 def waiting_for(waiting: float, fetching: float) -> str:
     return f"{waiting:.0%} waiting" + (f" ({fetching:.0%} for shards)" if fetching >= 0.005 else "")
-
-
-def _fetched(row: Row) -> str:
-    if not row["fetched_bytes"]:
-        return ""
-    again = f", {row['retries']:.0f} requests sent again" if row["retries"] else ""
-    return f", {row['fetched_bytes'] / 1e9:,.3g} GB fetched{again}"
-
-
-def _clock(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,5 +1,6 @@
 """The minimum memory of a training run, whether that fits, and the explanation when a GPU runs out."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +28,8 @@ def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> No
     """
     module = build_network(config.model, len(images.classes))
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
-    half = config.precision != "fp32"
-    kept = (
-        0 if config.model.compile else saved_bytes(module, config.batch_size, config.transform.largest_shape) // (2 if half else 1)
-    )
+    kept = 0 if config.model.compile else saved_bytes(module, config.batch_size, config.transform.largest_shape)
+    kept //= 1 if config.precision == "fp32" else 2
     needs = [
         *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.some_sizes),
         *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),
@@ -46,13 +45,14 @@ def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size:
         batch_size: images per forward pass.
         kept: bytes that the forward pass keeps, as from `saved_bytes`; 0: unknown.
     """
+    where = "gpu" if torch.cuda.is_available() else "host"
     weights = sum(each.nbytes for each in module.parameters())
     copies = 1 + optimizer_states + ema
-    yield Need(f"{copies} × the weights (optimizer, average)", _on_device(), copies * weights, "the model")
+    yield Need(f"{copies} × the weights (optimizer, average)", where, copies * weights, "the model")
     if kept > weights:
-        yield Need(f"activations of {batch_size} images", _on_device(), kept, "batch_size (and accumulate more)")
+        yield Need(f"activations of {batch_size} images", where, kept, "batch_size (and accumulate more)")
     else:
-        yield Need("gradients", _on_device(), weights, "the model")
+        yield Need("gradients", where, weights, "the model")
 
 
 def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> int:
@@ -60,15 +60,8 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
 
     0 for a network that cannot run without real values, as when its control flow depends on them.
     """
-    try:
-        return _saved_bytes(module, batch_size, shape)
-    except Exception:
-        return 0
-
-
-def _saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> int:
     kept: dict[int, Tensor] = {}
-    with FakeTensorMode() as fake:  # tensors without storage, but with the CPU's choice of kernels
+    with contextlib.suppress(Exception), FakeTensorMode() as fake:  # tensors without storage, but with the CPU's choice of kernels
         named = [*module.named_parameters(), *module.named_buffers()]
         weights: dict[str, Tensor] = {name: fake.from_tensor(each) for name, each in named}
         own = {each.untyped_storage()._cdata for each in weights.values()}
@@ -81,11 +74,8 @@ def _saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             scores = torch.func.functional_call(module, weights, (torch.empty(batch_size, 3, *shape),))
             cross_entropy(scores, torch.zeros(batch_size, dtype=torch.int64))
-    return sum(each.untyped_storage().nbytes() for each in kept.values())
-
-
-def _on_device() -> str:
-    return "gpu" if torch.cuda.is_available() else "host"
+        return sum(each.untyped_storage().nbytes() for each in kept.values())
+    return 0
 
 
 def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:

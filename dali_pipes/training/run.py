@@ -21,14 +21,12 @@ from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import open_both, open_classified
 from dali_pipes.training.evaluate import validate
-from dali_pipes.training.heartbeat import Heartbeat
-from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
 from dali_pipes.training.log import Log
 from dali_pipes.training.memory import check_memory, explain
-from dali_pipes.training.models import check_compiler, check_model, check_size
-from dali_pipes.training.recipe import averaged_weights, build_mixing, build_network
-from dali_pipes.training.summary import summarize
+from dali_pipes.training.meter import summarize
+from dali_pipes.training.recipe import averaged_weights, build_mixing, build_network, check_compiler, check_model, check_size
+from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
 
@@ -46,12 +44,13 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
     on_all_ranks(fabric, lambda: _check(config, folder))
     loader, cpus = divide_cpus(fabric, config.loader)
     config = replace(config, loader=loader)
+    alive = Heartbeat(config.heartbeat if fabric.global_rank == 0 else None)
     if config.eval_only:
-        _evaluate(config, fabric)
+        _evaluate(config, fabric, alive)
         return
     train_images, val = on_all_ranks(fabric, lambda: open_both(config.data))
     on_all_ranks(fabric, lambda: check_memory(config, train_images))
-    folder = Path(fabric.broadcast(str(folder or config.out or _new_folder())))
+    folder = Path(fabric.broadcast(str(folder or config.out or f"runs/train/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S_%f}")))
     path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
     with (
         build_loader(
@@ -68,7 +67,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             batch_transform=build_mixing(config.mixing, len(train_images.classes)),
         ) as images,
         Interrupt() as interrupt,
-        _heartbeat(config, fabric) as heartbeat,
+        alive as heartbeat,
     ):
         trainer = Trainer(config, fabric, images, val, folder)
         if path:
@@ -105,10 +104,6 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
         raise ConfigError("resume=auto looks for last.pt in the folder of the run; name it: out=DIR")
 
 
-def _new_folder() -> Path:
-    return Path("runs/train", datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f"))
-
-
 def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
     """An existing run is not overwritten."""
     last = folder / LAST
@@ -143,11 +138,7 @@ def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoRetur
     raise SystemExit(128 + number)
 
 
-def _heartbeat(config: TrainConfig, fabric: Any) -> Heartbeat:
-    return Heartbeat(config.heartbeat if fabric.global_rank == 0 else None)
-
-
-def _evaluate(config: TrainConfig, fabric: Any) -> None:
+def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     """The checkpoint's weights, or their average if it has one, on all validation images."""
     path = Path(str(config.checkpoint))
     val = on_all_ranks(fabric, lambda: open_classified(config.data, "val"))
@@ -155,9 +146,8 @@ def _evaluate(config: TrainConfig, fabric: Any) -> None:
     on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
     module = build_network(config.model, len(val.classes))
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
-    shard = Shard(fabric.global_rank, fabric.world_size)
-    with _heartbeat(config, fabric) as heartbeat:
-        found = validate(config, module.to(fabric.device), val, shard, fabric, heartbeat)
+    with alive as heartbeat:
+        found = validate(config, module.to(fabric.device), val, fabric, heartbeat)
     if fabric.global_rank == 0:
         metrics = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
         print(f"{path}: {metrics}", file=sys.stderr)

@@ -1,13 +1,17 @@
-"""One step of the optimizer."""
+"""One step of the optimizer, and its loss, read without waiting for the device."""
 
+from collections import deque
 from typing import Any
 
-from torch import Tensor, nn, optim
+import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.training.config import TrainConfig
+
+STEPS_AHEAD = 2
 
 
 class TrainStep:
@@ -27,7 +31,8 @@ class TrainStep:
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         """Returns the mean loss of the batch, on the device."""
-        set_lr(self._optimizer, lr)
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
         losses: list[Tensor] = []
         for images, labels in zip(batch.images.chunk(self._parts), batch.labels.chunk(self._parts), strict=True):
             with self._fabric.no_backward_sync(self._model, enabled=len(losses) + 1 < self._parts):
@@ -41,6 +46,33 @@ class TrainStep:
         return sum(losses[1:], losses[0])
 
 
-def set_lr(optimizer: optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+class Readback:
+    """One number per step. On a GPU it is read two steps later, and the host runs no further ahead than that.
+
+    So the host never waits for the step that it has just launched, and time inside next() is time that training has lost.
+    """
+
+    def __init__(self, device: torch.device):
+        self._on_gpu = device.type == "cuda"
+        self._slots = torch.empty(STEPS_AHEAD + 1, pin_memory=self._on_gpu)
+        self._pending: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
+        self._count = 0
+
+    def push(self, value: torch.Tensor) -> list[float]:
+        """Takes this step's number, and returns those that have arrived since: on the CPU the same, on a GPU an earlier one."""
+        if not self._on_gpu:
+            return [value.item()]
+        slot = self._slots[self._count % len(self._slots)]
+        slot.copy_(value.detach(), non_blocking=True)
+        self._pending.append((torch.cuda.current_stream().record_event(), slot))  # type: ignore[no-untyped-call]
+        self._count += 1
+        return [self._next()] if len(self._pending) > STEPS_AHEAD else []
+
+    def drain(self) -> list[float]:
+        """Waits for the remaining numbers."""
+        return [self._next() for _ in range(len(self._pending))]
+
+    def _next(self) -> float:
+        event, slot = self._pending.popleft()
+        event.synchronize()
+        return slot.item()

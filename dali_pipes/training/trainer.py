@@ -14,14 +14,12 @@ from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.evaluate import Evaluation, validate
-from dali_pipes.training.heartbeat import Heartbeat
-from dali_pipes.training.interrupt import Interrupt
 from dali_pipes.training.launch import RankVotes, all_gather, share_buffers
 from dali_pipes.training.log import Log
 from dali_pipes.training.meter import Meter, rates
-from dali_pipes.training.readback import Readback
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer, lr_at, peak_lr
-from dali_pipes.training.step import TrainStep
+from dali_pipes.training.step import Readback, TrainStep
+from dali_pipes.training.supervision import Heartbeat, Interrupt
 
 LAST, BEST = "last.pt", "best.pt"
 
@@ -78,8 +76,7 @@ class Trainer:
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
             share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
-            shard = self._loader.plan.shard
-            found = validate(self._config, self._ema or self._module, self._val, shard, self._fabric, heartbeat)
+            found = validate(self._config, self._ema or self._module, self._val, self._fabric, heartbeat)
             self._end_epoch(epoch, found, log)
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted

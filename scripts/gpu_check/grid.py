@@ -17,8 +17,7 @@ import torch
 
 from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
 from dali_pipes.backends.dali.decoding import choose
-from dali_pipes.measure.consume import Touch
-from dali_pipes.measure.trial import endless, gpu_uuid, whole_bursts, window
+from dali_pipes.measure.trial import Touch, endless, gpu_uuid, whole_bursts, window
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import TrainTransform

@@ -10,8 +10,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from dali_pipes.backends.config import DaliConfig
-from dali_pipes.measure.consume import Touch
-from dali_pipes.measure.trial import endless
+from dali_pipes.measure.trial import Touch, endless
 from dali_pipes.measure.worker_process import FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller

@@ -22,10 +22,9 @@ from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import check
-from dali_pipes.adapters.from_torch.collate import batch_transform_of
+from dali_pipes.adapters.from_torch.batches import batch_transform_of, order_of
 from dali_pipes.adapters.from_torch.convert import Conversion
-from dali_pipes.adapters.from_torch.order import order_of
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read as read_steps
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.plan.augment.policies import ColorJitter
@@ -340,7 +339,7 @@ def mixing(mix):
     return lambda batch: mix(*collate(batch))
 
 
-FLAG = {"mix": True}
+FLAG, WEIGHTS = {"mix": True}, np.ones(3)
 MODULE_MIX = v2.CutMix(alpha=0.5, num_classes=3)
 
 
@@ -375,6 +374,7 @@ def more_than_mixing(batch):
         lambda batch: MODULE_MIX(*collate(batch)) if random.random() < 0.9 else collate(batch),
         lambda batch: MODULE_MIX(*collate(batch)) if len(batch) <= 6 else collate(batch),
         lambda batch: MODULE_MIX(*collate(batch)) if FLAG["mix"] else collate(batch),
+        lambda batch: MODULE_MIX(*collate(batch)) if WEIGHTS.all() else collate(batch),
         lambda batch: [each.clamp(0) for each in MODULE_MIX(*collate(batch))],
         mixing(v2.RandomChoice([v2.Identity(), v2.MixUp(num_classes=5)])),
         timm_collate,

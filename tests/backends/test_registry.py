@@ -16,7 +16,7 @@ import dali_pipes as dp
 from dali_pipes.backends import registry
 from dali_pipes.backends.base import Backend
 from dali_pipes.backends.registry import backends, entry_of
-from dali_pipes.cli.schemas import register
+from dali_pipes.cli.conf import register
 from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 

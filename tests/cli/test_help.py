@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from dali_pipes.cli.schemas import register
+from dali_pipes.cli.conf import register
 
 REPO = Path(__file__).parents[2]
 JOBS = sorted(file.stem for file in (REPO / "conf").glob("*.yaml"))
@@ -21,7 +21,7 @@ GROUPS = {"data", "transform", "eval_transform", "loader", "loaders", "model", "
 @pytest.fixture
 def explained(monkeypatch):
     monkeypatch.syspath_prepend(str(REPO / "scripts"))
-    from dali_pipes.cli.help import explained
+    from dali_pipes.cli.hydra import explained
 
     register()
     gpu_check.config.register()

@@ -5,9 +5,8 @@ from later import later
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
-from dali_pipes.training.readback import Readback
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
-from dali_pipes.training.step import TrainStep
+from dali_pipes.training.step import Readback, TrainStep
 
 launching, trainer = later("dali_pipes.training.launch"), later("dali_pipes.training.trainer")
 training = later("dali_pipes.training.run")

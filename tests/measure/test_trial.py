@@ -2,12 +2,14 @@ import shutil
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.measure import trial
 from dali_pipes.measure.trial import run_trial, whole_bursts
 from dali_pipes.measure.workload import Workload, to_dict
 
@@ -103,6 +105,14 @@ def test_training_steps(work, dtype):
     found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=2, max_warmup_seconds=0)
     assert found["images"] == 16
     assert sum(found["waits_s"]) < 0.5 * (found["end"] - found["start"])  # the step takes the time, not the loader
+
+
+def test_what_networks_are_built_with_is_imported_before_the_clock_starts(work, monkeypatch):
+    done = []
+    monkeypatch.setattr(trial, "importlib", SimpleNamespace(import_module=done.append))
+    monkeypatch.setattr(Workload, "loader", lambda work, config: pytest.fail(str(done)))
+    with pytest.raises(pytest.fail.Exception, match="torchvision"):
+        run(replace(work, workload="train", model="shufflenet_v2_x0_5"), dp.SyntheticConfig())
 
 
 def test_what_is_not_finite_is_no_result(work, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dali_pipes.training.heartbeat import Heartbeat
+from dali_pipes.training.supervision import Heartbeat
 
 HEALTHY = str(Path(__file__).parents[2] / "scripts/container/healthy")
 

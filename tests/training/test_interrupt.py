@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from dali_pipes.training.interrupt import SIGNALS, Interrupt
+from dali_pipes.training.supervision import SIGNALS, Interrupt
 
 
 @pytest.fixture

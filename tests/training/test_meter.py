@@ -6,8 +6,7 @@ from later import later
 
 import dali_pipes as dp
 from dali_pipes.loader.loader import LoaderStats
-from dali_pipes.training.meter import Meter, rates
-from dali_pipes.training.summary import sentence
+from dali_pipes.training.meter import Meter, rates, sentence
 
 launching = later("dali_pipes.training.launch")
 

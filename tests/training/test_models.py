@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.training.models import build_model, check_compiler, check_model, check_size
+from dali_pipes.training.recipe import build_model, check_compiler, check_model, check_size
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "mobilenet_v3_small"])

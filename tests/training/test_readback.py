@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dali_pipes.training.readback import STEPS_AHEAD, Readback
+from dali_pipes.training.step import STEPS_AHEAD, Readback
 
 
 def test_on_the_cpu_a_number_is_there_at_once():

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from dali_pipes.adapters.from_torch.batches import Order, batch_transform_of, order_of
 from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
-from dali_pipes.adapters.from_torch.collate import batch_transform_of
-from dali_pipes.adapters.from_torch.order import Order, order_of
-from dali_pipes.adapters.from_torch.reading import Reading
-from dali_pipes.adapters.from_torch.refusal import Step, refuse_unless
+from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_unless
 from dali_pipes.adapters.from_torch.samples import samples_of
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
@@ -108,20 +106,15 @@ class Conversion:
 
     @classmethod
     def of(cls, dataloader: Any, cache_dir: str | Path | None = None, shard: Shard | None = None) -> "Conversion":
-        """
-        Raises:
-            NotConvertibleError: a part that cannot be carried over.
-        """
-        prefetch = dataloader if _is_timms(dataloader, "PrefetchLoader") else None
+        """Reads all parts, and refuses one that cannot be carried over."""
+        prefetch = dataloader if is_of(dataloader, "timm.data", "PrefetchLoader") else None
         loader = prefetch.loader if prefetch else dataloader
         plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
         name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
-        plain = plain or _is_timms(loader, "MultiEpochsDataLoader")
+        plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
         refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
-        streams = isinstance(loader.dataset, IterableDataset)
-        refuse_unless(
-            not streams, "an IterableDataset", "its order is in its code", "use build_loader with a folder, table or shards"
-        )
+        streams, instead = isinstance(loader.dataset, IterableDataset), "use build_loader with a folder, table or shards"
+        refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
         samples = samples_of(loader.dataset)
         order = order_of(loader, len(samples.paths), shard)
         readings = [_read(part, prefetch) for part in samples.parts]
@@ -146,16 +139,11 @@ class Conversion:
         return compare_pixels(self.dataset, self.dtype, self.manifest, config, self.transform, device)
 
 
-def _is_timms(value: Any, name: str) -> bool:
-    return type(value).__name__ == name and type(value).__module__.startswith("timm.data.")
-
-
 def _read(part: Any, prefetch: Any) -> Reading:
     """A data set's transform, and what timm's PrefetchLoader does after it."""
     transform = getattr(part, "transform", None)
-    refuse_unless(
-        transform is not None, "a data set without transform", "PIL images make no batch", "end a transform with ToTensor()"
-    )
+    given = transform is not None
+    refuse_unless(given, "a data set without transform", "PIL images make no batch", "end a transform with ToTensor()")
     return read_prefetched(transform, prefetch) if prefetch else read(transform)
 
 
@@ -164,10 +152,10 @@ def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
         sizes = {tuple(size) for size in manifest.sizes.tolist()}
         return sizes.pop() if len(sizes) == 1 else None
 
-    built = [reading.built(uniform) for reading in readings]
-    different = any(each != built[0] for each in built)
-    refuse_unless(not different, "ConcatDataset", "its parts have different transforms", "give them one, or load each alone")
-    return built[0]
+    first, *others = (reading.built(uniform) for reading in readings)
+    alike = all(each == first for each in others)
+    refuse_unless(alike, "ConcatDataset", "its parts have different transforms", "give them one, or load each alone")
+    return first
 
 
 class ConvertedLoader:

@@ -1,14 +1,51 @@
-"""What has been read of a live transform, and which of our transforms it is."""
+"""What has been read of a live DataLoader: its steps, which of our transforms they are, and what cannot be carried over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, Step, refuse_unless
-from dali_pipes.errors import OptionError
+from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
 
 Size = int | tuple[int, int]  # of a square, or height and width
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the old loader.
+
+    Attributes:
+        text: as it prints itself.
+        by: what carries it out now, or why nothing does.
+    """
+
+    text: str
+    by: str
+
+
+class NotConvertibleError(ConfigError):
+    """A part of a DataLoader that dali_pipes cannot carry out in the same way.
+
+    Attributes:
+        part: its name, such as "ElasticTransform".
+        steps: all steps of the transform, if it is one of them.
+    """
+
+    def __init__(self, part: str, problem: str, instead: str):
+        super().__init__(f"{part} cannot be carried over: {problem}; {instead}")
+        self.part, self.problem, self.instead = part, problem, instead
+        self.steps: Sequence[Step] = ()
+
+
+def is_of(value: Any, package: str, *names: str) -> bool:
+    """Whether its class is one of this package, and has one of the names; a subclass of the user's own is not."""
+    kind = type(value)
+    return f"{kind.__module__}.".startswith(f"{package}.") and (not names or kind.__name__ in names)
+
+
+def refuse_unless(holds: Any, part: str, problem: str, instead: str) -> None:
+    if not holds:
+        raise NotConvertibleError(part, problem, instead)
 
 
 @dataclass(slots=True)
@@ -20,7 +57,7 @@ class Reading:
         crop: the kind of the crop, and our transform's options for it.
         tensor, floats: whether the image is a tensor by now, and one of floats.
         geometry: the live steps that move pixels.
-        steps, refusals: all steps so far, and what is wrong with those that cannot be carried over.
+        steps: all steps so far.
     """
 
     resize: Size | None = None
@@ -36,7 +73,6 @@ class Reading:
     erased: bool = False
     geometry: list[Any] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    refusals: list[NotConvertibleError] = field(default_factory=list)
 
     def built(self, uniform: Callable[[], Size | None]) -> Transform:
         """Our transform.
@@ -45,34 +81,25 @@ class Reading:
             uniform: the size of all images, if they have one size.
         """
         refuse_unless(self.tensor, "the transform", "it ends in PIL images", "end it with ToTensor(), or PILToTensor() for bytes")
+        values = (self.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3}) if self.floats else {"dtype": "uint8"}
+        common: dict[str, Any] = self.options | {"size": self._size(uniform), "interpolation": self.interpolation, **values}
+        random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
         try:
-            return self._made(uniform)
+            if self.crop == "resized":
+                return TrainTransform(**common, **random)
+            if self.crop == "random":
+                return RandomCropTransform(**common, **random, resize=self.resize)
+            if self.flips or self.augment:
+                return CenterCropTransform(**common, **random, resize=self.resize)
+            return EvalTransform(**common, resize=self.resize)
         except OptionError as error:
             raise NotConvertibleError("the transform", str(error), "change that in it") from None
-
-    def _made(self, uniform: Callable[[], Size | None]) -> Transform:
-        size, options = self._size(uniform), {name: value for name, value in self.options.items() if name != "size"}
-        common: dict[str, Any] = {"size": size, "interpolation": self.interpolation, **self._values()}
-        random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
-        if self.crop == "resized":
-            return TrainTransform(**common, **random, **options)
-        if self.crop == "random":
-            return RandomCropTransform(**common, **random, **options, resize=self.resize)
-        if self.flips or self.augment:
-            return CenterCropTransform(**common, **random, resize=self.resize)
-        return EvalTransform(**common, resize=self.resize)
 
     def _size(self, uniform: Callable[[], Size | None]) -> Size:
         if self.crop:
             return self.options["size"]
-        size = None if isinstance(self.resize, int) else self.resize or uniform()
-        if size is None:
-            what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
-            instead = "add CenterCrop(size), or resize to (height, width)"
-            raise NotConvertibleError(what, "images keep their own sizes, so they make no batch", instead)
-        return size
-
-    def _values(self) -> dict[str, Any]:
-        if not self.floats:
-            return {"dtype": "uint8"}
-        return self.normalized or {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+        if not isinstance(self.resize, int) and (size := self.resize or uniform()):
+            return size
+        what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
+        instead = "add CenterCrop(size), or resize to (height, width)"
+        raise NotConvertibleError(what, "images keep their own sizes, so they make no batch", instead)

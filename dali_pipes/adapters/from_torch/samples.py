@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch.utils.data import ConcatDataset, Subset
 
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ManifestError
 
@@ -33,13 +33,10 @@ class Samples:
     parts: list[Any] = field(default_factory=list)
 
     def manifest(self, cache_dir: str | Path | None = None) -> Manifest:
-        """One row a sample, whose id is the sample's index.
+        """One row a sample, whose id is the sample's index; files that would be left out are refused.
 
         Args:
             cache_dir: folder in which the scan of exactly these files is kept, and from which it is taken.
-
-        Raises:
-            NotConvertibleError: files that would be left out.
         """
         key = hashlib.sha256("\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape"))
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
@@ -65,10 +62,7 @@ class Samples:
 
 
 def samples_of(dataset: Any) -> Samples:
-    """
-    Raises:
-        NotConvertibleError: a data set that does more than open files and apply a transform.
-    """
+    """Refuses a data set that does more than open files and apply a transform."""
     if type(dataset) is Subset:
         whole = samples_of(dataset.dataset)
         return Samples([whole.paths[at] for at in dataset.indices], [whole.labels[at] for at in dataset.indices], whole.parts)
@@ -77,7 +71,7 @@ def samples_of(dataset: Any) -> Samples:
         for part in map(samples_of, dataset.datasets):
             joined = Samples(joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts)
         return joined
-    pairs = _timm_samples(dataset) if type(dataset).__module__.startswith("timm.data.") else _folder_samples(dataset)
+    pairs = _timm_samples(dataset) if is_of(dataset, "timm.data") else _folder_samples(dataset)
     numbers = (int, np.int64)  # what default_collate makes int64 of
     plain = all(isinstance(path, (str, Path)) and type(label) in numbers for path, label in pairs)
     refuse_unless(pairs and plain, _name(dataset), "its samples are not paths with class numbers", "use build_loader with a table")

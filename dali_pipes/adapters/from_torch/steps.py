@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dali_pipes.adapters.from_torch.reading import Reading, Size
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, Step, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, Size, Step, is_of, refuse_unless
 
 _OF_TIMM = ("RandomResizedCropAndInterpolation", "MaybeToTensor", "MaybePILToTensor", "RandomErasing")  # its others differ
 _EQUALIZE = "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's (docs/augmentation.md)"
@@ -16,21 +15,18 @@ _AS_OURS = "put the steps in this order: resize and crop, flips, augmentation, T
 
 
 def read(transform: Any) -> Reading:
-    """
-    Raises:
-        NotConvertibleError: a step that our plan has not, or not at this place.
-    """
-    reading = Reading()
+    """Reads all steps, and refuses one that our plan has not, or not at this place."""
+    reading, refusals = Reading(), list[NotConvertibleError]()
     for step in _flat(transform):
         try:
             by = _reader(step)(reading, step)
         except NotConvertibleError as error:
-            reading.refusals.append(error)
+            refusals.append(error)
             by = f"REFUSED: {error.problem}; {error.instead}"
         reading.steps.append(Step(_text(step), by))
-    if reading.refusals:
-        reading.refusals[0].steps = reading.steps
-        raise reading.refusals[0]
+    if refusals:
+        refusals[0].steps = reading.steps
+        raise refusals[0]
     return reading
 
 
@@ -53,7 +49,7 @@ def read_prefetched(transform: Any, loader: Any) -> Reading:
 
 def _reader(step: Any) -> Callable[[Reading, Any], str]:
     name = type(step).__name__
-    ours = _is_of(step, "torchvision.transforms") or (_is_of(step, "timm.data") and name in _OF_TIMM)
+    ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
     if not ours or name not in _READERS:
         instead = "leave it out; docs/from_torch.md lists those there are"
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
@@ -64,7 +60,7 @@ def _flat(transform: Any) -> Iterator[Any]:
     """The steps of nested Composes, of nn.Sequential, and of the transforms that torchvision's weights bring."""
     from torchvision import transforms
 
-    name, ours = type(transform).__name__, _is_of(transform, "torchvision.transforms") or _is_of(transform, "torch.nn")
+    name, ours = type(transform).__name__, is_of(transform, "torchvision.transforms") or is_of(transform, "torch.nn")
     if isinstance(transform, (list, tuple)):
         raise NotConvertibleError("a list of transforms", "several are applied to parts of a batch", "use one Compose")
     if ours and name in ("Compose", "Sequential"):
@@ -79,11 +75,6 @@ def _flat(transform: Any) -> Iterator[Any]:
         yield transform
 
 
-def _is_of(step: Any, package: str) -> bool:
-    """Whether its class is one of this package; a subclass of the user's own is not."""
-    return f"{type(step).__module__}.".startswith(f"{package}.")
-
-
 def _text(step: Any) -> str:
     text = getattr(step, "__name__", " ".join(repr(step).split()))
     return text if len(text) <= 150 else f"{type(step).__name__}(…)"
@@ -96,11 +87,14 @@ def _given(options: dict[str, Any]) -> str:
     return ", ".join(f"{name}={short(value)}" for name, value in options.items())
 
 
+def _refuse_after(wrong: Any, step: Any, others: str, instead: str = _AS_OURS) -> None:
+    problem = f"it comes after {others}, in another order of steps than ours"
+    refuse_unless(not wrong, type(step).__name__, problem, instead)
+
+
 def _geometric(reading: Reading, step: Any) -> None:
     """Checks a step that moves pixels, and notes it."""
-    name = type(step).__name__
-    late = reading.floats or reading.augment or reading.erased
-    refuse_unless(not late, name, "it comes after ToTensor or augmentation, in another order of steps than ours", _AS_OURS)
+    _refuse_after(reading.floats or reading.augment or reading.erased, step, "ToTensor or augmentation")
     reading.geometry.append(step)
 
 
@@ -132,16 +126,12 @@ def _square(size: Any) -> Size:
 
 def _resize(reading: Reading, step: Any) -> str:
     _geometric(reading, step)
-    again = reading.crop or reading.resize is not None
-    refuse_unless(
-        not again, "Resize", "it comes after a resize or a crop, in another order of steps than ours", "resize once, first"
-    )
+    _refuse_after(reading.crop or reading.resize is not None, step, "a resize or a crop", "resize once, first")
     refuse_unless(step.max_size is None, "Resize", "max_size leaves images of many sizes", "add a crop and leave max_size out")
     refuse_unless(step.size is not None, "Resize", "it has no size", "give it one")
     note = _resampled(reading, step)
-    size = step.size
-    shorter = isinstance(size, int) or len(size) == 1
-    reading.resize = (size if isinstance(size, int) else int(size[0])) if shorter else (int(size[0]), int(size[1]))
+    sides = [step.size] if isinstance(step.size, int) else [int(each) for each in step.size]
+    reading.resize = sides[0] if len(sides) == 1 else (sides[0], sides[1])
     return f"resize={reading.resize}, {reading.interpolation}{note}"
 
 
@@ -154,7 +144,7 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
 
 
 def _center_crop(reading: Reading, step: Any) -> str:
-    refuse_unless(not reading.flips, "CenterCrop", "it comes after a flip, in another order of steps than ours", _AS_OURS)
+    _refuse_after(reading.flips, step, "a flip")
     return f"central crop, {_crop(reading, step, 'center')}"
 
 
@@ -175,20 +165,16 @@ def _random_crop(reading: Reading, step: Any) -> str:
         if type(step).__module__.startswith("torchvision.transforms.v2."):  # left, right, top, bottom there (v2/_geometry.py)
             padding = padding[0], padding[2], padding[1], padding[3]
         padding = padding[0] if len(set(padding)) == 1 else padding
-    lopsided = isinstance(padding, tuple) and len(padding) == 4 and padding[:2] != padding[2:]
-    refuse_unless(
-        not (reading.flips and lopsided), "RandomCrop", "its padding is lopsided, and a flip comes before it", "flip after the crop"
-    )
+    turned = reading.flips and isinstance(padding, tuple) and len(padding) == 4 and padding[:2] != padding[2:]
+    refuse_unless(not turned, "RandomCrop", "its padding is lopsided, and a flip comes before it", "flip after the crop")
     made = _crop(reading, step, "random", padding=padding, pad_if_needed=bool(step.pad_if_needed))
     return f"RandomCropTransform: {made}"
 
 
 def _flip(option: str) -> Callable[[Reading, Any], str]:
     def read(reading: Reading, step: Any) -> str:
-        name = type(step).__name__
-        refuse_unless(option not in reading.flips, name, "it is there twice", "leave one of them out")
-        wrong = "it comes after an operation that moves pixels, in another order of steps than ours"
-        refuse_unless(not (reading.affine or reading.erased), name, wrong, _AS_OURS)
+        refuse_unless(option not in reading.flips, type(step).__name__, "it is there twice", "leave one of them out")
+        _refuse_after(reading.affine or reading.erased, step, "an operation that moves pixels")
         reading.flips[option] = float(step.p)
         reading.geometry.append(step)
         return f"{option}={step.p}"
@@ -197,8 +183,7 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
 
 
 def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
-    wrong = "it comes after ToTensor or RandomErasing, in another order of steps than ours"
-    refuse_unless(not (reading.floats or reading.erased), type(step).__name__, wrong, _AS_OURS)
+    _refuse_after(reading.floats or reading.erased, step, "ToTensor or RandomErasing")
     reading.augment.append({"name": name, **options})
     edges = options.get("interpolation") == "bilinear" and not reading.tensor
     note = "; edges blend with the black around them, as torchvision's of tensors do" if edges else ""
@@ -219,22 +204,18 @@ def _black(step: Any, name: str) -> None:
     refuse_unless(all(not each for each in values), name, f"fill={fill}", "areas from outside the image are black here: fill=0")
 
 
-def _trivial_augment(reading: Reading, step: Any) -> str:
-    mode, reading.affine = _affine(step), True
-    return _policy(reading, step, "TrivialAugmentWide", num_magnitude_bins=step.num_magnitude_bins, interpolation=mode) + _EQUALIZE
+def _auto_augment(*names: str) -> Callable[[Reading, Any], str]:
+    """AutoAugment or one of its successors, with the options that have these names."""
 
+    def read(reading: Reading, step: Any) -> str:
+        mode, reading.affine = _affine(step), True
+        policy = getattr(step, "policy", "imagenet")
+        policy = str(getattr(policy, "value", policy))
+        refuse_unless(policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet")
+        options = {name: getattr(step, name) for name in names}
+        return _policy(reading, step, type(step).__name__, **options, interpolation=mode) + _EQUALIZE
 
-def _rand_augment(reading: Reading, step: Any) -> str:
-    mode, reading.affine = _affine(step), True
-    options = {name: getattr(step, name) for name in ("num_ops", "magnitude", "num_magnitude_bins")}
-    return _policy(reading, step, "RandAugment", **options, interpolation=mode) + _EQUALIZE
-
-
-def _auto_augment(reading: Reading, step: Any) -> str:
-    mode, reading.affine = _affine(step), True
-    policy = str(getattr(step.policy, "value", step.policy))
-    refuse_unless(policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet")
-    return _policy(reading, step, "AutoAugment", interpolation=mode) + _EQUALIZE
+    return read
 
 
 def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
@@ -256,8 +237,8 @@ def _grayscale(reading: Reading, step: Any) -> str:
     return _policy(reading, step, "RandomGrayscale", p=1.0)
 
 
-def _random_grayscale(reading: Reading, step: Any, **options: Any) -> str:
-    return _policy(reading, step, "RandomGrayscale", **{"p": float(step.p)} | options)
+def _random_grayscale(reading: Reading, step: Any) -> str:
+    return _policy(reading, step, "RandomGrayscale", p=float(step.p))
 
 
 def _blur(reading: Reading, step: Any, **options: Any) -> str:
@@ -278,7 +259,7 @@ def _rotation(reading: Reading, step: Any) -> str:
 def _random_apply(reading: Reading, step: Any) -> str:
     inner = list(step.transforms)
     readers = {"ColorJitter": _color_jitter, "GaussianBlur": _blur}
-    name = type(inner[0]).__name__ if len(inner) == 1 and _is_of(inner[0], "torchvision.transforms") else ""
+    name = type(inner[0]).__name__ if len(inner) == 1 and is_of(inner[0], "torchvision.transforms") else ""
     refuse_unless(name in readers, _text(step), "only one ColorJitter or GaussianBlur can be applied at random", "apply each alone")
     return readers[name](reading, inner[0], p=float(step.p))
 
@@ -310,9 +291,8 @@ def _to_dtype(reading: Reading, step: Any) -> str:
 
 def _normalize(reading: Reading, step: Any) -> str:
     refuse_unless(reading.floats, "Normalize", "it comes before ToTensor", _AS_OURS)
-    refuse_unless(
-        reading.normalized is None and not reading.erased, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS
-    )
+    once = reading.normalized is None and not reading.erased
+    refuse_unless(once, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS)
     reading.normalized = {}
     for name in ("mean", "std"):
         values = torch.as_tensor(getattr(step, name), dtype=torch.float64).flatten().tolist()
@@ -344,9 +324,9 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "RandomCrop": _random_crop,
     "RandomHorizontalFlip": _flip("flip"),
     "RandomVerticalFlip": _flip("vertical_flip"),
-    "TrivialAugmentWide": _trivial_augment,
-    "RandAugment": _rand_augment,
-    "AutoAugment": _auto_augment,
+    "TrivialAugmentWide": _auto_augment("num_magnitude_bins"),
+    "RandAugment": _auto_augment("num_ops", "magnitude", "num_magnitude_bins"),
+    "AutoAugment": _auto_augment(),
     "ColorJitter": _color_jitter,
     "Grayscale": _grayscale,
     "RandomGrayscale": _random_grayscale,

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.measure.results import Result
-from dali_pipes.measure.table import HEADINGS, cells, print_runs
+from dali_pipes.measure.wording import HEADINGS, cells, print_runs
 from dali_pipes.tools.benchmark import charts
 from dali_pipes.tools.benchmark.page import compared
 

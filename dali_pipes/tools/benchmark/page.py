@@ -14,8 +14,7 @@ from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
 from dali_pipes.measure.figures import trial_figures
 from dali_pipes.measure.results import Result, Trial
-from dali_pipes.measure.table import HEADINGS, cells
-from dali_pipes.measure.wording import agreement_line, caveats, control_line, headline, notes, same_work
+from dali_pipes.measure.wording import HEADINGS, agreement_line, caveats, cells, control_line, headline, notes, same_work
 from dali_pipes.measure.workload import from_dict
 from dali_pipes.tools.benchmark import charts
 

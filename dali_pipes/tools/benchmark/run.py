@@ -17,7 +17,7 @@ from dali_pipes.measure.figures import not_measured, result_figures, trial_figur
 from dali_pipes.measure.protocol import Trials, Turn, images_of, rounds, turns
 from dali_pipes.measure.results import ArmFigures, Figures, Result, Trial, Workers
 from dali_pipes.measure.stats import LEAST_PAIRS
-from dali_pipes.measure.table import print_result
+from dali_pipes.measure.wording import print_result
 from dali_pipes.measure.worker_process import ArmError, ended_in_order
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.files import new_folder

@@ -26,9 +26,8 @@ from dali_pipes.tools.diagnosis.window import Step
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.memory import check_memory
-from dali_pipes.training.readback import Readback
 from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
-from dali_pipes.training.step import TrainStep
+from dali_pipes.training.step import Readback, TrainStep
 
 
 class ConfiguredProgram:

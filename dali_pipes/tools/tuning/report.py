@@ -6,8 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from dali_pipes.measure.figures import arm_figures
-from dali_pipes.measure.table import print_runs
-from dali_pipes.measure.wording import interval
+from dali_pipes.measure.wording import interval, print_runs
 from dali_pipes.tools.tuning.race import Race
 from dali_pipes.tools.tuning.settings import Setting
 

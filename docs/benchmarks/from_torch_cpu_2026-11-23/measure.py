@@ -23,7 +23,7 @@ from torchvision import transforms as v1
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import check
 from dali_pipes.adapters.from_torch.convert import Conversion
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.plan.philox import Draws

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
-from dali_pipes.cli.schemas import register
+from dali_pipes.cli.conf import register
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.files import to_yaml
 from dali_pipes.tools.tuning.tuned_file import command_line, tuned_file, write

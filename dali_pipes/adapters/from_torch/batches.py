@@ -1,17 +1,22 @@
-"""The order, the shard and the batches of a live DataLoader."""
+"""The batches of a live DataLoader: their order and shard, and its collate function, torch's own or one that also mixes them."""
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
-from dali_pipes.adapters.from_torch.refusal import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
+from dali_pipes.backends.base import BatchTransform
+from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.plan.plan import Shard
 from dali_pipes.plan.sampling import Repeated, Sampling, Sequential, Uniform, Weighted
+
+_COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "default_collate")  # names on the way to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,6 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     Args:
         count: samples of the data set.
         shard: what the sampler would give this process if it were a DistributedSampler.
-
-    Raises:
-        NotConvertibleError: batches that our plan cannot make.
     """
     batches: Any = loader.batch_sampler
     batches = getattr(batches, "sampler", batches) if type(batches).__name__ == "_RepeatSampler" else batches
@@ -63,7 +65,10 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     sampling, seed, own, text, even = _sampler(batches.sampler, loader)
     count = sampling.epoch_size or count
     if own is None:
-        own = shard or _only_shard()
+        ranks, among = Shard.from_env().count, "a sampler without ranks among"
+        every = "pass shard=dp.Shard.from_env() to share them, or shard=dp.Shard() to load all on each"
+        refuse_unless(shard or ranks == 1, f"{among} {ranks} processes", "each would load all samples", every)
+        own = shard or Shard()
         seed, even = (0, "pad") if own.count > 1 else (seed, "")  # torch's seed differs from rank to rank
     drop, shards = bool(batches.drop_last), own.count
     some = -(-count // shards) >= batches.batch_size or not drop
@@ -80,14 +85,6 @@ def order_of(loader: DataLoader[Any], count: int, shard: Shard | None = None) ->
     return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
 
 
-def _only_shard() -> Shard:
-    ranks = Shard.from_env().count
-    if ranks > 1:
-        every = "pass shard=dp.Shard.from_env() to share them, or shard=dp.Shard() to load all on each"
-        raise NotConvertibleError(f"a sampler without ranks among {ranks} processes", "each would load all samples", every)
-    return Shard()
-
-
 def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Shard | None, str, str]:
     """Ours, its seed and shard if it has one, what it is, and what a DistributedSampler does to make ranks even."""
     kind, generator = type(sampler), getattr(sampler, "generator", None) or getattr(loader, "generator", None)
@@ -102,11 +99,10 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Shar
         refuse_unless(sampler.replacement, "WeightedRandomSampler", "it draws without replacement", "use replacement=True")
         sampling = Weighted(weights=sampler.weights.tolist(), epoch_size=sampler.num_samples)
         return sampling, seed, None, f"{sampler.num_samples:,} draws by weights, with replacement", ""
-    if kind.__name__ == "RepeatAugSampler" and kind.__module__.startswith("timm.data."):
+    if is_of(sampler, "timm.data", "RepeatAugSampler"):
         return _repeated(sampler)
-    distributed = kind is DistributedSampler
-    if distributed or (kind.__name__ == "OrderedDistributedSampler" and kind.__module__.startswith("timm.data.")):
-        shuffle = bool(distributed and sampler.shuffle)
+    if kind is DistributedSampler or is_of(sampler, "timm.data", "OrderedDistributedSampler"):
+        shuffle = bool(kind is DistributedSampler and sampler.shuffle)
         text = f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of {sampler.num_replicas}"
         even = "drop" if getattr(sampler, "drop_last", False) else "pad"
         shard = Shard(sampler.rank, sampler.num_replicas)
@@ -124,3 +120,58 @@ def _repeated(sampler: Any) -> tuple[Sampling, int, Shard, str, str]:
     sampling = Repeated(times=int(times), spread=True, epoch_size=sampler.num_selected_samples * ranks)
     text = f"{int(times)} repeats of each image, rank {sampler.rank} of {ranks}"
     return sampling, 0, Shard(sampler.rank, ranks), text, "pad"
+
+
+def batch_transform_of(collate: Any, batch_size: int, prefetched: bool) -> tuple[BatchTransform | None, str]:
+    """What is done to a batch after torch's default_collate, and the same in words.
+
+    A function counts as `mix(*default_collate(samples))`, mix being one of torchvision's, if it refers to nothing else, and does
+    exactly that to a batch of noise. For that it is called.
+
+    Args:
+        prefetched: timm's own collate function makes bytes, which its PrefetchLoader takes.
+    """
+    name = f"collate_fn={getattr(collate, '__qualname__', type(collate).__name__)}"
+    if collate is default_collate or (prefetched and name.endswith("=fast_collate") and collate.__module__ == "timm.data.loader"):
+        return None, "torch's default_collate"
+    mix = _only_mix(collate)
+    instead = "use torch's default one, and batch_transform= of build_loader"
+    refuse_unless(mix and _does_only(collate, mix, batch_size), name, "it may do anything to a batch", instead)
+    ours = _ours(mix)
+    return ours, repr(ours)
+
+
+def _only_mix(function: Any) -> Any:
+    """The MixUp, CutMix or RandomChoice that a function refers to, if there is one, and nothing else but default_collate."""
+    if not inspect.isfunction(function) or function.__defaults__ or function.__kwdefaults__:
+        return None
+    used = inspect.getclosurevars(function)
+    named = {**used.nonlocals, **used.globals}
+    mixes = [each for each in named.values() if is_of(each, "torchvision.transforms", "MixUp", "CutMix", "RandomChoice")]
+    others = [each for each in named.values() if not any(each is known for known in (*mixes, default_collate, torch))]
+    plain = not (others or used.builtins) and used.unbound <= set(_COLLATES)
+    return mixes[0] if len(mixes) == 1 and plain else None
+
+
+def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
+    classes = next((each.num_classes for each in getattr(mix, "transforms", [mix]) if getattr(each, "num_classes", 0)), 2)
+    samples = [(torch.randn(3, 8, 8), number % classes) for number in range(batch_size)]
+    found = []
+    for function in (collate, lambda batch: mix(*default_collate(batch))):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            try:
+                found.append(function(list(samples)))
+            except Exception:  # any error of a function that we do not know
+                return False
+    ours, theirs = found
+    return len(ours) == 2 and all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def _ours(mix: Any) -> BatchTransform:
+    kind = type(mix).__name__
+    if kind == "RandomChoice":
+        refuse_unless(len(set(mix.p)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal")
+        return RandomChoice([_ours(each) for each in mix.transforms])
+    refuse_unless(kind in ("MixUp", "CutMix"), kind, "no such batch transform", "use MixUp and CutMix")
+    return (MixUp if kind == "MixUp" else CutMix)(alpha=mix.alpha, num_classes=mix.num_classes)
