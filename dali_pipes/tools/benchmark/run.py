@@ -8,9 +8,11 @@ from statistics import fmean
 from typing import cast
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.agreement import gate
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
@@ -23,10 +25,46 @@ from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import track
 from dali_pipes.system.stdout import print_json
-from dali_pipes.tools.benchmark.arms import Arms, baseline, planning, skipped
 from dali_pipes.tools.benchmark.compare import SCHEMA, collect_sweep
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.page import write_page
+
+Arms = dict[str, LoaderConfig]
+
+
+def skipped(config: BenchmarkConfig) -> dict[str, str]:
+    """The arms that cannot run here, with the reason.
+
+    Raises:
+        ArmError: nothing is left to compare.
+    """
+    if torch.cuda.is_available():
+        return {}
+    without = [arm for arm in config.arms if config.loaders[arm].needs_gpu]
+    if without and len(config.arms) - len(without) < 2:
+        raise ArmError(f"{' and '.join(f'arm {arm}' for arm in without)}: no GPU here, and too few other arms to compare")
+    return dict.fromkeys(without, "needs a GPU, and PyTorch sees none here")
+
+
+def baseline(config: BenchmarkConfig, arms: Arms) -> str:
+    """What the others are compared with: by default the first arm that makes its images."""
+    makers = [arm for arm, loader in arms.items() if entry_of(loader).makes_images]
+    return config.baseline if config.baseline in arms else [*makers, *arms][0]
+
+
+def planning(arms: Arms) -> list[tuple[str, str]]:
+    """A backend without the plan and the one that does the same by it, in like graphs: their ratio is what planning costs."""
+    return [
+        (native, planned)
+        for native, one in arms.items()
+        for planned, other in arms.items()
+        if entry_of(one).planned_by == entry_of(other).name and _graph(one) == _graph(other)
+    ]
+
+
+def _graph(config: LoaderConfig) -> tuple[str, bool, bool]:
+    return config.decodes_on, getattr(config, "fancy_upsampling", True), getattr(config, "graph_finishes", True)
+
 
 console = Console(stderr=True)
 

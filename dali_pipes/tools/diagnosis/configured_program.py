@@ -1,7 +1,7 @@
-"""What a configuration of dali-pipes train would do, as a program."""
+"""What a configuration of dali-pipes train would do, as a program, and what could be changed in it."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
@@ -12,16 +12,14 @@ import torch
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES
-from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.decoders import pillow
-from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import build_loader
-from dali_pipes.measure.trial import endless
-from dali_pipes.tools.diagnosis.fixes import propose
-from dali_pipes.tools.diagnosis.program import Feed, Fix
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed
 from dali_pipes.tools.diagnosis.window import Step
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
@@ -30,8 +28,10 @@ from dali_pipes.training.readback import Readback
 from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
 from dali_pipes.training.step import TrainStep
 
+OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
 
-class ConfiguredProgram:
+
+class ConfiguredProgram(TrainingProgram):
     """The loader and the step of training, of one process.
 
     Args:
@@ -64,7 +64,7 @@ class ConfiguredProgram:
             device=self._fabric.device,
             batch_transform=build_mixing(config.mixing, len(self.manifest.classes)),
         ) as loader:
-            yield Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
+            yield loader_feed(loader, self._slow)
 
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
@@ -83,9 +83,6 @@ class ConfiguredProgram:
         images = self.config.batch_size * self.config.accumulate
         return images * 3 * prod(transform.shape) * pixel_bytes, getattr(loader, "pin_memory", True)
 
-    def count(self, batch: Batch) -> int:
-        return len(batch)
-
     def concat(self, batches: Sequence[Batch]) -> Batch:
         images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
         return Batch(images, labels, ids)
@@ -94,6 +91,7 @@ class ConfiguredProgram:
         return propose(self, verdict)
 
     def changed(self, **options: Any) -> "ConfiguredProgram":
+        """The same with other options of TrainConfig."""
         return ConfiguredProgram(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:
@@ -107,10 +105,96 @@ class ConfiguredProgram:
         return timed
 
 
-def check_loader(loader: LoaderConfig) -> None:
-    """
-    Raises:
-        ConfigError: nobody trains with this loader.
-    """
-    if not (entry_of(loader).trains and entry_of(loader).makes_images):
-        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
+def propose(program: ConfiguredProgram, verdict: str) -> list[Fix]:
+    """What can be tried, the likeliest first."""
+    return [fix for proposals in _PROPOSALS[verdict] for fix in proposals(program)]
+
+
+def _more_workers(program: ConfiguredProgram) -> Iterator[Fix]:
+    """More of them than cores only help who waits for files."""
+    cores, now = available_cpus(), program.workers
+    if option := program.config.loader.cores_option:
+        for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
+            yield _options(program, "cores are idle", {option: more})
+
+
+def _latency(program: ConfiguredProgram) -> Iterator[Fix]:
+    if option := program.config.loader.cores_option:
+        for times in (2, 4, 8):
+            yield _options(program, "more files are waited for at the same time", {option: times * max(1, program.workers)})
+
+
+def _less_cpu(program: ConfiguredProgram) -> Iterator[Fix]:
+    loader = program.config.loader
+    if loader.decodes_on == "gpu" and hasattr(loader, "hw_decoder_load"):
+        for load in (0.3, 0.9):
+            yield _options(program, "another share for the hardware JPEG decoder", {"hw_decoder_load": load})
+        return
+    if torch.cuda.is_available():
+        yield _dali(program, "loader=dali", "decodes on the GPU", "gpu")
+    if entry_of(loader).name != "dali":
+        yield _dali(program, "loader=dali_cpu", "less CPU time for each image", "cpu")
+    if entry_of(loader).name == "torch" and getattr(loader, "decoder", "") == "pil":
+        yield _options(program, "a faster JPEG decoder", {"decoder": "torchvision"}, OTHER_PIXELS)
+
+
+def _smoother(program: ConfiguredProgram) -> Iterator[Fix]:
+    for option, more in (("prefetch_factor", 8), ("prefetch_queue_depth", 6)):
+        if hasattr(program.config.loader, option):
+            yield _options(program, "more lies ready", {option: more})
+
+
+def _transfer(program: ConfiguredProgram) -> Iterator[Fix]:
+    loader = program.config.loader
+    yield _dali(program, "loader=dali", "only JPEGs go to the GPU", "auto")
+    if hasattr(loader, "pin_memory") and hasattr(loader, "normalize_on"):
+        yield _options(program, "fewer bytes, faster", {"pin_memory": True, "normalize_on": "device"})
+
+
+def _faster_step(program: ConfiguredProgram) -> Iterator[Fix]:
+    if program.config.precision == "fp32":
+        changed = program.changed(precision="bf16")
+        yield Fix("precision=bf16", "the same network in half the bits", changed, "model", note="weights are rounded differently")
+    yield from _larger_batch(program)
+
+
+def _larger_batch(program: ConfiguredProgram, times: int = 2) -> Iterator[Fix]:
+    why = "what a step costs is shared by more images"
+    yield _batch(program, program.config.batch_size * times, why, "another recipe: adapt lr")
+
+
+def _memory(program: ConfiguredProgram) -> Iterator[Fix]:
+    yield _batch(program, max(1, program.config.batch_size // 2), "takes half the memory", "adapt lr")
+    if getattr(program.config.loader, "prefetch_factor", 1) > 1:
+        yield _options(program, "fewer batches lie ready", {"prefetch_factor": 1})
+
+
+def _options(program: ConfiguredProgram, why: str, options: dict[str, Any], note: str = "") -> Fix:
+    """Other options of the loader."""
+    what = " ".join(f"loader.{name}={str(value).lower()}" for name, value in options.items())
+    return Fix(what, why, program.changed(loader=replace(program.config.loader, **options)), note=note)
+
+
+def _dali(program: ConfiguredProgram, what: str, why: str, device: str) -> Fix:
+    changed = program.changed(loader=DaliConfig(device=device))
+    return Fix(what, why, changed, note=f"in place of all loader. options; {OTHER_PIXELS}")
+
+
+def _batch(program: ConfiguredProgram, size: int, why: str, note: str) -> Fix:
+    return Fix(f"batch_size={size}", why, program.changed(batch_size=size), "model", note=note)
+
+
+_PROPOSALS: dict[str, list[Callable[[ConfiguredProgram], Iterator[Fix]]]] = {
+    "model-bound": [_faster_step],
+    "fetch-bound": [_latency],
+    "prep-bound (too few workers)": [_more_workers, _less_cpu],
+    "prep-bound (CPU saturated)": [_less_cpu],
+    "cgroup-throttled": [_less_cpu],
+    "transfer-bound": [_transfer],
+    "sync-bound": [_larger_batch],
+    "launch-bound": [lambda program: _larger_batch(program, 4)],
+    "decode-contention": [_less_cpu, _faster_step],
+    "straggler": [_smoother],
+    "memory-bound": [_memory],
+    "inconclusive": [],
+}

@@ -11,11 +11,8 @@ import torch
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import memory_left
-from dali_pipes.tools.diagnosis import gpu
-from dali_pipes.tools.diagnosis.fixes import advice
-from dali_pipes.tools.diagnosis.probes import Probes, Round
-from dali_pipes.tools.diagnosis.program import Fix, TrainingProgram
-from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures, Verdict, figures, judge
+from dali_pipes.tools.diagnosis.probes import Fix, Probes, Round, TrainingProgram, busy_share, copy_seconds, count_syncs
+from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures, Verdict, advice, figures, judge
 from dali_pipes.tools.diagnosis.window import Window
 
 WORTH = 1.03  # a smaller gain is not proposed
@@ -61,41 +58,21 @@ def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = 
     Args:
         announce: called with a text before each step.
     """
-    rounds, one_off, resident, slow = _measure(program, budget, announce)
-    verdict, found = judge(rounds, one_off, program.workers, program.burst), figures(rounds, program.burst)
-    model, loader = (_typical([getattr(one, part) for one in rounds]) for part in ("model", "loader"))
-
-    def probe(changed: TrainingProgram, part: str) -> Window:
-        with changed.feed() as other:
-            return getattr(Probes(changed, other, budget.seconds), part)()
-
-    fixes = list[Fix]()
-    for fix in [*program.fixes(verdict.name), *advice(verdict.name, found, one_off, program.workers)]:
-        announce(f"what it would gain: {fix.what}")
-        try:
-            fixes.append(replace(fix, predicted=predicted_gain(fix, program, model, loader, probe)))
-        except Exception as error:  # such as too little memory: the diagnosis is valid without this fix
-            why = (str(error).splitlines() or [type(error).__name__])[0]
-            fixes.append(replace(fix, note=f"could not be tried: {why[:100]}", program=None))
-    fixes = sorted((fix for fix in fixes if fix.predicted is None or fix.predicted >= WORTH), key=lambda fix: -(fix.predicted or 0))
-    for place, fix in enumerate(fixes):
-        if budget.verify_pairs and fix.program:
-            fixes[place] = replace(fix, measured=measured_gain(program, fix.program, budget, announce))
-            break
-    return Diagnosis(verdict, found, one_off, fixes, rounds, slow if verdict.name == "straggler" else [], resident)
-
-
-def _measure(
-    program: TrainingProgram, budget: ProbeBudget, announce: Announce
-) -> tuple[list[Round], OneOffFigures, float | None, list[tuple[str, float]]]:
-    """The rounds, the measurements made once, the share of cold files that were still cached, and the slowest images."""
     with program.feed() as feed:
         announce("the first batches")
         probes = Probes(program, feed, budget.seconds)
         rounds = [_round(probes, number, budget.rounds, announce) for number in range(budget.rounds)]
         one_off, resident = _one_off(program, probes, rounds, budget, announce)
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
-    return rounds, one_off, resident, slow
+    verdict, found = judge(rounds, one_off, program.workers, program.burst), figures(rounds, program.burst)
+    possible = [*program.fixes(verdict.name), *advice(verdict.name, found, one_off, program.workers)]
+    fixes = [_predicted(fix, program, rounds, budget, announce) for fix in possible]
+    fixes = sorted((fix for fix in fixes if fix.predicted is None or fix.predicted >= WORTH), key=lambda fix: -(fix.predicted or 0))
+    for place, fix in enumerate(fixes):
+        if budget.verify_pairs and fix.program:
+            fixes[place] = replace(fix, measured=measured_gain(program, fix.program, budget, announce))
+            break
+    return Diagnosis(verdict, found, one_off, fixes, rounds, slow if verdict.name == "straggler" else [], resident)
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Round:
@@ -111,16 +88,15 @@ def _round(probes: Probes, number: int, count: int, announce: Announce) -> Round
 def _one_off(
     program: TrainingProgram, probes: Probes, rounds: list[Round], budget: ProbeBudget, announce: Announce
 ) -> tuple[OneOffFigures, float | None]:
+    """The measurements made once, and the share of cold files that were still cached."""
     announce("larger batches")
     larger = None if torch.cuda.is_available() else probes.larger()  # on a GPU the profiler shows how busy it is
-    usual = median(one.model.rate for one in rounds)
     cold, resident = None, None
     if budget.cold and program.paths:
         announce("files that are not in memory")
-        found = probes.cold()
-        cold, resident = found if found else (None, None)
+        cold, resident = probes.cold()
     one_off = OneOffFigures(
-        larger_gain=larger.rate / usual if larger else None,
+        larger_gain=larger.rate / median(one.model.rate for one in rounds) if larger else None,
         cold_rate=cold.rate if cold else None,
         data_fits=program.data_bytes < memory_left(),
         decodes_on_gpu=program.decodes_on_gpu,
@@ -132,23 +108,37 @@ def _one_off(
         copied, pinned = program.transfer_size()
         one_off = replace(
             one_off,
-            device_busy=gpu.busy_share(probes.one_step),
-            syncs=gpu.count_syncs(probes.one_step),
-            transfer_share=gpu.copy_seconds(copied, pinned) / seconds if copied else 0.0,
+            device_busy=busy_share(probes.one_step),
+            syncs=count_syncs(probes.one_step),
+            transfer_share=copy_seconds(copied, pinned) / seconds if copied else 0.0,
         )
     return one_off, resident
 
 
-def _typical(windows: list[Window]) -> Window:
-    """The window with the median rate."""
-    return sorted(windows, key=lambda window: window.rate)[len(windows) // 2]
+def _predicted(fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce) -> Fix:
+    """The fix with its predicted gain."""
+
+    def typical(part: str) -> Window:
+        """The window with the median rate."""
+        return sorted((getattr(one, part) for one in rounds), key=lambda window: window.rate)[len(rounds) // 2]
+
+    def probe(changed: TrainingProgram, part: str) -> Window:
+        with changed.feed() as other:
+            return getattr(Probes(changed, other, budget.seconds), part)()
+
+    announce(f"what it would gain: {fix.what}")
+    try:
+        return replace(fix, predicted=predicted_gain(fix, program, typical("model"), typical("loader"), probe))
+    except Exception as error:  # such as too little memory: the diagnosis is valid without this fix
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        return replace(fix, note=f"could not be tried: {why[:100]}", program=None)
 
 
 def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:
     """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they alternate."""
     if serial:
         return 1 / (1 / model.rate + 1 / loader.rate)
-    cpu = max(model.cpu_per_image + loader.cpu_per_image, 1e-9)
+    cpu = max(model.cpu_s / model.images + loader.cpu_s / loader.images, 1e-9)
     return min(model.rate, loader.rate, (cores or available_cpus()) / cpu)
 
 
@@ -161,19 +151,16 @@ def predicted_gain(
         model, loader: these parts before the change.
         probe: runs one part of a program.
     """
-    before = pace(model, loader, serial=not program.in_flight)
-    if fix.program is None:
-        if not fix.speeds_up:
-            return None
-        faster = [_faster(window, fix.speeds_up.get(part, 1.0)) for part, window in (("model", model), ("loader", loader))]
-        return pace(faster[0], faster[1], not program.in_flight, len(os.sched_getaffinity(0))) / before
-    changed, serial = probe(fix.program, fix.part), not fix.program.in_flight
-    return (pace(changed, loader, serial) if fix.part == "model" else pace(model, changed, serial)) / before
-
-
-def _faster(window: Window, factor: float) -> Window:
-    """The same work in less time, for as much CPU time."""
-    return replace(window, seconds=window.seconds / factor)
+    parts, serial = {"model": model, "loader": loader}, not program.in_flight
+    before, cores = pace(model, loader, serial), available_cpus()
+    if fix.program is not None:
+        parts[fix.part], serial = probe(fix.program, fix.part), not fix.program.in_flight
+    elif fix.speeds_up:  # the same work in less time, for as much CPU time
+        parts |= {part: replace(parts[part], seconds=parts[part].seconds / factor) for part, factor in fix.speeds_up.items()}
+        cores = len(os.sched_getaffinity(0))
+    else:
+        return None
+    return pace(parts["model"], parts["loader"], serial, cores) / before
 
 
 def measured_gain(before: TrainingProgram, after: TrainingProgram, budget: ProbeBudget, announce: Announce) -> float | None:

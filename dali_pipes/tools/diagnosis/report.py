@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.system.stdout import say
 from dali_pipes.tools.diagnosis.examine import Diagnosis
-from dali_pipes.tools.diagnosis.program import Fix
+from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
 BAR = 30  # characters
@@ -20,8 +21,7 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
     console.print(_paces(diagnosis))
     name, confidence = diagnosis.verdict.name, diagnosis.verdict.confidence
     console.print(f"[bold]{escape(name)}[/bold] ({confidence} confidence): {VERDICTS[name]}.", soft_wrap=True, highlight=False)
-    for line in evidence(diagnosis, workers):
-        console.print(f"  - {line}", soft_wrap=True, markup=False, highlight=False)
+    say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
     if diagnosis.fixes:
         console.print(_fixes(diagnosis.fixes))
     else:
@@ -104,13 +104,9 @@ def _fixes(fixes: list[Fix]) -> Table:
         table.add_column("measured")
     for fix in fixes:
         why = f"{fix.why}; {fix.note}" if fix.note else fix.why
-        cells = [escape(fix.what), escape(why), _factor(fix.predicted)]
-        table.add_row(*cells, *([_factor(fix.measured)] if tried else []))
+        gains = [fix.predicted, fix.measured][: 1 + tried]
+        table.add_row(escape(fix.what), escape(why), *("?" if gain is None else f"{gain:.2f} ×" for gain in gains))
     return table
-
-
-def _factor(gain: float | None) -> str:
-    return "?" if gain is None else f"{gain:.2f} ×"
 
 
 def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:

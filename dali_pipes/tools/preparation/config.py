@@ -1,13 +1,50 @@
 """Options of dali-pipes prepare."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 from dali_pipes.errors import ConfigError, check_choice, check_min, check_range, option
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.tools.preparation.part import Part
+
+T = TypeVar("T")
+MERGE = "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """
+    Attributes:
+        index, count: it is the index-th of so many, from 0.
+        merges: it is what comes after all of them.
+    """
+
+    index: int = 0
+    count: int = 1
+    merges: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> "Part":
+        """
+        Raises:
+            ConfigError: neither such as 2/8 nor "merge".
+        """
+        if text == MERGE:
+            return cls(merges=True)
+        numbers = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
+            raise ConfigError(f"part is {text}; it takes 1/8 to 8/8 for eight processes, and merge when all of them have ended")
+        return cls(int(numbers[1]) - 1, int(numbers[2]))
+
+    @property
+    def name(self) -> str:
+        return "" if self.merges else f"-{self.index + 1}-of-{self.count}"
+
+    def of(self, items: Sequence[T]) -> Sequence[T]:
+        return items[self.index :: self.count]
+
 
 QUALITY = 90
 

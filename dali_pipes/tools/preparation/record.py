@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dali_pipes.errors import PreparationError
-from dali_pipes.tools.preparation.part import Part
+from dali_pipes.tools.preparation.config import Part
 
 SCHEMA = 1
 NAME = "prepared.json"

@@ -1,6 +1,7 @@
-"""The report for the terminal."""
+"""Counts and sizes of the written images, and the report for the terminal."""
 
 import os
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -9,7 +10,31 @@ from rich.table import Table
 
 from dali_pipes.measure.wording import comparison, control_line
 from dali_pipes.tools.preparation.measure import AFTER, BEFORE
-from dali_pipes.tools.preparation.outcome import Outcome
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Counts and bytes of the written files, including those of an earlier run.
+
+    Attributes:
+        images: number of written images.
+        same_pixels: those of them that this run did not encode.
+        kept: those of them from an earlier run.
+        bytes_before, bytes_after: of the written images, as files or shards.
+        left_out: path and reason of every file that could not be used.
+        difference: of the pixels before and after (difference.py), if they were compared.
+    """
+
+    images: int = 0
+    same_pixels: int = 0
+    kept: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    difference: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def print_outcome(console: Console, split: str, outcome: Outcome) -> None:

@@ -14,13 +14,11 @@ from dali_pipes.measure.protocol import trained_model
 from dali_pipes.system.provenance import provenance
 from dali_pipes.tools.preparation.cifar import check_archive, read_archive, write_pngs
 from dali_pipes.tools.preparation.config import QUALITY, PrepareConfig
-from dali_pipes.tools.preparation.difference import folder_difference, shards_difference
 from dali_pipes.tools.preparation.encode import Encoding
 from dali_pipes.tools.preparation.folder import check_order, to_folder
-from dali_pipes.tools.preparation.measure import measure
-from dali_pipes.tools.preparation.outcome import Outcome
+from dali_pipes.tools.preparation.measure import folder_difference, measure, shards_difference
 from dali_pipes.tools.preparation.record import Record, recorded
-from dali_pipes.tools.preparation.report import print_measured, print_outcome
+from dali_pipes.tools.preparation.report import Outcome, print_measured, print_outcome
 from dali_pipes.tools.preparation.shards import to_shards, write_here
 
 MIB = 2**20

@@ -27,10 +27,10 @@ from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
+from dali_pipes.tools.preparation.config import Part
 from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample
-from dali_pipes.tools.preparation.outcome import Outcome
-from dali_pipes.tools.preparation.part import Part
 from dali_pipes.tools.preparation.record import Record
+from dali_pipes.tools.preparation.report import Outcome
 
 
 class Shard(NamedTuple):

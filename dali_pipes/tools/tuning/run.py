@@ -1,28 +1,34 @@
 """Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST` reads."""
 
 import json
+import os
+import platform
+import re
+import shlex
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import entry_of
+from dali_pipes.errors import ConfigError
 from dali_pipes.measure.agreement import gate
+from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.protocol import Trials, Turn, images_of
 from dali_pipes.measure.results import Agreement, Trial
-from dali_pipes.measure.wording import control_line
+from dali_pipes.measure.table import print_runs
+from dali_pipes.measure.wording import control_line, interval
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.files import new_folder
+from dali_pipes.system.files import new_folder, replacing, to_yaml
 from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.limits import limits
-from dali_pipes.tools.tuning.race import Race
-from dali_pipes.tools.tuning.report import print_tries, tries
-from dali_pipes.tools.tuning.search import search
+from dali_pipes.tools.tuning.search import Race, limits, search
 from dali_pipes.tools.tuning.settings import Setting, choices, settings
-from dali_pipes.tools.tuning.tuned_file import command_line, tuned_file, write
 from dali_pipes.tools.tuning.verdict import Comparison, compare, verdict, winner_of
 
 SCHEMA = 2
@@ -111,3 +117,86 @@ def _plain(setting: Setting) -> dict[str, Any]:
 
 def _say(line: str) -> None:
     console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+SHORT = 10  # characters of a reason that fit into the table
+
+_FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
+_HEADINGS = {  # of the figures in the table: heading and format
+    "images_per_s": ("images/s", "{:,.0f}"),
+    "cpu_s_per_1000_images": ("CPU-s/1,000", "{:.2f}"),
+    "peak_pss_mib": ("PSS MiB", "{:,.0f}"),
+    "gpu_memory_mib": ("GPU MiB", "{:,.0f}"),
+}
+
+
+def tries(race: Race) -> list[dict[str, Any]]:
+    """Every setting that was run or discarded, the default first, then the fastest. docs/tune.md names the keys."""
+    settings = dict.fromkeys([*race.others, *race.out])
+    return [
+        _one(race, race.default),
+        *sorted(
+            (_one(race, setting) for setting in settings if setting != race.default),
+            key=lambda one: (one["out"] is None, one["rounds"], one["images_per_s"] or 0),
+            reverse=True,
+        ),
+    ]
+
+
+def _one(race: Race, setting: Setting) -> dict[str, Any]:
+    figures = dict(arm_figures(race.trials[setting])) if race.trials[setting] else {}
+    ratio = None if setting == race.default else race.against_default(setting)
+    return {
+        **dict(setting.options),
+        "batch_size": setting.batch_size,
+        "rounds": sum(trial["round"] > 0 for trial in race.trials[setting]),
+        **{name: figures.get(name) for name in _FIGURES},
+        "ratio": ratio.to_dict() if ratio else None,
+        "out": race.out.get(setting),
+    }
+
+
+def print_tries(found: Sequence[dict[str, Any]], console: Console) -> None:
+    """A table, and the longer reasons why a setting is out below it."""
+    fixed = {*_FIGURES, "rounds", "ratio", "out"}
+    options = [name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1]
+    shown = [name for name in _HEADINGS if any(one[name] is not None for one in found)]
+    headings = ["setting", "rounds", *(_HEADINGS[name][0] for name in shown), "× [95 %]", "out"]
+    rows, reasons = [], []
+    for number, one in enumerate(found):
+        setting = " ".join(f"{name}={one[name]}" for name in options) + ("" if number else " (default)")
+        figures = ["" if one[name] is None else _HEADINGS[name][1].format(one[name]) for name in shown]
+        ratio, why = interval(one["ratio"]) if one["ratio"] else "", one["out"] or ""
+        reasons += [f"{setting}: {why}"] if len(why) > SHORT else []
+        rows.append([setting.strip(), str(one["rounds"]), *figures, ratio, "see below" if len(why) > SHORT else why])
+    print_runs("Settings that were tried; × is images/s against the default of the same rounds", headings, rows, console)
+    for reason in reasons:
+        console.print(reason, soft_wrap=True, markup=False, highlight=False)
+
+
+def tuned_file(into: str, host: str | None) -> Path:
+    """Where the file goes. In its name everything but letters, digits, - and _ becomes _.
+
+    Raises:
+        ConfigError: it cannot be written there.
+    """
+    folder = Path(into).absolute()
+    closest = next(each for each in (folder, *folder.parents) if each.exists())  # the rest is made with the file
+    if not closest.is_dir() or not os.access(closest, os.W_OK):
+        raise ConfigError(f"into={folder}: {closest} is no folder, or it cannot be written to; give another folder")
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", host or platform.node())
+    if not name.strip("_"):
+        raise ConfigError("this machine has no name to use in a file name; give one, host=NAME")
+    return folder / f"tuned_{name}.yaml"
+
+
+def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
+    """Replaces the file as a whole, with every option of the loader and with `comments`, one line each."""
+    text = "".join(f"# {' '.join(line.split())}\n" for line in comments)
+    text += f"defaults:\n  - {entry_of(loader).name}_schema\n  - _self_\n\n{to_yaml(loader)}"
+    with replacing(file) as aside:
+        aside.write_text(text)
+
+
+def command_line(overrides: Sequence[str]) -> str:
+    return f"dali-pipes tune {shlex.join(overrides)}"

@@ -9,9 +9,7 @@ from dali_pipes.measure.results import Agreement, Compared, Figures, Trial
 from dali_pipes.measure.wording import comparison, interval
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory
-from dali_pipes.tools.tuning.race import Race
-from dali_pipes.tools.tuning.search import Run
+from dali_pipes.tools.tuning.search import Race, Run, over_limit, ran_out_of_memory
 from dali_pipes.tools.tuning.settings import Setting
 
 
