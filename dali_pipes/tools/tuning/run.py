@@ -1,6 +1,5 @@
 """Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST` reads."""
 
-import json
 import os
 import platform
 import re
@@ -8,6 +7,7 @@ import shlex
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,27 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.measure.agreement import gate
 from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.protocol import Trials, Turn, images_of
-from dali_pipes.measure.results import Agreement, Trial
+from dali_pipes.measure.results import Trial
 from dali_pipes.measure.table import print_runs
 from dali_pipes.measure.wording import control_line, interval
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.files import new_folder, replacing, to_yaml
-from dali_pipes.system.stdout import print_json
+from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.search import Race, limits, search
 from dali_pipes.tools.tuning.settings import Setting, choices, settings
 from dali_pipes.tools.tuning.verdict import Comparison, compare, verdict, winner_of
 
 SCHEMA = 2
+SHORT = 10  # characters of a reason that fit into the table
+_FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
+_HEADINGS = {  # of the figures in the table: heading and format
+    "images_per_s": ("images/s", "{:,.0f}"),
+    "cpu_s_per_1000_images": ("CPU-s/1,000", "{:.2f}"),
+    "peak_pss_mib": ("PSS MiB", "{:,.0f}"),
+    "gpu_memory_mib": ("GPU MiB", "{:,.0f}"),
+}
 
 console = Console(stderr=True)
 
@@ -50,20 +58,22 @@ def tune(config: TuneConfig) -> None:
     folder = new_folder(Path(config.out))
     trials = Trials(config, manifest, folder)
     if lacks_gpu(config.loader):
-        _say("No GPU here: DALI on its CPU backend.")
+        say(console, "No GPU here: DALI on its CPU backend.")
 
     def run(turn: Turn, setting: Setting) -> Trial:
         return trials.run(turn, setting.applied_to(config.loader), setting.batch_size)
 
     race = Race(default, others, config.seed)
     try:
-        search(config, run, race, _say)
+        search(config, run, race, partial(say, console))
     finally:
-        print_tries(tries(race), console)
+        print_tries(tries(race))
     winner = winner_of(race)
     compared: Comparison | None = None
     if winner != default and race.default_runs:
-        agreement = _agreement(config, trials, {"default": default, "tuned": winner}, folder / "samples")
+        loaders = {arm: setting.applied_to(config.loader) for arm, setting in (("default", default), ("tuned", winner))}
+        work = replace(trials.work, batch_size=winner.batch_size)
+        agreement = gate(config, work, loaders, "default", trials.cpus, folder / "samples")
         compared = {**compare(run, default, winner, config.pairs, config.seed), "agreement": agreement}
     kept, sentence = verdict(config, race, winner, compared)
     facts = trials.facts()
@@ -73,90 +83,48 @@ def tune(config: TuneConfig) -> None:
         "conclusion": sentence,
         "file": str(file),
         "kept": "default" if kept == default else "tuned",
-        "setting": _plain(kept),
-        "default": _plain(default),
+        "setting": kept.to_dict(),
+        "default": default.to_dict(),
         "tries": tries(race),
         "comparison": compared,
         "values": choices(config, cores) | {"batch_size": sorted({config.batch_size, *config.batch_sizes})},
         "limits": limits(config),
         **facts,
     }
-    (folder / "result.json").write_text(json.dumps(result, indent=1))
-    _write(config, file, kept, default, result)
-    if compared and not compared["failed"]:
-        _say(control_line(compared["control"], "the default"))
-    _say(f"{sentence}.")
-    _say(f"Use it with loader={file.stem}: {file}")
-    print_json(result)
-
-
-def _agreement(config: TuneConfig, trials: Trials, arms: dict[str, Setting], samples: Path) -> Agreement:
-    """
-    Raises:
-        ArmError: the default and the winner deliver different samples or pixels.
-    """
-    loaders = {arm: setting.applied_to(config.loader) for arm, setting in arms.items()}
-    work = replace(trials.work, batch_size=arms["tuned"].batch_size)
-    return gate(config, work, loaders, "default", trials.cpus, samples)
-
-
-def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, result: dict[str, Any]) -> None:
-    loader = config.loader if kept == default else kept.applied_to(config.loader)
-    facts = [
+    save_result(folder, result)
+    comments = [
         f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
-        f"workload={config.workload}, on {result['provenance']['date']} by",
+        f"workload={config.workload}, on {facts['provenance']['date']} by",
         command_line(config.overrides),
-        *textwrap.wrap(f"{result['conclusion']}.", 120),
+        *textwrap.wrap(f"{sentence}.", 120),
     ]
-    write(file, loader, facts)
-
-
-def _plain(setting: Setting) -> dict[str, Any]:
-    return dict(setting.options) | {"batch_size": setting.batch_size}
-
-
-def _say(line: str) -> None:
-    console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-SHORT = 10  # characters of a reason that fit into the table
-
-_FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
-_HEADINGS = {  # of the figures in the table: heading and format
-    "images_per_s": ("images/s", "{:,.0f}"),
-    "cpu_s_per_1000_images": ("CPU-s/1,000", "{:.2f}"),
-    "peak_pss_mib": ("PSS MiB", "{:,.0f}"),
-    "gpu_memory_mib": ("GPU MiB", "{:,.0f}"),
-}
+    write(file, config.loader if kept == default else kept.applied_to(config.loader), comments)
+    if compared and not compared["failed"]:
+        say(console, control_line(compared["control"], "the default"))
+    say(console, f"{sentence}.", f"Use it with loader={file.stem}: {file}")
+    print_json(result)
 
 
 def tries(race: Race) -> list[dict[str, Any]]:
     """Every setting that was run or discarded, the default first, then the fastest. docs/tune.md names the keys."""
-    settings = dict.fromkeys([*race.others, *race.out])
-    return [
-        _one(race, race.default),
-        *sorted(
-            (_one(race, setting) for setting in settings if setting != race.default),
-            key=lambda one: (one["out"] is None, one["rounds"], one["images_per_s"] or 0),
-            reverse=True,
-        ),
-    ]
+
+    def one(setting: Setting) -> dict[str, Any]:
+        figures = dict(arm_figures(race.trials[setting])) if race.trials[setting] else {}
+        ratio = None if setting == race.default else race.against_default(setting)
+        return {
+            **setting.to_dict(),
+            "rounds": sum(trial["round"] > 0 for trial in race.trials[setting]),
+            **{name: figures.get(name) for name in _FIGURES},
+            "ratio": ratio.to_dict() if ratio else None,
+            "out": race.out.get(setting),
+        }
+
+    others = [one(setting) for setting in dict.fromkeys([*race.others, *race.out]) if setting != race.default]
+    others.sort(key=lambda each: (each["out"] is None, each["rounds"], each["images_per_s"] or 0), reverse=True)
+    return [one(race.default), *others]
 
 
-def _one(race: Race, setting: Setting) -> dict[str, Any]:
-    figures = dict(arm_figures(race.trials[setting])) if race.trials[setting] else {}
-    ratio = None if setting == race.default else race.against_default(setting)
-    return {
-        **dict(setting.options),
-        "batch_size": setting.batch_size,
-        "rounds": sum(trial["round"] > 0 for trial in race.trials[setting]),
-        **{name: figures.get(name) for name in _FIGURES},
-        "ratio": ratio.to_dict() if ratio else None,
-        "out": race.out.get(setting),
-    }
-
-
-def print_tries(found: Sequence[dict[str, Any]], console: Console) -> None:
+def print_tries(found: Sequence[dict[str, Any]]) -> None:
     """A table, and the longer reasons why a setting is out below it."""
     fixed = {*_FIGURES, "rounds", "ratio", "out"}
     options = [name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1]
@@ -170,8 +138,7 @@ def print_tries(found: Sequence[dict[str, Any]], console: Console) -> None:
         reasons += [f"{setting}: {why}"] if len(why) > SHORT else []
         rows.append([setting.strip(), str(one["rounds"]), *figures, ratio, "see below" if len(why) > SHORT else why])
     print_runs("Settings that were tried; × is images/s against the default of the same rounds", headings, rows, console)
-    for reason in reasons:
-        console.print(reason, soft_wrap=True, markup=False, highlight=False)
+    say(console, *reasons)
 
 
 def tuned_file(into: str, host: str | None) -> Path:

@@ -30,7 +30,10 @@ class Setting:
     batch_size: int
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in (*self.options, ("batch_size", self.batch_size)))
+        return " ".join(f"{name}={value}" for name, value in self.to_dict().items())
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.options) | {"batch_size": self.batch_size}
 
     def applied_to(self, loader: LoaderConfig) -> LoaderConfig:
         return replace(loader, **dict(self.options))

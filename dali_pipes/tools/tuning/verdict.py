@@ -88,11 +88,9 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Compariso
 
 def _nothing_faster(race: Race) -> str:
     """The fastest of those that ran in the most rounds, as far as it was beyond the noise of the search."""
-    rounds = {setting: len(race.trials[setting]) for setting in race.others if race.against_default(setting)}
-    if not rounds:
+    ratios = {setting: ratio for setting in race.others if (ratio := race.against_default(setting))}
+    if not ratios:
         return "No other setting could be measured"
-    longest = [setting for setting, count in rounds.items() if count == max(rounds.values())]
-    ratios = {setting: ratio for setting in longest if (ratio := race.against_default(setting))}
-    best = max(ratios, key=lambda setting: ratios[setting].estimate)
-    nearest = f"{best}, {interval(ratios[best].to_dict())} × its images/s in {rounds[best]} rounds"
+    best = max(ratios, key=lambda setting: (len(race.trials[setting]), ratios[setting].estimate))
+    nearest = f"{best}, {interval(ratios[best].to_dict())} × its images/s in {len(race.trials[best])} rounds"
     return f"None of {len(race.others)} others is faster beyond the noise of the search; the nearest: {nearest}"
