@@ -15,12 +15,15 @@ MERGE = "merge"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """
+    """The work of one of several processes that need not know of each other; by default all of it.
+
     Attributes:
+        name: in its files' names; empty of all of the work, and of what comes after all parts.
         index, count: it is the index-th of so many, from 0.
         merges: it is what comes after all of them.
     """
 
+    name: str = ""
     index: int = 0
     count: int = 1
     merges: bool = False
@@ -36,11 +39,8 @@ class Part:
         numbers = re.fullmatch(r"(\d+)/(\d+)", text)
         if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
             raise ConfigError(f"part is {text}; it takes 1/8 to 8/8 for eight processes, and merge when all of them have ended")
-        return cls(int(numbers[1]) - 1, int(numbers[2]))
-
-    @property
-    def name(self) -> str:
-        return "" if self.merges else f"-{self.index + 1}-of-{self.count}"
+        index, count = int(numbers[1]), int(numbers[2])
+        return cls(f"-{index}-of-{count}", index - 1, count)
 
     def of(self, items: Sequence[T]) -> Sequence[T]:
         return items[self.index :: self.count]
@@ -98,9 +98,9 @@ class PrepareConfig(MeasureConfig):
             self._check_archive()
 
     @property
-    def work(self) -> Part | None:
+    def work(self) -> Part:
         """What `part` says."""
-        return None if self.part is None else Part.read(self.part)
+        return Part() if self.part is None else Part.read(self.part)
 
     @property
     def encodes(self) -> bool:

@@ -1,6 +1,7 @@
 """Encodes one image."""
 
 import io
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,6 +103,11 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
         return encode(read, (height, width), encoding)
     except LeftOutError as error:
         return str(error)
+
+
+def relative_name(source: Manifest, sample_id: int) -> str:
+    """As problems of a manifest name their file."""
+    return os.path.relpath(source.name(sample_id), source.root)
 
 
 def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:

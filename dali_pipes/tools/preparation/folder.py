@@ -13,9 +13,8 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 from dali_pipes.tools.preparation.config import Part
-from dali_pipes.tools.preparation.encode import Encoding, encode_sample
-from dali_pipes.tools.preparation.record import Record
-from dali_pipes.tools.preparation.report import Outcome
+from dali_pipes.tools.preparation.encode import Encoding, encode_sample, relative_name
+from dali_pipes.tools.preparation.record import Outcome, Record
 
 LONGEST = 255  # bytes of a name, on nearly all file systems
 _JPEG = (".jpg", ".jpeg")
@@ -89,11 +88,8 @@ class _Written(NamedTuple):
     why: str = ""
 
 
-def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, part: Part | None) -> tuple[Outcome, list[int]]:
+def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, part: Part) -> tuple[Outcome, list[int]]:
     """Writes all images of the source below `record.out`/`split`; files that are there already are kept.
-
-    Args:
-        part: None: all of it.
 
     Returns:
         The outcome, and the source's id of each image that was written.
@@ -104,20 +100,14 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, 
     out, names = record.out / split, output_names(source)
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
-    outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
-    asked = part.of(range(len(source))) if part else range(len(source))
+    asked = part.of(range(len(source)))
     done = in_order(partial(_write, record, out, source, names, encoding), asked, available_cpus(), chunk=8)
-    for sample_id, written in zip(asked, track(done, f"preparing {split}", len(asked)), strict=True):
-        if written.why:
-            outcome.left_out.append((os.path.relpath(source.name(sample_id), source.root), written.why))
-            continue
-        ids.append(sample_id)
-        outcome.images += 1
-        outcome.same_pixels += written.same_pixels
-        outcome.kept += written.kept
-        outcome.bytes_after += written.size
-    outcome.bytes_before = int(source.bytes_each[ids].sum())
-    return outcome, ids
+    found = dict(zip(asked, track(done, f"preparing {split}", len(asked)), strict=True))
+    left_out = [(relative_name(source, sample_id), each.why) for sample_id, each in found.items() if each.why]
+    made = {sample_id: each for sample_id, each in found.items() if not each.why}
+    same_pixels, kept = sum(each.same_pixels for each in made.values()), sum(each.kept for each in made.values())
+    before, after = int(source.bytes_each[[*made]].sum()), sum(each.size for each in made.values())
+    return Outcome(len(made), same_pixels, kept, before, after, [*source.problems, *left_out]), [*made]
 
 
 def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
