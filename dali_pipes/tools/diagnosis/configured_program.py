@@ -1,7 +1,7 @@
 """What a configuration of dali-pipes train would do, as a program, and what could be changed in it."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
@@ -29,6 +29,8 @@ from dali_pipes.training.recipe import build_ema, build_mixing, build_network, b
 from dali_pipes.training.step import TrainStep
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
+_LESS_CPU = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "cgroup-throttled", "decode-contention")
+_LARGER = {"model-bound": 2, "sync-bound": 2, "decode-contention": 2, "launch-bound": 4}  # batches, this many times as large
 
 
 class ConfiguredProgram(TrainingProgram):
@@ -107,94 +109,60 @@ class ConfiguredProgram(TrainingProgram):
 
 def propose(program: ConfiguredProgram, verdict: str) -> list[Fix]:
     """What can be tried, the likeliest first."""
-    return [fix for proposals in _PROPOSALS[verdict] for fix in proposals(program)]
+    return [*_of_the_loader(program, verdict), *_of_the_model(program, verdict)]
 
 
-def _more_workers(program: ConfiguredProgram) -> Iterator[Fix]:
-    """More of them than cores only help who waits for files."""
-    cores, now = available_cpus(), program.workers
-    if option := program.config.loader.cores_option:
-        for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
-            yield _options(program, "cores are idle", {option: more})
+def _of_the_loader(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
+    loader, cores, now = program.config.loader, available_cpus(), program.workers
 
+    def options(why: str, changed: dict[str, Any], note: str = "") -> Fix:
+        what = " ".join(f"loader.{name}={str(value).lower()}" for name, value in changed.items())
+        return Fix(what, why, program.changed(loader=replace(loader, **changed)), note=note)
 
-def _latency(program: ConfiguredProgram) -> Iterator[Fix]:
-    if option := program.config.loader.cores_option:
-        for times in (2, 4, 8):
-            yield _options(program, "more files are waited for at the same time", {option: times * max(1, program.workers)})
+    def dali(what: str, why: str, device: str) -> Fix:
+        changed = program.changed(loader=DaliConfig(device=device))
+        return Fix(what, why, changed, note=f"in place of all loader. options; {OTHER_PIXELS}")
 
-
-def _less_cpu(program: ConfiguredProgram) -> Iterator[Fix]:
-    loader = program.config.loader
-    if loader.decodes_on == "gpu" and hasattr(loader, "hw_decoder_load"):
+    match verdict:
+        case "fetch-bound" if loader.cores_option:
+            for times in (2, 4, 8):
+                yield options("more files are waited for at the same time", {loader.cores_option: times * max(1, now)})
+        case "prep-bound (too few workers)" if loader.cores_option:  # more of them than cores only help who waits for files
+            for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
+                yield options("cores are idle", {loader.cores_option: more})
+        case "straggler":
+            for option, more in (("prefetch_factor", 8), ("prefetch_queue_depth", 6)):
+                if hasattr(loader, option):
+                    yield options("more lies ready", {option: more})
+        case "transfer-bound":
+            yield dali("loader=dali", "only JPEGs go to the GPU", "auto")
+            if hasattr(loader, "pin_memory") and hasattr(loader, "normalize_on"):
+                yield options("fewer bytes, faster", {"pin_memory": True, "normalize_on": "device"})
+    if verdict in _LESS_CPU and loader.decodes_on == "gpu" and hasattr(loader, "hw_decoder_load"):
         for load in (0.3, 0.9):
-            yield _options(program, "another share for the hardware JPEG decoder", {"hw_decoder_load": load})
-        return
-    if torch.cuda.is_available():
-        yield _dali(program, "loader=dali", "decodes on the GPU", "gpu")
-    if entry_of(loader).name != "dali":
-        yield _dali(program, "loader=dali_cpu", "less CPU time for each image", "cpu")
-    if entry_of(loader).name == "torch" and getattr(loader, "decoder", "") == "pil":
-        yield _options(program, "a faster JPEG decoder", {"decoder": "torchvision"}, OTHER_PIXELS)
+            yield options("another share for the hardware JPEG decoder", {"hw_decoder_load": load})
+    elif verdict in _LESS_CPU:
+        if torch.cuda.is_available():
+            yield dali("loader=dali", "decodes on the GPU", "gpu")
+        if entry_of(loader).name != "dali":
+            yield dali("loader=dali_cpu", "less CPU time for each image", "cpu")
+        if entry_of(loader).name == "torch" and getattr(loader, "decoder", "") == "pil":
+            yield options("a faster JPEG decoder", {"decoder": "torchvision"}, OTHER_PIXELS)
 
 
-def _smoother(program: ConfiguredProgram) -> Iterator[Fix]:
-    for option, more in (("prefetch_factor", 8), ("prefetch_queue_depth", 6)):
-        if hasattr(program.config.loader, option):
-            yield _options(program, "more lies ready", {option: more})
+def _of_the_model(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
+    config = program.config
 
+    def batch(size: int, why: str, note: str) -> Fix:
+        return Fix(f"batch_size={size}", why, program.changed(batch_size=size), "model", note=note)
 
-def _transfer(program: ConfiguredProgram) -> Iterator[Fix]:
-    loader = program.config.loader
-    yield _dali(program, "loader=dali", "only JPEGs go to the GPU", "auto")
-    if hasattr(loader, "pin_memory") and hasattr(loader, "normalize_on"):
-        yield _options(program, "fewer bytes, faster", {"pin_memory": True, "normalize_on": "device"})
-
-
-def _faster_step(program: ConfiguredProgram) -> Iterator[Fix]:
-    if program.config.precision == "fp32":
+    if verdict in ("model-bound", "decode-contention") and config.precision == "fp32":
         changed = program.changed(precision="bf16")
         yield Fix("precision=bf16", "the same network in half the bits", changed, "model", note="weights are rounded differently")
-    yield from _larger_batch(program)
-
-
-def _larger_batch(program: ConfiguredProgram, times: int = 2) -> Iterator[Fix]:
-    why = "what a step costs is shared by more images"
-    yield _batch(program, program.config.batch_size * times, why, "another recipe: adapt lr")
-
-
-def _memory(program: ConfiguredProgram) -> Iterator[Fix]:
-    yield _batch(program, max(1, program.config.batch_size // 2), "takes half the memory", "adapt lr")
-    if getattr(program.config.loader, "prefetch_factor", 1) > 1:
-        yield _options(program, "fewer batches lie ready", {"prefetch_factor": 1})
-
-
-def _options(program: ConfiguredProgram, why: str, options: dict[str, Any], note: str = "") -> Fix:
-    """Other options of the loader."""
-    what = " ".join(f"loader.{name}={str(value).lower()}" for name, value in options.items())
-    return Fix(what, why, program.changed(loader=replace(program.config.loader, **options)), note=note)
-
-
-def _dali(program: ConfiguredProgram, what: str, why: str, device: str) -> Fix:
-    changed = program.changed(loader=DaliConfig(device=device))
-    return Fix(what, why, changed, note=f"in place of all loader. options; {OTHER_PIXELS}")
-
-
-def _batch(program: ConfiguredProgram, size: int, why: str, note: str) -> Fix:
-    return Fix(f"batch_size={size}", why, program.changed(batch_size=size), "model", note=note)
-
-
-_PROPOSALS: dict[str, list[Callable[[ConfiguredProgram], Iterator[Fix]]]] = {
-    "model-bound": [_faster_step],
-    "fetch-bound": [_latency],
-    "prep-bound (too few workers)": [_more_workers, _less_cpu],
-    "prep-bound (CPU saturated)": [_less_cpu],
-    "cgroup-throttled": [_less_cpu],
-    "transfer-bound": [_transfer],
-    "sync-bound": [_larger_batch],
-    "launch-bound": [lambda program: _larger_batch(program, 4)],
-    "decode-contention": [_less_cpu, _faster_step],
-    "straggler": [_smoother],
-    "memory-bound": [_memory],
-    "inconclusive": [],
-}
+    if times := _LARGER.get(verdict):
+        yield batch(config.batch_size * times, "what a step costs is shared by more images", "another recipe: adapt lr")
+    if verdict == "memory-bound":
+        yield batch(max(1, config.batch_size // 2), "takes half the memory", "adapt lr")
+        if getattr(config.loader, "prefetch_factor", 1) > 1:
+            fewer = program.changed(loader=replace(config.loader, prefetch_factor=1))
+            yield Fix("loader.prefetch_factor=1", "fewer batches lie ready", fewer)

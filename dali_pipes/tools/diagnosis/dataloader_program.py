@@ -22,9 +22,8 @@ from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
-from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
+from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine, print_diagnosis
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed
-from dali_pipes.tools.diagnosis.report import print_diagnosis
 from dali_pipes.tools.diagnosis.window import Step
 
 _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")

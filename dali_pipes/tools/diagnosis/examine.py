@@ -1,21 +1,28 @@
-"""The examination: rounds of all parts, measurements made once, the verdict, and the fixes with their predicted gain."""
+"""The examination: rounds of all parts, what is measured once, the verdict, and the fixes with their gain; and its report."""
 
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
+from typing import Any
 
 import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import memory_left
+from dali_pipes.system.stdout import say
 from dali_pipes.tools.diagnosis.probes import Fix, Probes, Round, TrainingProgram, busy_share, copy_seconds, count_syncs
-from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures, Verdict, advice, figures, judge
+from dali_pipes.tools.diagnosis.verdict import VERDICTS, Figures, OneOffFigures, Verdict, advice, figures, judge
 from dali_pipes.tools.diagnosis.window import Window
 
 WORTH = 1.03  # a smaller gain is not proposed
+BAR = 30  # characters
+FIX_KEYS = ("what", "why", "note", "predicted", "measured")
 Announce = Callable[[str], None]
 
 
@@ -174,3 +181,107 @@ def measured_gain(before: TrainingProgram, after: TrainingProgram, budget: Probe
                 rates[which].append(Probes(program, feed, budget.seconds).together().rate)
     gain = paired_ratio(rates["before"], rates["after"]).estimate
     return gain if math.isfinite(gain) else None
+
+
+def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
+    console.print(_paces(diagnosis))
+    name, confidence = diagnosis.verdict.name, diagnosis.verdict.confidence
+    console.print(f"[bold]{escape(name)}[/bold] ({confidence} confidence): {VERDICTS[name]}.", soft_wrap=True, highlight=False)
+    say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
+    if diagnosis.fixes:
+        console.print(_fixes(diagnosis.fixes))
+    else:
+        console.print("Nothing was found that would make it 3 % faster or more.")
+
+
+def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
+    """The evidence for the verdict, a line for each finding; the general ones first."""
+    found, one_off, cores = diagnosis.figures, diagnosis.one_off, len(os.sched_getaffinity(0))
+    lines = [
+        f"{found.wait_share:.0%} of the time of training went into waiting for batches; {found.prep_stall:.0%} of the model's "
+        "own pace is lost to the loader (prep stall)",
+        f"training makes {found.overlap:.0%} of what the slower of model and loader makes alone; beside the loader, but with "
+        f"batches that are ready, the model makes {1 - found.contention:.0%} of its own pace",
+        f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} workers; in training {found.busy:.0%} of "
+        f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
+    ]
+    if found.blocked is not None and one_off.device_busy is None:
+        lines.append(f"{found.blocked:.0%} of the model's step went into waiting for something other than a core")
+    if one_off.device_busy is not None:
+        lines.append(f"the GPU works {one_off.device_busy:.0%} of the model's step, which waits for it {one_off.syncs} times")
+    if one_off.transfer_share:
+        lines.append(f"copying a batch to the GPU would take {one_off.transfer_share:.0%} of a step's time")
+    if one_off.larger_gain is not None:
+        lines.append(f"in batches four times as large the model makes {one_off.larger_gain:.2f} × the images/s")
+    if found.straggling:
+        lines.append(f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace")
+    if one_off.is_fetched:
+        lines.append("images come over the network, out of an object store, as far as the local cache does not hold them")
+    lines += [f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms" for name, seconds in diagnosis.slow]
+    if found.throttled:
+        lines.append(f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} of the time")
+    if found.memory_stall >= 0.01 or found.alloc_retries:
+        lines.append(f"{found.memory_stall:.0%} of the time something waited for memory; {found.alloc_retries} retries on the GPU")
+    if one_off.cold_rate is not None:
+        was = "it is unknown how much was" if diagnosis.resident is None else f"{diagnosis.resident:.0%} was"
+        fits = one_off.data_fits
+        epochs = "the first epoch alone is like that" if fits else "every epoch is like that, the images do not fit in memory"
+        loss = f"training loses {stalls(diagnosis)['fetch_stall']:.0%} (fetch stall)"
+        lines.append(f"from files not in the page cache ({was}) {loss}; {epochs}")
+    return lines
+
+
+def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
+    """Shares of the pace that are lost: of the model's pace to the loader, and of training's to files that are not in memory."""
+    cold = diagnosis.one_off.cold_rate
+    fetch = None if cold is None else max(0.0, 1 - cold / diagnosis.figures.together)
+    return {"prep_stall": diagnosis.figures.prep_stall, "fetch_stall": fetch}
+
+
+def _paces(diagnosis: Diagnosis) -> Table:
+    found = diagnosis.figures
+    paces = {
+        "model alone": found.model,
+        "loader alone": found.loader,
+        "model beside the loader": found.model_under_load,
+        "training": found.together,
+    }
+    if diagnosis.one_off.cold_rate is not None:
+        paces["training, cold files"] = diagnosis.one_off.cold_rate
+    table = Table("", "images/s", "")
+    table.columns[1].justify = "right"
+    longest = max(found.model, found.model_under_load, found.together, min(found.loader, 2 * found.model))
+    for name, pace in paces.items():
+        length = round(BAR * min(pace / longest, 1))
+        table.add_row(name, f"{pace:,.0f}" if pace >= 100 else f"{pace:.1f}", "█" * length + ("…" if pace > longest else ""))
+    return table
+
+
+def _fixes(fixes: list[Fix]) -> Table:
+    table = Table("fix", "why", "predicted", title="What would change it, as a factor on images/s", title_justify="left")
+    table.columns[0].overflow = "fold"
+    tried = any(fix.measured for fix in fixes)
+    if tried:
+        table.add_column("measured")
+    for fix in fixes:
+        why = f"{fix.why}; {fix.note}" if fix.note else fix.why
+        gains = [fix.predicted, fix.measured][: 1 + tried]
+        table.add_row(escape(fix.what), escape(why), *("?" if gain is None else f"{gain:.2f} ×" for gain in gains))
+    return table
+
+
+def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
+    """For JSON. docs/diagnose.md describes it."""
+    verdict = diagnosis.verdict
+    return {
+        "schema": 2,
+        "verdict": verdict.name,
+        "confidence": verdict.confidence,
+        "rounds_say": verdict.rounds,
+        "means": VERDICTS[verdict.name],
+        "evidence": evidence(diagnosis, workers),
+        "figures": asdict(diagnosis.figures) | asdict(diagnosis.one_off) | stalls(diagnosis),
+        "fixes": [{name: getattr(fix, name) for name in FIX_KEYS} for fix in diagnosis.fixes],
+        "slow_images": [{"name": name, "seconds": seconds} for name, seconds in diagnosis.slow],
+        "windows": [asdict(one) for one in diagnosis.rounds],
+    }

@@ -1,15 +1,13 @@
 """The training program that is diagnosed, and its parts, each run alone, then together."""
 
-import contextlib
 import itertools
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,12 @@ from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.trial import endless
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.tools.diagnosis.window import Step, Window, watch
+
+RESIDENT = 4  # batches
+LARGER = 4  # times
+COLD_BATCHES = 8  # of fewer, the start would be most of what is measured
+_MAX_WARM_UP_S = 15.0
+STEPS = 10  # that are profiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,8 @@ class Feed:
 
     batches: Iterator[Any]
     starts_epoch: Callable[[], bool]
-    resident: Callable[[Any], Any] = field(default=lambda batch: batch)
-    slow: Callable[[Any], list[tuple[str, float]]] = field(default=lambda batch: [])
+    resident: Callable[[Any], Any] = lambda batch: batch
+    slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +115,6 @@ class TrainingProgram:
 def loader_feed(loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []) -> Feed:
     """One of our loaders that has been started."""
     return Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=slow)
-
-
-RESIDENT = 4  # batches
-LARGER = 4  # times
-COLD_BATCHES = 8  # of fewer, the start would be most of what is measured
-_MAX_WARM_UP_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +195,26 @@ class Probes:
     def model_under_load(self) -> Window:
         if not self._program.in_flight:  # the training's own thread loads, between its steps: nothing runs beside them
             return self.model()
-        with _drained(self._feed.batches) as take:
+        taken = list[Future[None]]()
 
-            def step(batch: Any) -> None:
-                take()
-                self._step(batch)
+        def take() -> None:
+            next(self._feed.batches)
 
-            return self._watch(itertools.cycle(self._resident), step)
+        def step(batch: Any) -> None:
+            taken.append(pool.submit(take))
+            self._step(batch)
+
+        # the current device is per thread
+        set_device = partial(torch.cuda.set_device, torch.cuda.current_device()) if torch.cuda.is_available() else None
+        with ThreadPoolExecutor(1, initializer=set_device) as pool:
+            try:
+                window = self._watch(itertools.cycle(self._resident), step)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        for each in taken:
+            if not each.cancelled():
+                each.result()  # an error of the loader
+        return window
 
     def cold(self) -> tuple[Window | None, float | None]:
         """Training on files that are not in the page cache, None if too few; and the share of them that still was, if known.
@@ -231,31 +242,6 @@ class Probes:
 
     def _watch(self, batches: Iterator[Any], step: Step, starts_epoch: Callable[[], bool] = lambda: False) -> Window:
         return watch(batches, step, self._program.count, self._seconds, self._least, starts_epoch)
-
-
-@contextlib.contextmanager
-def _drained(batches: Iterator[Any]) -> Iterator[Callable[[], None]]:
-    """A thread that takes and drops one batch for each request; a request while it is busy is served afterwards."""
-    wanted, done = threading.Semaphore(0), threading.Event()
-
-    def drain() -> None:
-        if torch.cuda.is_available():
-            torch.cuda.set_device(device)  # the current device is per thread
-        while wanted.acquire() and not done.is_set():
-            next(batches)
-
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
-    with ThreadPoolExecutor(1) as pool:
-        draining = pool.submit(drain)
-        try:
-            yield wanted.release
-        finally:
-            done.set()
-            wanted.release()
-        draining.result()
-
-
-STEPS = 10
 
 
 def busy_share(step: Callable[[], object]) -> float:
