@@ -11,8 +11,7 @@ from dali_pipes.errors import DaliPipesError
 from dali_pipes.measure.results import Result
 from dali_pipes.measure.table import HEADINGS, cells, print_runs
 from dali_pipes.system.stdout import say
-from dali_pipes.tools.benchmark import charts
-from dali_pipes.tools.benchmark.page import compared
+from dali_pipes.tools.benchmark.page import compared, ratios, standalone
 
 SCHEMA = 3
 READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks
@@ -72,7 +71,7 @@ def draw(run: Path, file: Path) -> None:
     result = load_result(run)
     if not (arms := compared(result)):
         raise CompareError(f"{run}: no arm was measured against {result['baseline']}; there is nothing to draw")
-    file.write_text(charts.standalone(charts.ratios(result, arms)))
+    file.write_text(standalone(ratios(result, arms)))
 
 
 def the_work(result: Result) -> dict[str, Any]:

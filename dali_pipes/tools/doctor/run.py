@@ -15,7 +15,7 @@ from dali_pipes.system.child import ChildError, explain, in_child
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.stdout import print_json
-from dali_pipes.tools.doctor import images, machine, software, storage
+from dali_pipes.tools.doctor import images, machine, software
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.machine import CPU_LOADERS
 from dali_pipes.tools.doctor.report import FAILED, SETUP, WARNING, Finding, Line, as_json, can_train_on_gpu, print_lines
@@ -107,8 +107,8 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
         limits("/dev/shm", partial(machine.shared_memory, workers, config.batch_size)),
         limits("locked memory", machine.locked_memory),
         limits("open files", partial(machine.open_files, workers)),
-        disk("page cache", partial(storage.page_cache, manifest)) if manifest else None,
-        disk("speed", partial(storage.storage_speed, manifest, config.images_per_s) if manifest else storage.not_asked),
+        disk("page cache", partial(machine.page_cache, manifest)) if manifest else None,
+        disk("speed", partial(machine.storage_speed, manifest, config.images_per_s) if manifest else machine.not_asked),
         Check("GPU", "driver and GPUs", f"{CHILD}.machine:driver_and_gpus", BROKEN_DRIVER, FAILED, gate=True),
         gpu("DALI", partial(images.made_images, *decoding)),
         gpu("your images", partial(images.images_of, manifest, *decoding)) if manifest else None,
