@@ -26,6 +26,11 @@ INFINIBAND = Path("/sys/class/infiniband")
 FILES_OF_A_PROCESS = 256  # libraries, device files, logs, pipes
 FILES_OF_A_WORKER = 20  # 10 in training and 10 in evaluation, counted with prefetch_factor=2
 TIGHT = 4 * 2**30
+THREADS = (1, 8)  # that read from storage
+SECONDS = 3.0
+FILES = 1000  # at most, for each number of threads
+_RESIDENT = 0.01
+CPU_LOADERS = "CPU loaders work: loader=dali_cpu"
 
 
 def cores() -> Finding:
@@ -100,9 +105,6 @@ def open_files(workers: int) -> Finding:
     return warning(f"{soft:,}; about {need:,} are needed with {workers} workers", f"ulimit -n {max(need, 65536)}{higher}")
 
 
-CPU_LOADERS = "CPU loaders work: loader=dali_cpu"
-
-
 def driver_and_gpus() -> Finding:
     """Whether PyTorch can compute on a GPU; if not, whether there is none or the driver is too old for PyTorch's CUDA."""
     try:
@@ -156,12 +158,6 @@ def _describe(index: int) -> str:
     return f"{gpu.name} ({size(gpu.total_memory)}, compute capability {gpu.major}.{gpu.minor})"
 
 
-THREADS = (1, 8)
-SECONDS = 3.0
-FILES = 1000  # at most, for each number of threads
-_RESIDENT = 0.01
-
-
 def not_asked() -> Finding:
     return warning("not checked: no images were named", "data.train=DIR, or data.root=DIR with train/ in it, checks their storage")
 
@@ -194,11 +190,8 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
         evict(files(some))
         share = resident_share(files(some))
         if share is None or share > _RESIDENT:
-            why = (
-                "the kernel does not report whether another owner's files left memory"
-                if share is None
-                else f"{share:.0%} of them stayed in memory"
-            )
+            unknown = "the kernel does not report whether another owner's files left memory"
+            why = unknown if share is None else f"{share:.0%} of them stayed in memory"
             return warning(f"unknown: {why}", "name images that this user owns, on a disk or network (tmpfs is memory)")
         megabytes, rate = read_speed(some, threads)
         rates.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")

@@ -18,9 +18,11 @@ from dali_pipes.data.scanning.decoders import FORMATS
 from dali_pipes.data.scanning.headers import EXIF_ORIENTATION, orientation_of
 from dali_pipes.errors import PreparationError
 
+EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
+LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
 _START = b"\xff\xd8"
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
-_JFIF, _EXIF, _ADOBE = 0xE0, 0xE1, 0xEE
+_JFIF, _ADOBE = 0xE0, 0xEE
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}  # the remaining ones define the color space
 _GRAY, _COLOR = (0x11,), (0x22, 0x11, 0x11)  # sampling factors; color is 4:2:0
@@ -89,7 +91,11 @@ def without_metadata(content: bytes, orientation: int = 1) -> bytes:
     Raises:
         ValueError: it is not made of segments.
     """
-    kept = [part for part in segments(content) if not _is_metadata(part)]
+
+    def is_metadata(part: Segment) -> bool:
+        return part.marker in _METADATA or (part.marker == _JFIF and not part.payload.startswith(b"JFIF\0"))
+
+    kept = [part for part in segments(content) if not is_metadata(part)]
     tag = orientation_tag(orientation)
     exif = b"\xff\xe1" + (len(tag) + 2).to_bytes(2, "big") + tag if tag else b""
     first = 1 if kept[0].marker == _JFIF else 0  # JFIF has to come first of all
@@ -103,15 +109,6 @@ def orientation_tag(orientation: int) -> bytes:
     exif = Image.Exif()
     exif[EXIF_ORIENTATION] = orientation
     return exif.tobytes()
-
-
-def _is_metadata(part: Segment) -> bool:
-    return part.marker in _METADATA or (part.marker == _JFIF and not part.payload.startswith(b"JFIF\0"))
-
-
-EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
-
-LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +205,9 @@ def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
     """A JPEG that is small enough and suits the hardware decoder loses only its metadata; all others are encoded."""
     orientation = orientation_of(image)
     turned = encoding.exif == "apply" and orientation > 1
-    size = _smaller(image.size, encoding.resize)
+    shorter = min(image.size)
+    resize = min(shorter, encoding.resize or shorter)
+    size = image.width * resize // shorter, image.height * resize // shorter  # the longer is truncated, as by torchvision's Resize
     if max(size) > LONGEST_SIDE:
         raise LeftOutError(f"{size[0]} × {size[1]} pixels, and libjpeg writes {LONGEST_SIDE:,} a side at most")
     if size == image.size and not turned and suits_hardware(content):
@@ -220,14 +219,6 @@ def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
         pixels.info["exif"] = orientation_tag(orientation)
         pixels = ImageOps.exif_transpose(pixels)
     return Encoded(_jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)), "jpg", False)
-
-
-def _smaller(size: tuple[int, int], resize: int | None) -> tuple[int, int]:
-    """The size with the shorter side at most `resize`; the longer is truncated, as torchvision's Resize does."""
-    shorter = min(size)
-    if resize is None or shorter <= resize:
-        return size
-    return size[0] * resize // shorter, size[1] * resize // shorter
 
 
 def _jpeg(pixels: Image.Image, quality: int, exif: bytes) -> bytes:

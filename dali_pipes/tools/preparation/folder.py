@@ -102,12 +102,17 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, 
         (out / folder).mkdir(parents=True, exist_ok=True)
     asked = part.of(range(len(source)))
     done = in_order(partial(_write, record, out, source, names, encoding), asked, available_cpus(), chunk=8)
-    found = dict(zip(asked, track(done, f"preparing {split}", len(asked)), strict=True))
-    left_out = [(relative_name(source, sample_id), each.why) for sample_id, each in found.items() if each.why]
-    made = {sample_id: each for sample_id, each in found.items() if not each.why}
-    same_pixels, kept = sum(each.same_pixels for each in made.values()), sum(each.kept for each in made.values())
-    before, after = int(source.bytes_each[[*made]].sum()), sum(each.size for each in made.values())
-    return Outcome(len(made), same_pixels, kept, before, after, [*source.problems, *left_out]), [*made]
+    outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
+    for sample_id, written in zip(asked, track(done, f"preparing {split}", len(asked)), strict=True):
+        if written.why:
+            outcome.left_out.append((relative_name(source, sample_id), written.why))
+            continue
+        ids.append(sample_id)
+        outcome.same_pixels += written.same_pixels
+        outcome.kept += written.kept
+        outcome.bytes_after += written.size
+    outcome.images, outcome.bytes_before = len(ids), int(source.bytes_each[ids].sum())
+    return outcome, ids
 
 
 def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:

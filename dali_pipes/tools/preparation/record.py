@@ -31,13 +31,13 @@ class Outcome:
         difference: of the pixels before and after (measure.py), if they were compared.
     """
 
-    images: int
-    same_pixels: int
-    kept: int
-    bytes_before: int
-    bytes_after: int
-    left_out: list[tuple[str, str]]
-    difference: dict[str, Any] | None = field(default=None)
+    images: int = 0
+    same_pixels: int = 0
+    kept: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    difference: dict[str, Any] | None = None
 
 
 class Record:

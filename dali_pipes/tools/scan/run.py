@@ -15,6 +15,7 @@ from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.scanning.headers import MAX_PIXELS, VERIFY, check_max_pixels
 from dali_pipes.errors import check_choice, check_options, option
+from dali_pipes.system.stdout import say
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,12 +49,12 @@ def scan(config: ScanConfig) -> None:
     _report(console, manifest)
     if config.out:
         manifest.save(config.out)
-        console.print(f"Manifest: {config.out}", markup=False)
+        say(console, f"Manifest: {config.out}")
     if config.picture and len(manifest):
         from dali_pipes.tools.scan.picture import save_picture  # matplotlib takes a second
 
         save_picture(manifest, Path(config.picture))
-        console.print(f"Picture: {config.picture}", markup=False)
+        say(console, f"Picture: {config.picture}")
 
 
 def index(source: str, verify: str) -> None:
@@ -61,19 +62,16 @@ def index(source: str, verify: str) -> None:
     console = Console(soft_wrap=True)
     manifest = Manifest.scan(source, verify=verify)
     _report(console, manifest)
-    console.print(f"Index: {manifest.save_index()}", markup=False, highlight=False)
+    say(console, f"Index: {manifest.save_index()}")
 
 
 def _report(console: Console, manifest: Manifest) -> None:
     console.print(_summary(manifest))
     if manifest.problems:
         console.print(_problems(manifest))
-    for path, problem in manifest.problems:
-        console.print(f"{escape(path)}: {escape(problem)}", highlight=False)
+    say(console, *map(": ".join, manifest.problems))
     if manifest.dropped:
-        console.print(f"{len(manifest.dropped):,} objects left out of images that are used:")
-    for name, why in manifest.dropped:
-        console.print(f"{escape(name)}: {escape(why)}", highlight=False)
+        say(console, f"{len(manifest.dropped):,} objects left out of images that are used:", *map(": ".join, manifest.dropped))
 
 
 def _problems(manifest: Manifest) -> Table:
