@@ -80,14 +80,7 @@ def diagnose(config: DiagnoseConfig) -> None:
 
 @contextmanager
 def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
-    """Runs `corun` - 1 of them within the `with` block, each on a separate GPU as far as there are enough.
-
-    Args:
-        manifest: a saved one.
-
-    Raises:
-        ArmError: one of them failed.
-    """
+    """Runs `corun` - 1 of them on a saved manifest within the block, each on a separate GPU as far as there are enough."""
     job: dict[str, Any] = {"config": base64.b64encode(pickle.dumps(config)).decode(), "manifest": manifest}
     cpus = os.sched_getaffinity(0)
     with ExitStack() as stack:

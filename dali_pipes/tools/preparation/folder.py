@@ -21,11 +21,7 @@ _JPEG = (".jpg", ".jpeg")
 
 
 def class_folders(classes: Sequence[str]) -> list[str]:
-    """A folder name for each class, which sort as the classes do; numbers get leading zeros for that.
-
-    Raises:
-        ConfigError: there is no such name.
-    """
+    """A folder name for each class, which sort as the classes do; numbers get leading zeros for that. Raises as `to_folder`."""
     numbers = all(name.isascii() and name.isdecimal() for name in classes)
     folders = [name.zfill(max(map(len, classes))) for name in classes] if numbers else list(classes)
     for name in folders:
@@ -40,10 +36,7 @@ def output_names(manifest: Manifest) -> list[str]:
     """The path of each sample below the output's root, by sample id; every name ends in .jpg or .jpeg.
 
     An image keeps its folder and name, with .jpg added if it has another extension. In a folder where that would change the order
-    or make two names the same or too long, the images are numbered.
-
-    Raises:
-        ConfigError: folders cannot keep the manifest's order.
+    or make two names the same or too long, the images are numbered. Raises as `to_folder`.
     """
     folders = class_folders(manifest.classes)
     labels = manifest.labels.tolist()
@@ -95,7 +88,7 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, 
         The outcome, and the source's id of each image that was written.
 
     Raises:
-        ConfigError: folders cannot keep the source's order.
+        ConfigError: a class cannot be the name of a folder, or folders cannot keep the source's order.
     """
     out, names = record.out / split, output_names(source)
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:

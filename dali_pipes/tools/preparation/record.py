@@ -58,11 +58,7 @@ class Record:
             raise PreparationError(f"{out} is not empty and was not made by prepare.py; choose another folder, nothing was changed")
 
     def begin(self, split: str, source: dict[str, Any]) -> None:
-        """Records the source of a split before anything of it is written.
-
-        Raises:
-            PreparationError: an earlier run began it from another source.
-        """
+        """Records the source of a split before anything is written; raises PreparationError if it was begun from another one."""
         known = self._content["splits"].setdefault(split, {"source": source, "result": None})
         self._must_match(known["source"], source, f"{split} of ")
         self._save()

@@ -26,11 +26,7 @@ class Comparison(Figures):
 
 
 def winner_of(race: Race) -> Setting:
-    """The setting that the search ends with; the default unless another was faster.
-
-    Raises:
-        ConfigError: none can be kept.
-    """
+    """The setting that the search ends with; the default unless another was faster. A ConfigError if none can be kept."""
     best = race.best()
     if best is None:
         smallest = min(race.out, key=lambda each: each.size)
