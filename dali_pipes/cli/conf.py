@@ -19,7 +19,7 @@ from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview.run import PreviewConfig
-from dali_pipes.tools.scan.config import ScanConfig
+from dali_pipes.tools.scan.run import ScanConfig
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 

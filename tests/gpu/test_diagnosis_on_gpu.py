@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
-from dali_pipes.tools.diagnosis.gpu import busy_share, copy_seconds, count_syncs
+from dali_pipes.tools.diagnosis.probes import busy_share, copy_seconds, count_syncs
 from dali_pipes.training.recipe import build_model
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.alone, pytest.mark.timeout(250)]

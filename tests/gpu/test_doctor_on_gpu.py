@@ -11,26 +11,26 @@ import torch
 import dali_pipes as dp
 from dali_pipes.system.child import in_child
 from dali_pipes.system.nvml import Gpu
-from dali_pipes.tools.doctor import decode, gpu, loading, software
+from dali_pipes.tools.doctor import decode, images, machine, software
 
 pytestmark = pytest.mark.needs_cuda
 SCRIPT = Path(__file__).parents[2] / "scripts/doctor.py"
 
 
 def test_every_check_of_the_gpu():
-    for check in (gpu.driver_and_gpus, decode.dali_on_cpu, software.nvimagecodec, software.cupy_kernel):
+    for check in (machine.driver_and_gpus, decode.dali_on_cpu, software.nvimagecodec, software.cupy_kernel):
         finding = check()
         assert finding.status == "ok" or "another chroma upsampling" in finding.found, f"{check.__name__}: {finding}"
 
 
 @pytest.mark.parametrize("decode", ["auto", "whole"])
 def test_what_users_run_decodes_on_the_gpu_as_on_the_cpu(decode):
-    finding = loading.made_images(dp.DaliConfig(device="gpu", decode=decode), 32, 120, torch.device("cuda", 0))
+    finding = images.made_images(dp.DaliConfig(device="gpu", decode=decode), 32, 120, torch.device("cuda", 0))
     assert finding.status == "ok" or "damaged images are delivered" in finding.found, finding
 
 
 def test_nvml_gives_figures_or_reasons():
-    finding = gpu.nvml_figures()
+    finding = machine.nvml_figures()
     assert "memory_mib" in finding.found and finding.status in ("ok", "warning")
 
 
@@ -38,7 +38,7 @@ def test_nvml_gives_figures_or_reasons():
 def test_the_verdict_on_the_jpeg_engines_is_that_of_the_counter():
     """Whatever this GPU has: "ok" if and only if the counter moves while DALI is asked to use the engines."""
     finding = decode.jpeg_engines()
-    seen = Gpu(gpu.uuid())
+    seen = Gpu(machine.uuid())
     pipeline = decode._pipeline(decode.make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=1.0)
     busy = decode.highest_use(seen, pipeline.run, 2)
     assert (finding.status == "ok") == (busy is not None and busy > 0.01), f"{finding}, counter {busy}"
@@ -49,7 +49,7 @@ def test_the_verdict_on_the_jpeg_engines_is_that_of_the_counter():
 
 def test_no_visible_gpu_is_said_so(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = in_child("dali_pipes.tools.doctor.gpu:driver_and_gpus", 120).value
+    found = in_child("dali_pipes.tools.doctor.machine:driver_and_gpus", 120).value
     assert found["status"] == "failed" and "CUDA_VISIBLE_DEVICES is ''" in found["found"]
 
 

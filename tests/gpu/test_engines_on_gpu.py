@@ -14,7 +14,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.system.nvml import Gpu
 from dali_pipes.tools.doctor.decode import highest_use, jpeg_engines
-from dali_pipes.tools.doctor.gpu import uuid
+from dali_pipes.tools.doctor.machine import uuid
 
 needs_engines = [pytest.mark.needs_cuda, pytest.mark.alone]
 STIR = 0.01  # utilization above this is no noise

@@ -5,7 +5,7 @@ import pytest
 
 import dali_pipes as dp
 from dali_pipes.system.nvml import Gpu
-from dali_pipes.tools.doctor import decode, gpu
+from dali_pipes.tools.doctor import decode, machine
 from dali_pipes.tools.preparation.encode import Encoding, encode
 
 pytestmark = pytest.mark.needs_cuda
@@ -37,4 +37,4 @@ def test_the_engines_take_a_prepared_jpeg(prepared):
         pytest.skip("this GPU has no JPEG engines that can be seen at work")
     at = next(number for number in range(len(prepared)) if number % 9 != 1)  # in color
     pipeline = decode._pipeline(prepared.path(at).read_bytes(), decode.BATCH, 0, hw_decoder_load=1.0)
-    assert decode.highest_use(Gpu(gpu.uuid()), pipeline.run, 2) > 0.01
+    assert decode.highest_use(Gpu(machine.uuid()), pipeline.run, 2) > 0.01

@@ -10,8 +10,8 @@ from rich.console import Console
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.measure.results import Result
 from dali_pipes.measure.wording import HEADINGS, cells, print_runs
-from dali_pipes.tools.benchmark import charts
-from dali_pipes.tools.benchmark.page import compared
+from dali_pipes.system.stdout import say
+from dali_pipes.tools.benchmark.page import compared, ratios, standalone
 
 SCHEMA = 3
 READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks
@@ -57,8 +57,9 @@ def compare(runs: Sequence[Path], console: Console) -> None:
     rows = [[str(number), *cells(result, arm)] for number, result in enumerate(results.values(), 1) for arm in result["arms"]]
     print_runs("the same work; × is against the baseline of the same run", ["run", *HEADINGS], rows, console)
     for number, (run, result) in enumerate(results.items(), 1):
-        text = f"{number}: {run}, {result['provenance']['date'][:10]}, {_machine(result)}"
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        provenance, cores = result["provenance"], result["protocol"]["cpus"]
+        machine = provenance["hardware"]["gpu"] or provenance["hardware"]["cpu"]
+        say(console, f"{number}: {run}, {provenance['date'][:10]}, {machine}, {cores} cores")
 
 
 def draw(run: Path, file: Path) -> None:
@@ -70,7 +71,7 @@ def draw(run: Path, file: Path) -> None:
     result = load_result(run)
     if not (arms := compared(result)):
         raise CompareError(f"{run}: no arm was measured against {result['baseline']}; there is nothing to draw")
-    file.write_text(charts.standalone(charts.ratios(result, arms)))
+    file.write_text(standalone(ratios(result, arms)))
 
 
 def the_work(result: Result) -> dict[str, Any]:
@@ -80,19 +81,11 @@ def the_work(result: Result) -> dict[str, Any]:
     return equal | {"images": result["provenance"]["data"]["fingerprint"], **work["transform"]}
 
 
-def _machine(result: Result) -> str:
-    hardware = result["provenance"]["hardware"]
-    where = hardware["gpu"] or hardware["cpu"]
-    return f"{where}, {result['protocol']['cpus']} cores"
-
-
 def collect_sweep(folder: Path, console: Console) -> None:
     """A table of all runs of a sweep that are done, with the options in which they differ; also as sweep.txt in its folder."""
     results = [load_result(file) for file in sorted(folder.glob("*/result.json"))]
-    options = [
-        dict(override.lstrip("+").split("=", 1) for override in result["provenance"]["overrides"] if "=" in override)
-        for result in results
-    ]
+    given = [result["provenance"]["overrides"] for result in results]
+    options = [dict(each.lstrip("+").split("=", 1) for each in overrides if "=" in each) for overrides in given]
     names = list(dict.fromkeys(name for each in options for name in each))
     swept = [name for name in names if len({each.get(name) for each in options}) > 1]
     rows = [

@@ -1,23 +1,48 @@
-"""The result as one self-contained HTML page, made from the files in a run's folder."""
+"""The result as one self-contained HTML page, made from the files in a run's folder, and its charts as SVG."""
 
 import base64
 import io
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import matplotlib as mpl
+import numpy as np
 from jinja2 import Environment, StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
 from dali_pipes.measure.figures import trial_figures
-from dali_pipes.measure.results import Result, Trial
+from dali_pipes.measure.results import ComparedFigure, Result, Trial
 from dali_pipes.measure.wording import HEADINGS, agreement_line, caveats, cells, control_line, headline, notes, same_work
 from dali_pipes.measure.workload import from_dict
-from dali_pipes.tools.benchmark import charts
+from dali_pipes.system.telemetry import Sample
 
+PALETTE = Path(__file__).with_name("palette.css").read_text()
+WIDTH = 5.2  # inches; about as wide as a column of the page, so that letters are as large as its own
+INK, LINE = "#ab1001", "#ab1002"
+COLOURS = [f"#ab20{number:02x}" for number in range(10)]
+_CSS = {INK: "var(--ink)", LINE: "var(--line)"} | {colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)}
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 11,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": LINE,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 TEMPLATE = Path(__file__).with_name("page.html")
 
 MORE = {  # figures of the second table, with the unit or the form
@@ -40,9 +65,134 @@ MORE = {  # figures of the second table, with the unit or the form
     "joules_per_1000_images": ("J/1,000", "{:.1f}"),
     "throttled_s": ("throttled, s", "{:.1f}"),
 }
-
-
 Table = tuple[Sequence[str], list[list[str]]]  # headings and rows
+
+
+def ratios(result: Result, arms: Sequence[str]) -> str:
+    """Each arm's images/s against the baseline's, with its interval; the band is the baseline against itself."""
+
+    def draw(axes: Axes) -> None:
+        for row, arm in enumerate(arms):
+            if not (compared := result["arms"][arm]["ratio"]):
+                continue
+            ratio = compared["images_per_s"]
+            if ratio["low"] is not None and ratio["high"] is not None:
+                axes.plot([ratio["low"], ratio["high"]], [row, row], color=_colour(result, arm), linewidth=4, solid_capstyle="butt")
+            axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
+        control = result["control"]["images_per_s"] if result["control"] else None
+        if control and control["low"] is not None and control["high"] is not None:
+            axes.axvspan(control["low"], control["high"], color=LINE, alpha=0.6, linewidth=0)
+        axes.axvline(1, color=INK, linewidth=1)
+        low, high = axes.get_xlim()
+        if high > 4 * low > 0:
+            _log_axis(axes)
+        _rows(axes, arms)
+        axes.set_xlabel(f"× the images/s of {result['baseline']}")
+
+    return _svg(draw, 0.9 + 0.42 * len(arms))
+
+
+def standalone(chart: str) -> str:
+    """A chart as a file of its own, with the colours that the page gives to those in it."""
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    style = f"<style>{PALETTE}text {{ font-family: system-ui, sans-serif !important; }}</style>"
+    return re.sub(r"<svg([^>]*)>", rf"<svg {names}\1>{style}", chart, count=1)
+
+
+def per_trial(result: Result, trials: Sequence[Trial], figure: ComparedFigure, label: str, arms: Sequence[str]) -> str:
+    """One dot for each trial of each arm, and a line for the arm's median."""
+
+    def draw(axes: Axes) -> None:
+        for row, arm in enumerate(arms):
+            values = [trial_figures(trial)[figure] for trial in trials if trial["arm"] == arm]
+            axes.plot(values, [row] * len(values), "o", color=_colour(result, arm), alpha=0.55, markersize=7, markeredgewidth=0)
+            axes.plot([np.median(values)] * 2, [row - 0.3, row + 0.3], color=_colour(result, arm), linewidth=3)
+        axes.set_xlim(left=0)
+        _rows(axes, arms)
+        axes.set_xlabel(label)
+
+    return _svg(draw, 0.9 + 0.42 * len(arms))
+
+
+def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
+    """The cumulative share of batches over the time that they took."""
+
+    def draw(axes: Axes) -> None:
+        shares = np.linspace(0, 1, 201)
+        for arm in arms:
+            times = [wait for trial in trials if trial["arm"] == arm for job in trial["jobs"] for wait in job["waits_s"]]
+            axes.plot(np.quantile(times, shares) * 1e3 + 1e-3, shares * 100, color=_colour(result, arm), linewidth=2, label=arm)
+        _log_axis(axes)
+        axes.set_xlabel("ms in next() for one batch")
+        axes.set_ylabel("% of batches")
+        axes.legend(frameon=False, fontsize=10)
+
+    return _svg(draw, 3.2)
+
+
+def timeline(result: Result, trial: Trial) -> str:
+    """CPU cores in use, and how busy the GPUs are, from the start of a trial to its end; the window is shaded."""
+    samples = trial["samples"]
+    start = samples[0]["at"]
+    at = np.array([sample["at"] for sample in samples]) - start
+    cores = np.diff([sample["cpu_s"] for sample in samples]) / np.diff(at)
+
+    def draw(axes: Axes) -> None:
+        window = [min(job["start"] for job in trial["jobs"]) - start, max(job["end"] for job in trial["jobs"]) - start]
+        axes.axvspan(*window, color=LINE, alpha=0.5, linewidth=0)
+        axes.plot(at[1:], cores, color=_colour(result, trial["arm"]), linewidth=2, drawstyle="steps-pre")
+        axes.set_ylim(0, max(result["protocol"]["cpus"], cores.max(initial=0)) * 1.1)
+        axes.set_ylabel("CPU cores")
+        axes.set_xlabel(f"{trial['arm']}: seconds of one trial")
+        _add_gpu(axes, samples, at)
+
+    return _svg(draw, 2.0)
+
+
+def _add_gpu(axes: Axes, samples: Sequence[Sample], at: np.ndarray) -> None:
+    for figure, style in (("utilization", "--"), ("nvjpg_utilization", ":")):
+        seen = [
+            (time, np.mean([gpu[figure] for gpu in sample["gpus"]]) * 100)
+            for time, sample in zip(at, samples, strict=True)
+            if sample["gpus"] and all(gpu[figure] is not None for gpu in sample["gpus"])
+        ]
+        if seen:
+            right = axes.twinx()
+            right.plot(*zip(*seen, strict=True), style, color=INK, linewidth=1.5)
+            right.set_ylim(0, 105)
+            right.set_ylabel("GPU %  (dotted: JPEG)")
+
+
+def _colour(result: Result, arm: str) -> str:
+    return COLOURS[list(result["arms"]).index(arm) % len(COLOURS)]
+
+
+def _rows(axes: Axes, arms: Sequence[str]) -> None:
+    axes.set_yticks(range(len(arms)), arms)
+    axes.set_ylim(len(arms) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+
+
+def _log_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    if high / low < 50:
+        axes.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _svg(draw: Callable[[Axes], None], height: float) -> str:
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": repr(draw)}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(figure.subplots())
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = out.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
+    svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
+    return re.sub("|".join(_CSS), lambda colour: _CSS[colour[0]], svg)
 
 
 def write_page(folder: Path) -> None:
@@ -54,7 +204,7 @@ def write_page(folder: Path) -> None:
     pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = pages.from_string(TEMPLATE.read_text()).render(
         result=result,
-        palette=charts.PALETTE,
+        palette=PALETTE,
         headline=headline(result),
         facts=[control_line(result["control"], result["baseline"]), agreement_line(result), *notes(result)],
         charts=list(_charts(result, trials, measured)),
@@ -73,20 +223,20 @@ def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) ->
     """Each chart as SVG, and its caption."""
     makers = [arm for arm in measured if _makes_images(result, arm)]
     if others := compared(result):
-        yield charts.ratios(result, others), "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
+        yield ratios(result, others), "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
     if measured:
         rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
         drawn = [arm for arm in measured if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)]
         off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
         caption = "Images per second. A dot is a trial, the line their median." + (f" Off the scale: {off}." if off else "")
-        yield charts.per_trial(result, trials, "images_per_s", "images/s", drawn), caption
-        cost = charts.per_trial(result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
+        yield per_trial(result, trials, "images_per_s", "images/s", drawn), caption
+        cost = per_trial(result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
         yield cost, "CPU time of all processes of an arm. A dot is a trial."
-        yield charts.waits(result, trials, measured), "How long batches are waited for."
+        yield waits(result, trials, measured), "How long batches are waited for."
     for arm in measured:
         trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
         if len(trial["samples"]) > 2:
-            yield charts.timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."
+            yield timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."
 
 
 def compared(result: Result) -> list[str]:

@@ -1,32 +1,33 @@
 """The benchmark from start to end: agreement, baseline workers, control, rounds of trials, report."""
 
 import contextlib
-import json
 import time
 from pathlib import Path
 from statistics import fmean
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.data.manifest import Manifest
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import gate
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
 from dali_pipes.measure.protocol import Trials, Turn, images_of, rounds, turns
-from dali_pipes.measure.results import ArmFigures, Figures, Result, Trial, Workers
+from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
 from dali_pipes.measure.stats import LEAST_PAIRS
 from dali_pipes.measure.wording import print_result
 from dali_pipes.measure.worker_process import ArmError, ended_in_order
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import track
-from dali_pipes.system.stdout import print_json
-from dali_pipes.tools.benchmark.arms import Arms, baseline, planning, skipped
+from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.benchmark.compare import SCHEMA, collect_sweep
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.page import write_page
+
+Arms = dict[str, LoaderConfig]
 
 console = Console(stderr=True)
 
@@ -43,61 +44,50 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     start = time.monotonic()
     out = sweep or Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
-    left_out = skipped(config)
+    left_out = _left_out(config)
     arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
-    _say_what_is_missing(arms, left_out)
-    manifest = _images(config)
-    folder = new_folder(out)
-    trials = Trials(config, manifest, folder, config.corun, config.restart)
-    with console.status("comparing pixels"):
-        agreement = gate(config, trials.work, arms, baseline(config, arms), trials.cpus, folder / "samples")
-    failed: dict[str, str] = {}
-    with ended_in_order(), contextlib.closing(trials):
-        arms, swept = _with_best_workers(arms, trials, config.seed, failed)
-        trials.close()  # the numbers of workers that were not kept
-        if not config.restart:
-            control = baseline(config, arms) if config.pairs >= LEAST_PAIRS else None
-            failed |= trials.start({arm: loader for arm, loader in arms.items() if arm not in failed}, control)
-        done = _measure(config, arms, trials, failed, start)
-    figured = _figured(done, failed)
-    result: Result = {
-        "schema": SCHEMA,
-        "baseline": baseline(config, arms),
-        **_figures(config, arms, figured, failed, left_out),
-        "not_measured": not_measured(figured),
-        "telemetry_cost": max((trial["sampler_cost"] for trial in figured), default=None),
-        "agreement": agreement,
-        "workers": swept,
-        **trials.facts(),
-    }
-    result["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
-    result["protocol"] |= {"minutes": config.minutes, "pairs": _pairs(done)}
-    (folder / "result.json").write_text(json.dumps(result, indent=1))
-    write_page(folder)
-    print_result(result, console)
-    if sweep:
-        collect_sweep(sweep, console)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, markup=False)
-    print_json(result)
-    if failed:
-        raise ArmError(f"{' and '.join(failed)} failed and {'has' if len(failed) == 1 else 'have'} no figures; the reason is above")
-
-
-def _say_what_is_missing(arms: Arms, left_out: dict[str, str]) -> None:
-    for arm, why in left_out.items():
-        console.print(f"{arm} is left out: it {why}.")
+    makers = [arm for arm, loader in arms.items() if entry_of(loader).makes_images]
+    baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
+    say(console, *(f"{arm} is left out: it {why}." for arm, why in left_out.items()))
     if dali := [arm for arm, loader in arms.items() if lacks_gpu(loader)]:
-        console.print(f"No GPU here: {' and '.join(dali)} on DALI's CPU backend.")
-
-
-def _images(config: BenchmarkConfig) -> Manifest:
+        say(console, f"No GPU here: {' and '.join(dali)} on DALI's CPU backend.")
     manifest = images_of(config)
     if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
         raise ArmError(
             f"workload=cold reads every file once, and {len(manifest)} images are less than min_batches={config.min_batches} "
             f"batches of {config.batch_size}; use more images, or a smaller batch_size"
         )
-    return manifest
+    folder = new_folder(out)
+    trials = Trials(config, manifest, folder, config.corun, config.restart)
+    with console.status("comparing pixels"):
+        agreement = gate(config, trials.work, arms, baseline, trials.cpus, folder / "samples")
+    failed: dict[str, str] = {}
+    with ended_in_order(), contextlib.closing(trials):
+        arms, swept = _with_best_workers(arms, trials, config.seed, failed)
+        trials.close()  # the numbers of workers that were not kept
+        if not config.restart:
+            control = baseline if config.pairs >= LEAST_PAIRS else None
+            failed |= trials.start({arm: loader for arm, loader in arms.items() if arm not in failed}, control)
+        done = _measure(config, arms, baseline, trials, failed, start)
+    found = _result(config, arms, baseline, done, failed, left_out, trials)
+    result = cast(Result, found | {"agreement": agreement, "workers": swept})
+    save_result(folder, result)
+    write_page(folder)
+    print_result(result, console)
+    if sweep:
+        collect_sweep(sweep, console)
+    say(console, f"Report: {folder / 'report.html'}")
+    print_json(result)
+    if failed:
+        raise ArmError(f"{' and '.join(failed)} failed and {'has' if len(failed) == 1 else 'have'} no figures; the reason is above")
+
+
+def _left_out(config: BenchmarkConfig) -> dict[str, str]:
+    """The arms that cannot run here, with the reason; an ArmError if nothing is left to compare."""
+    without = [] if torch.cuda.is_available() else [arm for arm in config.arms if config.loaders[arm].needs_gpu]
+    if without and len(config.arms) - len(without) < 2:
+        raise ArmError(f"{' and '.join(f'arm {arm}' for arm in without)}: no GPU here, and too few other arms to compare")
+    return dict.fromkeys(without, "needs a GPU, and PyTorch sees none here")
 
 
 def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Workers]]:
@@ -119,6 +109,25 @@ def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, 
     return arms | tuned, {arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()}
 
 
+def _measure(
+    config: BenchmarkConfig, arms: Arms, baseline: str, trials: Trials, failed: dict[str, str], start: float
+) -> list[Trial]:
+    """The trials of all arms, in rounds that end within `config.minutes`."""
+    begun: list[float] = []
+
+    def in_time(number: int) -> bool:
+        """Whether a round as long as the longest so far would end in time."""
+        begun.append(time.monotonic())
+        longest = max(np.diff(begun), default=0.0)
+        if number == 1 or config.minutes is None or begun[-1] + longest <= start + 60 * config.minutes:
+            return True
+        say(console, f"{config.pairs} rounds do not fit into minutes={config.minutes:g}; ended after {number - 1}.")
+        return False
+
+    plan = turns(list(arms), baseline, config.pairs, config.seed, in_time)
+    return [trial for turn in plan if (trial := _try(trials, turn, arms[turn.arm], failed))]
+
+
 def _try(trials: Trials, turn: Turn, loader: LoaderConfig, failed: dict[str, str]) -> Trial | None:
     """One trial; an arm that fails once is in `failed` from then on, and is not run again."""
     if turn.arm in failed:
@@ -130,38 +139,45 @@ def _try(trials: Trials, turn: Turn, loader: LoaderConfig, failed: dict[str, str
         return None
 
 
-def _measure(config: BenchmarkConfig, arms: Arms, trials: Trials, failed: dict[str, str], start: float) -> list[Trial]:
-    """The trials of all arms, in rounds that end within `config.minutes`."""
-    begun: list[float] = []
-
-    def in_time(number: int) -> bool:
-        """Whether a round as long as the longest so far would end in time."""
-        begun.append(time.monotonic())
-        longest = max(np.diff(begun), default=0.0)
-        if number == 1 or config.minutes is None or begun[-1] + longest <= start + 60 * config.minutes:
-            return True
-        console.print(f"{config.pairs} rounds do not fit into minutes={config.minutes:g}; ended after {number - 1}.")
-        return False
-
-    plan = turns(list(arms), baseline(config, arms), config.pairs, config.seed, in_time)
-    return [trial for turn in plan if (trial := _try(trials, turn, arms[turn.arm], failed))]
-
-
-def _pairs(done: list[Trial]) -> int:
-    return max((trial["round"] for trial in done), default=0)
-
-
-def _figured(done: list[Trial], failed: dict[str, str]) -> list[Trial]:
-    """The trials that figures are made of: none of an arm that has failed; fewer than five rounds give no control."""
-    phases = ("round", "control") if _pairs(done) >= LEAST_PAIRS else ("round",)
-    return [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
-
-
-def _figures(config: BenchmarkConfig, arms: Arms, trials: list[Trial], failed: dict[str, str], left_out: dict[str, str]) -> Figures:
-    """The figures of all arms in the order of `config.arms`; one that failed or was left out has the reason instead."""
-    found = result_figures(trials, list(arms), baseline(config, arms), planning(arms))
-    arms_found = {
+def _result(
+    config: BenchmarkConfig,
+    arms: Arms,
+    baseline: str,
+    done: list[Trial],
+    failed: dict[str, str],
+    left_out: dict[str, str],
+    trials: Trials,
+) -> dict[str, Any]:
+    """All but the agreement. Arms are in the order of `config.arms`; one that failed or was left out has the reason instead."""
+    pairs = max((trial["round"] for trial in done), default=0)
+    phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)  # fewer rounds give no control
+    figured = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
+    found, facts = result_figures(figured, list(arms), baseline, _planning(arms)), trials.facts()
+    facts["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
+    facts["protocol"] |= {"minutes": config.minutes, "pairs": pairs}
+    found["arms"] = {
         arm: cast(ArmFigures, {"failed": failed.get(arm), "skipped": left_out.get(arm), **found["arms"].get(arm, {})})
         for arm in config.arms
     }
-    return {**found, "arms": arms_found}
+    return {
+        "schema": SCHEMA,
+        "baseline": baseline,
+        **found,
+        "not_measured": not_measured(figured),
+        "telemetry_cost": max((trial["sampler_cost"] for trial in figured), default=None),
+        **facts,
+    }
+
+
+def _planning(arms: Arms) -> list[tuple[str, str]]:
+    """A backend without the plan and the one that does the same by it, in like graphs: their ratio is what planning costs."""
+
+    def graph(loader: LoaderConfig) -> tuple[str, bool, bool]:
+        return loader.decodes_on, getattr(loader, "fancy_upsampling", True), getattr(loader, "graph_finishes", True)
+
+    return [
+        (native, planned)
+        for native, one in arms.items()
+        for planned, other in arms.items()
+        if entry_of(one).planned_by == entry_of(other).name and graph(one) == graph(other)
+    ]

@@ -1,4 +1,4 @@
-"""What a configuration of dali-pipes train would do, as a program."""
+"""What a configuration of dali-pipes train would do, as a program, and what could be changed in it."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -12,16 +12,14 @@ import torch
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES
-from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.decoders import pillow
-from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import build_loader
-from dali_pipes.measure.trial import endless
-from dali_pipes.tools.diagnosis.fixes import propose
-from dali_pipes.tools.diagnosis.program import Feed, Fix
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed
 from dali_pipes.tools.diagnosis.window import Step
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
@@ -29,8 +27,12 @@ from dali_pipes.training.memory import check_memory
 from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
 from dali_pipes.training.step import Readback, TrainStep
 
+OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
+_LESS_CPU = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "cgroup-throttled", "decode-contention")
+_LARGER = {"model-bound": 2, "sync-bound": 2, "decode-contention": 2, "launch-bound": 4}  # batches, this many times as large
 
-class ConfiguredProgram:
+
+class ConfiguredProgram(TrainingProgram):
     """The loader and the step of training, of one process.
 
     Args:
@@ -63,7 +65,7 @@ class ConfiguredProgram:
             device=self._fabric.device,
             batch_transform=build_mixing(config.mixing, len(self.manifest.classes)),
         ) as loader:
-            yield Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=self._slow)
+            yield loader_feed(loader, self._slow)
 
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
@@ -82,9 +84,6 @@ class ConfiguredProgram:
         images = self.config.batch_size * self.config.accumulate
         return images * 3 * prod(transform.shape) * pixel_bytes, getattr(loader, "pin_memory", True)
 
-    def count(self, batch: Batch) -> int:
-        return len(batch)
-
     def concat(self, batches: Sequence[Batch]) -> Batch:
         images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
         return Batch(images, labels, ids)
@@ -93,6 +92,7 @@ class ConfiguredProgram:
         return propose(self, verdict)
 
     def changed(self, **options: Any) -> "ConfiguredProgram":
+        """The same with other options of TrainConfig."""
         return ConfiguredProgram(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:
@@ -106,10 +106,62 @@ class ConfiguredProgram:
         return timed
 
 
-def check_loader(loader: LoaderConfig) -> None:
-    """
-    Raises:
-        ConfigError: nobody trains with this loader.
-    """
-    if not (entry_of(loader).trains and entry_of(loader).makes_images):
-        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
+def propose(program: ConfiguredProgram, verdict: str) -> list[Fix]:
+    """What can be tried, the likeliest first."""
+    return [*_of_the_loader(program, verdict), *_of_the_model(program, verdict)]
+
+
+def _of_the_loader(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
+    loader, cores, now = program.config.loader, available_cpus(), program.workers
+
+    def options(why: str, changed: dict[str, Any], note: str = "") -> Fix:
+        what = " ".join(f"loader.{name}={str(value).lower()}" for name, value in changed.items())
+        return Fix(what, why, program.changed(loader=replace(loader, **changed)), note=note)
+
+    def dali(what: str, why: str, device: str) -> Fix:
+        changed = program.changed(loader=DaliConfig(device=device))
+        return Fix(what, why, changed, note=f"in place of all loader. options; {OTHER_PIXELS}")
+
+    match verdict:
+        case "fetch-bound" if loader.cores_option:
+            for times in (2, 4, 8):
+                yield options("more files are waited for at the same time", {loader.cores_option: times * max(1, now)})
+        case "prep-bound (too few workers)" if loader.cores_option:  # more of them than cores only help who waits for files
+            for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
+                yield options("cores are idle", {loader.cores_option: more})
+        case "straggler":
+            for option, more in (("prefetch_factor", 8), ("prefetch_queue_depth", 6)):
+                if hasattr(loader, option):
+                    yield options("more lies ready", {option: more})
+        case "transfer-bound":
+            yield dali("loader=dali", "only JPEGs go to the GPU", "auto")
+            if hasattr(loader, "pin_memory") and hasattr(loader, "normalize_on"):
+                yield options("fewer bytes, faster", {"pin_memory": True, "normalize_on": "device"})
+    if verdict in _LESS_CPU and loader.decodes_on == "gpu" and hasattr(loader, "hw_decoder_load"):
+        for load in (0.3, 0.9):
+            yield options("another share for the hardware JPEG decoder", {"hw_decoder_load": load})
+    elif verdict in _LESS_CPU:
+        if torch.cuda.is_available():
+            yield dali("loader=dali", "decodes on the GPU", "gpu")
+        if entry_of(loader).name != "dali":
+            yield dali("loader=dali_cpu", "less CPU time for each image", "cpu")
+        if entry_of(loader).name == "torch" and getattr(loader, "decoder", "") == "pil":
+            yield options("a faster JPEG decoder", {"decoder": "torchvision"}, OTHER_PIXELS)
+
+
+def _of_the_model(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
+    config = program.config
+
+    def batch(size: int, why: str, note: str) -> Fix:
+        return Fix(f"batch_size={size}", why, program.changed(batch_size=size), "model", note=note)
+
+    if verdict in ("model-bound", "decode-contention") and config.precision == "fp32":
+        changed = program.changed(precision="bf16")
+        yield Fix("precision=bf16", "the same network in half the bits", changed, "model", note="weights are rounded differently")
+    if times := _LARGER.get(verdict):
+        yield batch(config.batch_size * times, "what a step costs is shared by more images", "another recipe: adapt lr")
+    if verdict == "memory-bound":
+        yield batch(max(1, config.batch_size // 2), "takes half the memory", "adapt lr")
+        if getattr(config.loader, "prefetch_factor", 1) > 1:
+            fewer = program.changed(loader=replace(config.loader, prefetch_factor=1))
+            yield Fix("loader.prefetch_factor=1", "fewer batches lie ready", fewer)

@@ -4,7 +4,7 @@ import inspect
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,15 @@ from rich.console import Console
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.backends.base import Batch
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader.loader import build_loader
-from dali_pipes.measure.trial import endless
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
-from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
-from dali_pipes.tools.diagnosis.program import Feed, Fix
-from dali_pipes.tools.diagnosis.report import print_diagnosis
+from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine, print_diagnosis
+from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed
 from dali_pipes.tools.diagnosis.window import Step
 
 _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
@@ -67,7 +64,7 @@ def diagnose(
     return diagnosis
 
 
-class DataLoaderProgram:
+class DataLoaderProgram(TrainingProgram):
     """A DataLoader and a step."""
 
     def __init__(self, loader: DataLoader, step: Step):
@@ -76,7 +73,6 @@ class DataLoaderProgram:
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
         self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
         self.data_bytes = sum(path.stat().st_size for path in self.paths)
-        self.decodes_on_gpu = self.is_fetched = False
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
@@ -111,9 +107,8 @@ class DataLoaderProgram:
 
     def _more_workers(self, verdict: str) -> Iterator[Fix]:
         cores, now = available_cpus(), self._loader.num_workers
-        if verdict not in _MORE_WORKERS:
-            return
-        for workers in sorted({cores, 2 * cores, 4 * cores} if verdict == "fetch-bound" else {max(now + 1, cores)}):
+        counts = {cores, 2 * cores, 4 * cores} if verdict == "fetch-bound" else {max(now + 1, cores)}
+        for workers in sorted(counts if verdict in _MORE_WORKERS else ()):
             if workers > now:
                 changed = DataLoaderProgram(_again(self._loader, num_workers=workers), self._step)
                 yield Fix(f"num_workers={workers}", "more batches are made at the same time", changed)
@@ -123,35 +118,27 @@ class DataLoaderProgram:
         if verdict not in _OURS or not self.paths:
             return
         images = next((each for each in _tensors(next(iter(self._loader))) if each.ndim == 4), None)
-        if images is None:
-            return
-        try:
-            manifest = _manifest(self._loader.dataset)
-        except ManifestError:
-            return
-        what, why = "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", "decodes and crops outside Python"
-        changed = DaliProgram(manifest, images, self._step)
-        note = f"with RandomResizedCrop({changed.transform.size}), whatever the dataset's own transform does"
-        yield Fix(what, why, changed, note=note)
+        if images is not None and (manifest := _manifest(self._loader.dataset)):
+            what, why = "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", "decodes and crops outside Python"
+            changed = DaliProgram(manifest, images)
+            note = f"with RandomResizedCrop({changed.transform.size}), whatever the dataset's own transform does"
+            yield Fix(what, why, changed, note=note)
 
 
-class DaliProgram(DataLoaderProgram):
+class DaliProgram(TrainingProgram):
     """The files of an attached dataset, loaded by DALI."""
 
-    def __init__(self, manifest: Manifest, like: torch.Tensor, step: Step):
-        self._manifest, self._batch_size, self._step = manifest, len(like), step
-        self.transform = TrainTransform(size=tuple(like.shape[-2:]))
-        self.workers, self.burst, self.in_flight, self.paths = available_cpus(), 1, 3, []
-        self.data_bytes, self.decodes_on_gpu, self.is_fetched = 0, torch.cuda.is_available(), False
+    burst, in_flight = 1, 3
 
-    def count(self, batch: Batch) -> int:
-        return len(batch)
+    def __init__(self, manifest: Manifest, like: torch.Tensor):
+        self._manifest, self._batch_size, self.workers = manifest, len(like), available_cpus()
+        self.transform = TrainTransform(size=tuple(like.shape[-2:]))
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         options: dict[str, Any] = {"batch_size": self._batch_size, "last_batch": "pad"}
         with build_loader(self._manifest, DaliConfig(), transform=self.transform, **options) as loader:
-            yield Feed(endless(loader), lambda: loader.batches_left == len(loader))
+            yield loader_feed(loader)
 
     def step(self) -> Step:
         return lambda batch: None
@@ -215,11 +202,13 @@ def _samples(dataset: Any) -> list[tuple[str, int]]:
     return samples if samples and Path(samples[0][0]).is_file() else []
 
 
-def _manifest(dataset: Any) -> Manifest:
-    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+def _manifest(dataset: Any) -> Manifest | None:
+    """None: the files are no images."""
+    with suppress(ManifestError), tempfile.NamedTemporaryFile(suffix=".parquet") as file:
         paths, labels = zip(*((str(Path(path).absolute()), label) for path, label in _samples(dataset)), strict=True)
         pq.write_table(pa.table({"path": paths, "label": labels}), file.name)
         return Manifest.from_table(file.name, progress=False)
+    return None
 
 
 def _tensors(batch: Any) -> list[torch.Tensor]:

@@ -1,28 +1,120 @@
-"""The parts of a training program, each run alone, then together.
+"""The training program that is diagnosed, and its parts, each run alone, then together."""
 
-Ingest, prep and fetch stalls as in Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training (VLDB 2021), section 3.
-"""
-
-import contextlib
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
+from dali_pipes.loader.loader import Loader
+from dali_pipes.measure.trial import endless
 from dali_pipes.system.page_cache import evict, resident_share
-from dali_pipes.tools.diagnosis.program import Feed, TrainingProgram
 from dali_pipes.tools.diagnosis.window import Step, Window, watch
 
 RESIDENT = 4  # batches
 LARGER = 4  # times
 COLD_BATCHES = 8  # of fewer, the start would be most of what is measured
 _MAX_WARM_UP_S = 15.0
+STEPS = 10  # that are profiled
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A loader that has been started.
+
+    Attributes:
+        batches: endless, epoch after epoch.
+        starts_epoch: whether the next batch is the first of an epoch.
+        resident: puts a batch on the device, if it is not there.
+        slow: which of a batch's images took longest, as (name, seconds); called for the batches with the longest wait.
+    """
+
+    batches: Iterator[Any]
+    starts_epoch: Callable[[], bool]
+    resident: Callable[[Any], Any] = lambda batch: batch
+    slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A possible change.
+
+    Attributes:
+        what: Hydra overrides, or a sentence where there are none.
+        why: the reason, in a few words.
+        program: the program with the change; None: it cannot be tried from here.
+        part: "loader" or "model", the one that it changes.
+        speeds_up: the calculated speed-up of each part, if it cannot be tried.
+        note: side effects.
+        predicted, measured: its gain, as a factor on images/s; None: unknown, or not measured.
+    """
+
+    what: str
+    why: str
+    program: "TrainingProgram | None" = None
+    part: str = "loader"
+    speeds_up: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+    predicted: float | None = None
+    measured: float | None = None
+
+
+class TrainingProgram:
+    """A training program, in parts that can be run alone.
+
+    Attributes:
+        workers: processes or threads that make batches.
+        burst: how many batches arrive at once: worker processes make one each at the same time.
+        in_flight: batches that are made ahead; 0: loader and step alternate.
+        paths: the file of each image, if known; they can be dropped from the page cache.
+        data_bytes: of all files of the data set.
+        decodes_on_gpu: whether the loader does.
+        is_fetched: whether images come out of an object store.
+    """
+
+    workers: int
+    burst: int
+    in_flight: int
+    paths: Sequence[Path] = ()
+    data_bytes = 0
+    decodes_on_gpu = is_fetched = False
+
+    def feed(self) -> AbstractContextManager[Feed]:
+        """Starts the loader."""
+        raise NotImplementedError
+
+    def step(self) -> Step:
+        """The training step on a batch."""
+        raise NotImplementedError
+
+    def transfer_size(self) -> tuple[int, bool]:
+        """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in page-locked memory."""
+        raise NotImplementedError
+
+    def count(self, batch: Any) -> int:
+        """How many images it holds."""
+        return len(batch)
+
+    def concat(self, batches: Sequence[Any]) -> Any:
+        """One batch of all their images; raises TypeError if batches of this type cannot be joined."""
+        raise NotImplementedError
+
+    def fixes(self, verdict: str) -> list[Fix]:
+        """Fixes to try, the most promising first."""
+        raise NotImplementedError
+
+
+def loader_feed(loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []) -> Feed:
+    """One of our loaders that has been started."""
+    return Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=slow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +174,7 @@ class Probes:
             return None
 
     def loader(self) -> Window:
-        self._warm_up(_nothing)
+        self._warm_up(lambda batch: None)
         batches, longest = self._feed.batches, 0.0
 
         def remembering() -> Iterator[Any]:
@@ -94,7 +186,7 @@ class Probes:
                     longest, self.slowest = time.monotonic() - before, batch
                 yield batch
 
-        return self._watch(remembering(), _nothing, self._feed.starts_epoch)
+        return self._watch(remembering(), lambda batch: None, self._feed.starts_epoch)
 
     def together(self) -> Window:
         self._warm_up(self._step)
@@ -103,22 +195,35 @@ class Probes:
     def model_under_load(self) -> Window:
         if not self._program.in_flight:  # the training's own thread loads, between its steps: nothing runs beside them
             return self.model()
-        with _drained(self._feed.batches) as take:
+        taken = list[Future[None]]()
 
-            def step(batch: Any) -> None:
-                take()
-                self._step(batch)
+        def take() -> None:
+            next(self._feed.batches)
 
-            return self._watch(itertools.cycle(self._resident), step)
+        def step(batch: Any) -> None:
+            taken.append(pool.submit(take))
+            self._step(batch)
 
-    def cold(self) -> tuple[Window, float | None] | None:
-        """Training on files that are not in the page cache, and the share of them that still was; None if unknown or too few.
+        # the current device is per thread
+        set_device = partial(torch.cuda.set_device, torch.cuda.current_device()) if torch.cuda.is_available() else None
+        with ThreadPoolExecutor(1, initializer=set_device) as pool:
+            try:
+                window = self._watch(itertools.cycle(self._resident), step)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        for each in taken:
+            if not each.cancelled():
+                each.result()  # an error of the loader
+        return window
+
+    def cold(self) -> tuple[Window | None, float | None]:
+        """Training on files that are not in the page cache, None if too few; and the share of them that still was, if known.
 
         The loader has been started, its prefetched batches are used up, and no file is counted twice.
         """
         program, paths = self._program, self._program.paths
         if len(paths) < COLD_BATCHES * program.count(self._resident[0]):
-            return None
+            return None, None
         with program.feed() as feed:
             next(feed.batches)
             evict(paths)
@@ -139,27 +244,49 @@ class Probes:
         return watch(batches, step, self._program.count, self._seconds, self._least, starts_epoch)
 
 
-def _nothing(batch: Any) -> None:
-    """A loader's batch is ready as soon as it is delivered."""
+def busy_share(step: Callable[[], object]) -> float:
+    """The share of the time in which the GPU ran at least one kernel or copy, over a few steps."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
+        begin = time.monotonic()
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+        seconds = time.monotonic() - begin
+    spans = [(event.time_range.start, event.time_range.end) for event in profiled.events() if event.device_time_total > 0]
+    return covered(spans) / 1e6 / seconds
 
 
-@contextlib.contextmanager
-def _drained(batches: Iterator[Any]) -> Iterator[Callable[[], None]]:
-    """A thread that takes and drops one batch for each request; a request while it is busy is served afterwards."""
-    wanted, done = threading.Semaphore(0), threading.Event()
+def covered(spans: list[tuple[float, float]]) -> float:
+    """The length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
-    def drain() -> None:
-        if torch.cuda.is_available():
-            torch.cuda.set_device(device)  # the current device is per thread
-        while wanted.acquire() and not done.is_set():
-            next(batches)
 
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
-    with ThreadPoolExecutor(1) as pool:
-        draining = pool.submit(drain)
+def count_syncs(step: Callable[[], object]) -> int:
+    """How often one step makes the host wait for the GPU, as far as PyTorch knows (torch.cuda.set_sync_debug_mode)."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
         try:
-            yield wanted.release
+            step()
         finally:
-            done.set()
-            wanted.release()
-        draining.result()
+            torch.cuda.set_sync_debug_mode(before)
+    return sum("called a synchronizing" in str(each.message) for each in caught)
+
+
+def copy_seconds(nbytes: int, pinned: bool, times: int = 5) -> float:
+    """The time to copy this many bytes to the current GPU."""
+    source = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
+    target = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+    target.copy_(source)
+    torch.cuda.synchronize()
+    begin = time.monotonic()
+    for _ in range(times):
+        target.copy_(source, non_blocking=True)
+    torch.cuda.synchronize()
+    return (time.monotonic() - begin) / times

@@ -1,7 +1,6 @@
 """dali-pipes diagnose from start to end."""
 
 import base64
-import json
 import os
 import pickle
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
@@ -23,12 +23,11 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
-from dali_pipes.system.stdout import print_json
+from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
-from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram, check_loader
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
+from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine, print_diagnosis, to_dict
 from dali_pipes.tools.diagnosis.probes import Probes
-from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
 from dali_pipes.training.recipe import check_compiler, check_model, check_size
@@ -46,7 +45,8 @@ def diagnose(config: DiagnoseConfig) -> None:
     check_size(name, config.transform.size_at(0))
     if config.model.compile:
         check_compiler()
-    check_loader(config.loader)
+    if not (entry_of(config.loader).trains and entry_of(config.loader).makes_images):
+        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
     if Shard.from_env().count > 1:
         raise ConfigError("diagnose runs in one process; start it without torchrun; corun= runs several programs on this machine")
     torch.set_num_threads(available_cpus())
@@ -72,23 +72,15 @@ def diagnose(config: DiagnoseConfig) -> None:
     result = to_dict(diagnosis, program.workers) | {"corun": config.corun, "alone": alone}
     if alone:
         share = diagnosis.figures.together / alone
-        console.print(f"Beside {config.corun - 1} like it, a program makes {share:.0%} of what it makes alone.", highlight=False)
+        say(console, f"Beside {config.corun - 1} like it, a program makes {share:.0%} of what it makes alone.")
     result["provenance"] = provenance(manifest.describe(), config.overrides)
-    (folder / "result.json").write_text(json.dumps(result, indent=1))
-    console.print(f"All figures: {folder / 'result.json'}", soft_wrap=True, markup=False, highlight=False)
+    say(console, f"All figures: {save_result(folder, result)}")
     print_json(result)
 
 
 @contextmanager
 def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
-    """Runs `corun` - 1 of them within the `with` block, each on a separate GPU as far as there are enough.
-
-    Args:
-        manifest: a saved one.
-
-    Raises:
-        ArmError: one of them failed.
-    """
+    """Runs `corun` - 1 of them on a saved manifest within the block, each on a separate GPU as far as there are enough."""
     job: dict[str, Any] = {"config": base64.b64encode(pickle.dumps(config)).decode(), "manifest": manifest}
     cpus = os.sched_getaffinity(0)
     with ExitStack() as stack:

@@ -1,12 +1,12 @@
-"""From figures to a verdict: a closed list of causes, each with its rule."""
+"""From figures to a verdict, a closed list of causes, each with its rule; and what to do that cannot be tried from here."""
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dali_pipes.tools.diagnosis.probes import Round
+from dali_pipes.tools.diagnosis.probes import Fix, Round
 from dali_pipes.tools.diagnosis.window import Window
 
 WAITING = 0.1  # share of the time inside next() from which on training counts as waiting for the loader
@@ -22,6 +22,7 @@ THROTTLED = 0.1
 STALLED = 0.1
 COLD = 0.8  # cold pace, relative to the warm one
 OTHERS = 0.25  # share of our cores busy with other programs, from which on the step's own costs cannot be determined
+_LEAST = 0.02  # lower bound of a share used as a divisor
 
 VERDICTS = {
     "model-bound": "the model sets the pace; a faster loader would change nothing",
@@ -90,10 +91,6 @@ class Figures:
         """The share of the model's own pace that is lost to the loader, with files in memory."""
         return max(0.0, 1 - self.together / self.model)
 
-    @property
-    def waiting(self) -> bool:
-        return self.wait_share >= WAITING
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -120,16 +117,15 @@ def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: 
 
 def cause(found: Figures, one_off: OneOffFigures, workers: int) -> str:
     """The first rule that holds: first what slows down everything, then the loader's causes, then the model's."""
-    too_large = not one_off.data_fits and one_off.cold_rate is not None and one_off.cold_rate < COLD * found.together
     if found.throttled >= THROTTLED:
         return "cgroup-throttled"
     if (found.memory_stall >= STALLED or found.alloc_retries) and found.together < CONTENTION * found.model:
         return "memory-bound"
-    if too_large:
+    if not one_off.data_fits and one_off.cold_rate is not None and one_off.cold_rate < COLD * found.together:
         return "fetch-bound"
-    if not found.waiting:
+    if found.wait_share < WAITING:
         return _of_the_step(found, one_off)
-    if one_off.transfer_share is not None and one_off.transfer_share >= TRANSFER:
+    if (one_off.transfer_share or 0.0) >= TRANSFER:
         return "transfer-bound"
     if found.straggling >= STRAGGLING:
         return "straggler"
@@ -142,15 +138,14 @@ def cause(found: Figures, one_off: OneOffFigures, workers: int) -> str:
 
 def _of_the_step(found: Figures, one_off: OneOffFigures) -> str:
     """Not waiting for batches. A step that is slower with new batches than with resident ones has to copy them."""
-    unexplained = found.together < CONTENTION * min(found.model, found.model_under_load)
-    if unexplained:
+    if found.together < CONTENTION * min(found.model, found.model_under_load):
         return "transfer-bound" if (one_off.transfer_share or 0.0) >= TRANSFER else "inconclusive"
     if one_off.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
         if one_off.device_busy < DEVICE_IDLE:
             return "sync-bound" if one_off.syncs else "launch-bound"
-    elif found.blocked is not None and found.blocked >= BLOCKED:
+    elif (found.blocked or 0.0) >= BLOCKED:
         return "sync-bound"
-    elif one_off.larger_gain is not None and one_off.larger_gain >= LAUNCHING:
+    elif (one_off.larger_gain or 0.0) >= LAUNCHING:
         return "launch-bound" if found.others < OTHERS * _cores() else "inconclusive"
     return "decode-contention" if found.contention >= 1 - CONTENTION else "model-bound"
 
@@ -158,24 +153,19 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> str:
 def figures(rounds: Sequence[Round], burst: int) -> Figures:
     """Medians over the rounds."""
 
-    def of(read: object, *windows: str) -> float:
-        return median(read(getattr(one, window)) for one in rounds for window in windows)  # type: ignore[operator]
+    def of(read: Callable[[Window], float], *parts: str) -> float:
+        return median(read(getattr(one, part)) for one in rounds for part in parts)
 
-    model, loader, model_under_load, together = (
-        of(lambda window: window.rate, window) for window in ("model", "loader", "model_under_load", "together")
-    )
+    rates = {part: of(lambda window: window.rate, part) for part in ("model", "loader", "model_under_load", "together")}
     blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
     return Figures(
-        model=model,
-        loader=loader,
-        model_under_load=model_under_load,
-        together=together,
+        **rates,
         wait_share=of(lambda window: window.wait_share, "together"),
-        overlap=together / min(model, loader),
-        contention=1 - min(1.0, model_under_load / model),
-        loader_cores=of(lambda window: window.cpu_s / window.seconds, "loader"),
+        overlap=rates["together"] / min(rates["model"], rates["loader"]),
+        contention=1 - min(1.0, rates["model_under_load"] / rates["model"]),
+        loader_cores=of(lambda window: window.cores, "loader"),
         busy=of(lambda window: window.busy, "together"),
-        others=of(lambda window: max(0.0, window.busy * _cores() - window.cpu_s / window.seconds), "together"),
+        others=of(lambda window: max(0.0, window.busy * _cores() - window.cores), "together"),
         blocked=max(0.0, median(blocked)) if blocked else None,
         straggling=of(lambda window: straggling(window, burst), "loader", "together"),
         throttled=of(_throttled, "together"),
@@ -196,6 +186,42 @@ def straggling(window: Window, burst: int) -> float:
         return 0.0
     usual = median(bursts)
     return sum(burst - usual for burst in bursts if burst > 3 * usual) / window.seconds
+
+
+def advice(verdict: str, found: Figures, one_off: OneOffFigures, workers: int) -> Iterator[Fix]:
+    """What cannot be tried from here, with its calculated gain as far as there is one."""
+    cores = _cores()
+    usable = min(workers, cores) / max(found.loader_cores, _LEAST)  # how much faster the loader would be if it never waited
+    match verdict:
+        case "fetch-bound" if one_off.is_fetched:
+            what = "give the cache of shards more room (DALI_PIPES_CACHE_GB), or use a machine that is near the object store"
+            yield Fix(what, "the network, not this machine, sets the pace", speeds_up={"loader": usable})
+        case "fetch-bound":
+            what = "copy the data to a local disk, or into memory (/dev/shm)"
+            yield Fix(what, "workers that do not wait for data only compute", speeds_up={"loader": usable})
+        case "straggler":
+            what = "find the images that take long (those above, if any are named), and fix or remove them"
+            yield Fix(what, "all others wait for them", speeds_up={"loader": 1 / max(1 - found.straggling, _LEAST)})
+        case "sync-bound":
+            what = "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers some steps later"
+            working = 1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
+            yield Fix(what, "it waits for them", speeds_up={"model": 1 / max(working, _LEAST)})
+        case "cgroup-throttled":
+            model, loader = (1 / max(1 - share, _LEAST) for share in (found.model_throttled, found.throttled))
+            what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
+            yield Fix(what, "it is used up", speeds_up={"model": model, "loader": loader})
+        case "prep-bound (CPU saturated)" if found.others >= 0.25 * cores:
+            yield Fix("stop the other programs, or give them other cores", "they keep ours busy", speeds_up={"loader": usable})
+        case "prep-bound (CPU saturated)":
+            yield Fix("prepare the images once: shorter side 256, JPEG", "there is less to decode for each of them")
+        case "transfer-bound":
+            yield Fix("pin_memory=True and non_blocking=True, uint8 instead of float, or decode on the GPU", "fewer bytes, faster")
+        case "launch-bound":
+            yield Fix("a larger batch_size", "what a step costs is shared by more images")
+        case "memory-bound":
+            yield Fix("a smaller batch_size, or fewer batches ahead", "takes less memory")
+        case "model-bound":
+            yield Fix("a faster step: bf16, torch.compile, channels_last, a larger batch", "the step sets the pace")
 
 
 def _throttled(window: Window) -> float:

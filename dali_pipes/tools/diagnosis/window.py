@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import torch
@@ -49,8 +49,9 @@ class Window:
         return self.images / self.seconds
 
     @property
-    def cpu_per_image(self) -> float:
-        return self.cpu_s / self.images
+    def cores(self) -> float:
+        """Those that were kept busy."""
+        return self.cpu_s / self.seconds
 
     @property
     def wait_share(self) -> float:
@@ -80,11 +81,9 @@ def watch(
         count: how many images a batch holds.
         starts_epoch: called before each next(): whether it begins an epoch.
     """
-    images, blocked, waits = 0, 0.0, list[float]()
-    on_gpu = torch.cuda.is_available()
-    marks: list[tuple[Any, Any]] = []
-    before, begin = _Counters.now(), time.monotonic()
-    starts: list[bool] = []
+    images, blocked, waits, starts = 0, 0.0, list[float](), list[bool]()
+    on_gpu, marks = torch.cuda.is_available(), list[tuple[Any, Any]]()
+    before, begin = _counters(), time.monotonic()
     while (time.monotonic() - begin < seconds or len(waits) < least) and (images < most or not waits):
         starts.append(starts_epoch())
         asked = time.monotonic()
@@ -97,47 +96,36 @@ def watch(
         images += count(batch)
     if on_gpu:
         torch.cuda.synchronize()
-    took, after = time.monotonic() - begin, _Counters.now()
+    took, after = time.monotonic() - begin, _counters()
+    grown: dict[str, Any] = {name: None if None in (before[name], after[name]) else after[name] - before[name] for name in before}
+    skips_starts = sum(starts) * 2 <= len(starts)  # with epochs of one or two batches, epoch starts are the normal case
     return Window(
         images=images,
         seconds=took,
-        cpu_s=after.cpu_s - before.cpu_s,
-        waits_s=tuple(None if first else wait for first, wait in zip(starts, waits, strict=True))
-        if sum(starts) * 2 <= len(starts)
-        else tuple(waits),  # with epochs of one or two batches, epoch starts are the normal case
+        cpu_s=grown["cpu_s"],
+        waits_s=tuple(None if first and skips_starts else wait for first, wait in zip(starts, waits, strict=True)),
         gaps_s=gaps(marks) if on_gpu else None,
         blocked_s=blocked if _ran() else None,
-        busy=(after.busy_s - before.busy_s) / max(after.total_s - before.total_s, 1e-9),
-        throttled_s=_difference(before.throttled_s, after.throttled_s),
-        memory_stall=_difference(before.stalled_s, after.stalled_s, took),
-        alloc_retries=after.alloc_retries - before.alloc_retries,
+        busy=grown["busy_s"] / max(grown["total_s"], 1e-9),
+        throttled_s=grown["throttled_s"],
+        memory_stall=None if grown["stalled_s"] is None else grown["stalled_s"] / took,
+        alloc_retries=grown["alloc_retries"],
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Counters:
-    """Counters that only grow."""
-
-    cpu_s: float
-    busy_s: float
-    total_s: float
-    throttled_s: float | None
-    stalled_s: float | None
-    alloc_retries: int
-
-    @classmethod
-    def now(cls) -> Self:
-        times = psutil.cpu_times(percpu=True)
-        ours = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
-        total = sum(sum(each[:8]) for each in ours)  # guest time is already part of user time
-        return cls(
-            cpu_seconds(),
-            total - sum(each.idle + each.iowait for each in ours),
-            total,
-            throttled_seconds(),
-            _memory_stalled_s(),
-            torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0,
-        )
+def _counters() -> dict[str, Any]:
+    """What only grows; None: unknown on this machine."""
+    times = psutil.cpu_times(percpu=True)
+    ours = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
+    total = sum(sum(each[:8]) for each in ours)  # guest time is already part of user time
+    return {
+        "cpu_s": cpu_seconds(),
+        "busy_s": total - sum(each.idle + each.iowait for each in ours),
+        "total_s": total,
+        "throttled_s": throttled_seconds(),
+        "stalled_s": _memory_stalled_s(),
+        "alloc_retries": torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0,
+    }
 
 
 def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
@@ -152,10 +140,6 @@ def _mark(on_gpu: bool) -> Any:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()  # type: ignore[no-untyped-call]
     return event
-
-
-def _difference(before: float | None, after: float | None, over: float = 1.0) -> float | None:
-    return None if before is None or after is None else (after - before) / over
 
 
 def _ran() -> float:

@@ -1,15 +1,23 @@
-"""JPEGs that are made up: one in memory with Pillow's pixels of it, and a folder of every kind that decoders treat differently."""
+"""Decoding of made-up and of given images, compared with the CPU's pixels."""
 
 import io
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.demo import draw_image
-from dali_pipes.loader.decode_probe import CLOSE, FAR
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.decode_probe import CLOSE, FAR, Probed, probe, try_regions
+from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
 
 Pixels = NDArray[np.uint8]
@@ -64,3 +72,40 @@ def make_images(folder: Path) -> None:
     whole = (folder / "420/375x500.jpg").read_bytes()
     (folder / "truncated").mkdir()
     (folder / "truncated/375x500.jpg").write_bytes(whole[: 2 * len(whole) // 3])
+
+
+def made_images(loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:
+    """Generated images of every kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        make_images(Path(folder))
+        return images_of(Manifest.scan(folder, progress=False), loader, batch_size, limit_s, device)
+
+
+def images_of(manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:
+    """At most `decode_probe.IMAGES` images, spread over the manifest, in a process that may crash or hang.
+
+    With decode=probe the actual decoding is judged: regions, or whole images if regions fail.
+    """
+    if loader.decode == "probe":
+        wrong = try_regions(manifest, "ignore", loader, batch_size, device)
+        loader = replace(loader, decode="whole" if wrong else "force_region")
+    try:
+        return judge_probe(probe(manifest, "ignore", loader, batch_size, device, limit_s), loader)
+    except ChildError as error:
+        return failed(str(error), remedy(loader))
+
+
+def judge_probe(probed: Probed, loader: DaliConfig) -> Finding:
+    shares = {"JPEG engines": probed.nvjpg, "SM": probed.sm}
+    mean = f"{probed.images} images, mean |difference| from the CPU's pixels {probed.mean:.2f} of 255"
+    cost = f"{probed.cpu_ms:.2f} CPU-ms an image, a loader on the CPU {probed.cpu_ms_on_cpu:.2f}"
+    figures = [mean, cost, *(f"{name} up to {use:.0%}" for name, use in shares.items() if use is not None), probed.decodes]
+    if faults := probed.faults():
+        return failed("; ".join([*faults, *figures]), remedy(loader))
+    if doubts := probed.doubts():
+        return warning("; ".join([*figures, *doubts]), "dali-pipes scan verify=full names the damaged images of a data set")
+    return ok("; ".join(figures))
+
+
+def remedy(loader: DaliConfig) -> str:
+    return ", or ".join([*ways_out(loader, TrainTransform()), "loader=dali_cpu, which needs no GPU"])

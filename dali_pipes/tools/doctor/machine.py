@@ -1,21 +1,36 @@
-"""The CPU, the memory and the system limits that this process may use."""
+"""The CPU, the memory, the system limits, the storage and the GPUs that this process may use."""
 
 import os
 import resource
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import psutil
+import torch
 
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.system.cpus import cpu_quota
 from dali_pipes.system.memory import memory_left
+from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu, driver
+from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.telemetry import throttled_seconds
-from dali_pipes.tools.doctor.report import Finding, ok, size, warning
+from dali_pipes.tools.doctor.report import Finding, failed, ok, size, warning
 
 SHM = Path("/dev/shm")
 INFINIBAND = Path("/sys/class/infiniband")
 FILES_OF_A_PROCESS = 256  # libraries, device files, logs, pipes
 FILES_OF_A_WORKER = 20  # 10 in training and 10 in evaluation, counted with prefetch_factor=2
 TIGHT = 4 * 2**30
+THREADS = (1, 8)  # that read from storage
+SECONDS = 3.0
+FILES = 1000  # at most, for each number of threads
+_RESIDENT = 0.01
+CPU_LOADERS = "CPU loaders work: loader=dali_cpu"
 
 
 def cores() -> Finding:
@@ -56,10 +71,9 @@ def memory() -> Finding:
 def shared_memory(workers: int, batch_size: int) -> Finding:
     """/dev/shm against the need of loader=torch's workers: two uint8 batches of 224 × 224 pixels each."""
     need = workers * 2 * batch_size * 3 * 224 * 224
-    state = os.statvfs(SHM)
-    total, free = state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
-    room = f"{size(free)} of {size(total)} free in {SHM}"
-    if free >= need:
+    there = shutil.disk_usage(SHM)
+    room = f"{size(there.free)} of {size(there.total)} free in {SHM}"
+    if there.free >= need:
         return ok(room)
     return warning(
         f"{room}; {workers} workers of loader=torch need {size(need)} at batch_size={batch_size} and would end with a bus error",
@@ -89,3 +103,125 @@ def open_files(workers: int) -> Finding:
         return ok("no limit" if soft == resource.RLIM_INFINITY else f"{soft:,}")
     higher = "" if hard == resource.RLIM_INFINITY or hard >= need else f"; the hard limit is {hard:,}, which root can raise"
     return warning(f"{soft:,}; about {need:,} are needed with {workers} workers", f"ulimit -n {max(need, 65536)}{higher}")
+
+
+def driver_and_gpus() -> Finding:
+    """Whether PyTorch can compute on a GPU; if not, whether there is none or the driver is too old for PyTorch's CUDA."""
+    try:
+        version, cuda = driver()
+    except NoGpu as error:
+        return failed(f"no GPU: {error}", f"install NVIDIA's driver, or start the container with --gpus all. {CPU_LOADERS}")
+    versions = f"driver {version} for CUDA {cuda[0]}.{cuda[1]}"
+    if torch.version.cuda is None:
+        return failed(f"no GPU for this build of PyTorch; {versions}", f"install a build with CUDA. {CPU_LOADERS}")
+    if cuda[0] < int(torch.version.cuda.split(".")[0]):
+        return failed(
+            f"{versions} is too old: PyTorch is built for CUDA {torch.version.cuda}",
+            f"update the driver, or install the builds for CUDA {cuda[0]}. {CPU_LOADERS}",
+        )
+    if not torch.cuda.is_available():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hidden = "" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}"
+        return failed(f"no GPU that PyTorch can use; {versions}{hidden}", f"nvidia-smi -L must list one. {CPU_LOADERS}")
+    if not adds():
+        return failed(f"the GPU computes wrongly; {versions}", f"nvidia-smi -q shows its errors; take another one. {CPU_LOADERS}")
+    return ok(f"{', '.join(map(_describe, range(torch.cuda.device_count())))}; {versions}")
+
+
+def adds() -> bool:
+    """Whether 1 + 1 is 2 on the GPU. Raises on a GPU that this build of PyTorch has no kernels for."""
+    return bool((torch.ones(1000, device="cuda") + 1 == 2).all())
+
+
+def nvml_figures() -> Finding:
+    """Each figure of telemetry, or why it is not available."""
+    gpu = Gpu(uuid())
+    time.sleep(0.2)
+    sample = gpu.sample()
+    units = {"memory_mib": "{:,.0f} MiB", "energy_j": "{:,.0f} J"}
+    there = [f"{name} {units.get(name, '{:.0%}').format(value)}" for name in FIGURES if (value := sample[name]) is not None]
+    absent = [f"{name} ({gpu.missing.get(name, 'no reason given')})" for name in FIGURES if sample[name] is None]
+    if not absent:
+        return ok(", ".join(there))
+    return warning(
+        f"{', '.join(there) or 'nothing'}; not: {', '.join(absent)}", "benchmark results lack them; nothing else needs them"
+    )
+
+
+def uuid() -> str:
+    """The first visible GPU, by NVML's UUID."""
+    return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+
+
+def _describe(index: int) -> str:
+    gpu = torch.cuda.get_device_properties(index)
+    return f"{gpu.name} ({size(gpu.total_memory)}, compute capability {gpu.major}.{gpu.minor})"
+
+
+def not_asked() -> Finding:
+    return warning("not checked: no images were named", "data.train=DIR, or data.root=DIR with train/ in it, checks their storage")
+
+
+def page_cache(manifest: Manifest) -> Finding:
+    """The data set's size against the memory that is left, and how much of it is in the page cache."""
+    total, left, share = manifest.bytes_in_all, memory_left(), resident_share(files(sample(manifest, FILES)))
+    now = "how much of it is there now is unknown (another owner's files)" if share is None else f"{share:.0%} of it is there now"
+    sizes = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
+    if total <= left:
+        return ok(sizes)
+    return warning(
+        f"does not fit into memory: {sizes}",
+        "every epoch reads from storage: add memory, or check below that its speed is enough",
+    )
+
+
+def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
+    """Reads images that are not in memory for a few seconds, different ones with each number of threads.
+
+    Args:
+        images_per_s: the rate that the storage must reach so that training does not wait for it.
+    """
+    extents = sample(manifest, FILES * len(THREADS))
+    if len(extents) < THREADS[-1] * len(THREADS):
+        return warning(f"unknown: {len(extents)} images are too few", "name more images")
+    rates, rate = [], 0.0
+    for number, threads in enumerate(THREADS):
+        some = extents[number :: len(THREADS)]
+        evict(files(some))
+        share = resident_share(files(some))
+        if share is None or share > _RESIDENT:
+            unknown = "the kernel does not report whether another owner's files left memory"
+            why = unknown if share is None else f"{share:.0%} of them stayed in memory"
+            return warning(f"unknown: {why}", "name images that this user owns, on a disk or network (tmpfs is memory)")
+        megabytes, rate = read_speed(some, threads)
+        rates.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")
+    if rate >= images_per_s:
+        return ok("; ".join(rates))
+    return warning(
+        f"{'; '.join(rates)}: less than images_per_s={images_per_s:g}",
+        "training waits for it whenever images are not in memory: a faster disk, a local copy, or memory that holds them all",
+    )
+
+
+def read_speed(extents: Sequence[Extent], threads: int, seconds: float = SECONDS) -> tuple[float, float]:
+    """MB (10**6 bytes) and images per second; ends after `seconds` or with the last image, whichever comes first."""
+    reader, start = Reader(), time.monotonic()
+
+    def read(extent: Extent) -> int | None:
+        return len(reader.read(extent)) if time.monotonic() - start < seconds else None
+
+    with ThreadPoolExecutor(threads) as pool:
+        done = [count for count in pool.map(read, extents) if count is not None]
+    elapsed = time.monotonic() - start
+    return sum(done) / 1e6 / elapsed, len(done) / elapsed
+
+
+def sample(manifest: Manifest, count: int) -> list[Extent]:
+    """At most `count` images, each once, from anywhere in the data set, in random order; the same ones every time."""
+    ids = np.random.default_rng(0).permutation(len(manifest))[:count]
+    return list(dict.fromkeys(manifest.extent(int(each)) for each in ids))
+
+
+def files(extents: Sequence[Extent]) -> list[Path]:
+    """The files that hold them."""
+    return [Path(extent.file) for extent in extents]

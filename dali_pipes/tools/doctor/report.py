@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -34,16 +35,7 @@ class Finding:
             raise ValueError(f"{self}: a status is ok, warning or failed, and all but ok say what to do")
 
 
-def ok(found: str) -> Finding:
-    return Finding(OK, found)
-
-
-def warning(found: str, remedy: str) -> Finding:
-    return Finding(WARNING, found, remedy)
-
-
-def failed(found: str, remedy: str) -> Finding:
-    return Finding(FAILED, found, remedy)
+ok, warning, failed = (partial(Finding, status) for status in (OK, WARNING, FAILED))
 
 
 @dataclass(frozen=True, slots=True)

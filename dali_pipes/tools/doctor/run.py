@@ -15,9 +15,9 @@ from dali_pipes.system.child import ChildError, explain, in_child
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.stdout import print_json
-from dali_pipes.tools.doctor import loading, machine, software, storage
+from dali_pipes.tools.doctor import images, machine, software
 from dali_pipes.tools.doctor.config import DoctorConfig
-from dali_pipes.tools.doctor.gpu import CPU_LOADERS
+from dali_pipes.tools.doctor.machine import CPU_LOADERS
 from dali_pipes.tools.doctor.report import FAILED, SETUP, WARNING, Finding, Line, as_json, can_train_on_gpu, print_lines
 from dali_pipes.tools.doctor.software import installed
 
@@ -90,51 +90,29 @@ def examine(checks: Sequence[Check], limit_s: float) -> list[Line]:
 
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     """In the order in which they run and are shown."""
-    return [*_software(), *_cpu_and_memory(config), *_storage(config, manifest), *_gpu(config, manifest)]
-
-
-def _software() -> list[Check]:
-    check = partial(Check, "software")
-    return [
-        check("Python", software.python_version),
-        check("PyTorch", software.pytorch),
-        check("one CUDA", software.one_cuda),
-        check("DALI", f"{CHILD}.decode:dali_on_cpu", NOTHING_WITHOUT, FAILED),
-        check("nvImageCodec", f"{CHILD}.software:nvimagecodec", ON_GPU_ONLY),
-        check("CuPy", f"{CHILD}.software:cupy_kernel", ON_GPU_ONLY),
-    ]
-
-
-def _cpu_and_memory(config: DoctorConfig) -> list[Check]:
-    check = partial(Check, "CPU and memory")
+    software_, limits, disk = (partial(Check, group) for group in ("software", "CPU and memory", "storage"))
+    gpu = partial(Check, "GPU", needs_gpu=True)
     workers = available_cpus() if config.num_workers is None else config.num_workers
-    return [
-        check("cores", machine.cores),
-        check("CPU quota", machine.quota),
-        check("memory", machine.memory),
-        check("/dev/shm", partial(machine.shared_memory, workers, config.batch_size)),
-        check("locked memory", machine.locked_memory),
-        check("open files", partial(machine.open_files, workers)),
+    decoding = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
+    checks = [
+        software_("Python", software.python_version),
+        software_("PyTorch", software.pytorch),
+        software_("one CUDA", software.one_cuda),
+        software_("DALI", f"{CHILD}.decode:dali_on_cpu", NOTHING_WITHOUT, FAILED),
+        software_("nvImageCodec", f"{CHILD}.software:nvimagecodec", ON_GPU_ONLY),
+        software_("CuPy", f"{CHILD}.software:cupy_kernel", ON_GPU_ONLY),
+        limits("cores", machine.cores),
+        limits("CPU quota", machine.quota),
+        limits("memory", machine.memory),
+        limits("/dev/shm", partial(machine.shared_memory, workers, config.batch_size)),
+        limits("locked memory", machine.locked_memory),
+        limits("open files", partial(machine.open_files, workers)),
+        disk("page cache", partial(machine.page_cache, manifest)) if manifest else None,
+        disk("speed", partial(machine.storage_speed, manifest, config.images_per_s) if manifest else machine.not_asked),
+        Check("GPU", "driver and GPUs", f"{CHILD}.machine:driver_and_gpus", BROKEN_DRIVER, FAILED, gate=True),
+        gpu("DALI", partial(images.made_images, *decoding)),
+        gpu("your images", partial(images.images_of, manifest, *decoding)) if manifest else None,
+        gpu("JPEG engines", f"{CHILD}.decode:jpeg_engines", WITHOUT_ENGINES),
+        gpu("NVML", f"{CHILD}.machine:nvml_figures"),
     ]
-
-
-def _storage(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
-    check = partial(Check, "storage")
-    if manifest is None:
-        return [check("speed", storage.not_asked)]
-    return [
-        check("page cache", partial(storage.page_cache, manifest)),
-        check("speed", partial(storage.storage_speed, manifest, config.images_per_s)),
-    ]
-
-
-def _gpu(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
-    check = partial(Check, "GPU", needs_gpu=True)
-    how = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
-    return [
-        Check("GPU", "driver and GPUs", f"{CHILD}.gpu:driver_and_gpus", BROKEN_DRIVER, FAILED, gate=True),
-        check("DALI", partial(loading.made_images, *how)),
-        *([check("your images", partial(loading.images_of, manifest, *how))] if manifest else []),
-        check("JPEG engines", f"{CHILD}.decode:jpeg_engines", WITHOUT_ENGINES),
-        check("NVML", f"{CHILD}.gpu:nvml_figures"),
-    ]
+    return [check for check in checks if check]

@@ -87,11 +87,7 @@ def nvimagecodec() -> Finding:
 
 
 def cupy_kernel() -> Finding:
-    """A raw kernel compiled and run on the GPU; without one, compiled to PTX, which needs none.
-
-    Raises:
-        cupy.cuda.nvrtc.NVRTCError: it does not compile.
-    """
+    """A raw kernel compiled and run on the GPU; without one, compiled to PTX, which needs none. Raises if it does not compile."""
     import cupy
 
     nvrtc = cupy.cuda.nvrtc

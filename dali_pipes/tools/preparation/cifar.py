@@ -1,13 +1,20 @@
 """CIFAR-10 and CIFAR-100 from their binary versions to a folder of PNGs. No pickle is read: a pickle can run any code.
 
-The format is that of https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a coarse and a fine one),
-then 32 × 32 red, green and blue values, one color after the other.
+The archive is untrusted: it is checked, read by name into memory, and never extracted. The format is that of
+https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a coarse and a fine one), then 32 × 32 red, green
+and blue values, one color after the other.
 """
 
+import hashlib
 import io
+import tarfile
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +24,11 @@ from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
-from dali_pipes.tools.preparation.archive import digest, first_name, read_members
-from dali_pipes.tools.preparation.names import class_folders
+from dali_pipes.tools.preparation.folder import class_folders
 from dali_pipes.tools.preparation.record import Record
 
+_MARGIN = 2**20  # bytes
+_BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)
 _PIXELS = 3 * 32 * 32
 _NAMES_BYTES = 64 * 1024
 
@@ -66,8 +74,7 @@ LAYOUTS = {  # SHA-256: github.com/tensorflow/datasets, tensorflow_datasets/url_
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """labels: (N,) uint8; pixels: (N, 32, 32, 3) uint8."""
 
     labels: NDArray[np.uint8]
@@ -80,11 +87,17 @@ def check_archive(archive: Path, source: str, expected: str | None) -> str:
     Raises:
         PreparationError: they differ, or there is no such file.
     """
-    wanted, found = (expected or LAYOUTS[source].sha256).lower(), digest(archive)
+    if not archive.is_file():
+        raise PreparationError(f"{archive}: no such file; give the archive as it was downloaded")
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    wanted = (expected or LAYOUTS[source].sha256).lower()
     if found == wanted:
         return found
     name = LAYOUTS[source].folder.removesuffix("-batches-bin").removesuffix("-binary")
-    first = first_name(archive)
+    first = ""
+    with suppress(*_BROKEN), tarfile.open(archive, "r|gz") as tar:
+        first = getattr(tar.next(), "name", "")
     if "-batches-py" in first or "-python" in first:
         raise PreparationError(
             f"{archive} is the Python version, made of pickles, which can run any code when they are read; "
@@ -103,26 +116,47 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
     layout = LAYOUTS[source]
     record = layout.label_bytes + _PIXELS
     largest = {f"{layout.folder}/{file}": layout.records * record for files in layout.files.values() for file in files}
-    members = read_members(archive, largest | {f"{layout.folder}/{layout.names}": _NAMES_BYTES})
+    members = _read_members(archive, largest | {f"{layout.folder}/{layout.names}": _NAMES_BYTES})
     classes = members[f"{layout.folder}/{layout.names}"].decode("ascii", "replace").split()
     splits = {}
     for split, files in layout.files.items():
-        contents = []
-        for file in files:
-            content = members[f"{layout.folder}/{file}"]
+        contents = [members[f"{layout.folder}/{file}"] for file in files]
+        for file, content in zip(files, contents, strict=True):
             if not content or len(content) % record:
                 raise PreparationError(f"{archive}: {file} has {len(content):,} bytes, and records of {record:,} do not fill that")
-            contents.append(content)
-        images = splits[split] = _split(b"".join(contents), layout)
+        records = np.frombuffer(b"".join(contents), np.uint8).reshape(-1, record)
+        planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
+        images = splits[split] = Split(records[:, layout.label_bytes - 1], planes.transpose(0, 2, 3, 1))
         if images.labels.max() >= len(classes):
             raise PreparationError(f"{archive}: {split} has label {images.labels.max()}, and there are {len(classes)} classes")
     return classes, splits
 
 
-def _split(content: bytes, layout: Layout) -> Split:
-    records = np.frombuffer(content, np.uint8).reshape(-1, layout.label_bytes + _PIXELS)
-    planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
-    return Split(records[:, layout.label_bytes - 1], planes.transpose(0, 2, 3, 1))
+def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]:
+    """The regular files of these names. Links, folders and other names are skipped; of two with the same name the first counts.
+
+    Args:
+        largest: by name, the maximum size of the file in bytes.
+    """
+    found: dict[str, bytes] = {}
+    passed = 0
+    try:
+        with tarfile.open(archive, "r|gz") as tar:
+            for member in track(tar, "reading the archive", len(largest) + 3):
+                passed += member.size
+                if passed > 2 * sum(largest.values()) + _MARGIN:
+                    raise PreparationError(f"{archive} holds far more than it should; download it again")
+                if not member.isreg() or member.name not in largest or member.name in found:
+                    continue
+                if member.size > largest[member.name]:
+                    raise PreparationError(f"{archive}: {member.name} has {member.size:,} bytes, more than it can have")
+                file = tar.extractfile(member)
+                found[member.name] = file.read() if file else b""
+    except _BROKEN as error:
+        raise PreparationError(f"{archive} is damaged or cut short ({error}); download it again") from None
+    if missing := [name for name in largest if name not in found]:
+        raise PreparationError(f"{archive} holds no {missing[0]}; give the binary version as it was downloaded")
+    return found
 
 
 def write_pngs(record: Record, split: str, classes: list[str], images: Split) -> tuple[int, int]:

@@ -1,13 +1,50 @@
 """Options of dali-pipes prepare."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 from dali_pipes.errors import ConfigError, check_choice, check_min, check_range, option
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.tools.preparation.part import Part
+
+T = TypeVar("T")
+MERGE = "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The work of one of several processes that need not know of each other; by default all of it.
+
+    Attributes:
+        name: in its files' names; empty of all of the work, and of what comes after all parts.
+        index, count: it is the index-th of so many, from 0.
+        merges: it is what comes after all of them.
+    """
+
+    name: str = ""
+    index: int = 0
+    count: int = 1
+    merges: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> "Part":
+        """
+        Raises:
+            ConfigError: neither such as 2/8 nor "merge".
+        """
+        if text == MERGE:
+            return cls(merges=True)
+        numbers = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
+            raise ConfigError(f"part is {text}; it takes 1/8 to 8/8 for eight processes, and merge when all of them have ended")
+        index, count = int(numbers[1]), int(numbers[2])
+        return cls(f"-{index}-of-{count}", index - 1, count)
+
+    def of(self, items: Sequence[T]) -> Sequence[T]:
+        return items[self.index :: self.count]
+
 
 QUALITY = 90
 
@@ -61,9 +98,9 @@ class PrepareConfig(MeasureConfig):
             self._check_archive()
 
     @property
-    def work(self) -> Part | None:
+    def work(self) -> Part:
         """What `part` says."""
-        return None if self.part is None else Part.read(self.part)
+        return Part() if self.part is None else Part.read(self.part)
 
     @property
     def encodes(self) -> bool:

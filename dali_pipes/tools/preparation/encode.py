@@ -1,8 +1,13 @@
-"""Encodes one image."""
+"""Encodes one image, as a JPEG that hardware decoders take; one that is such already only loses its metadata.
+
+Markers and segments of a JPEG are those of ITU-T T.81, annex B; the decoder is known to accept baseline JPEG only, with one scan.
+"""
 
 import io
+import os
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,13 +15,100 @@ from PIL import Image, ImageOps
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.scanning.decoders import FORMATS
-from dali_pipes.data.scanning.headers import orientation_of
+from dali_pipes.data.scanning.headers import EXIF_ORIENTATION, orientation_of
 from dali_pipes.errors import PreparationError
-from dali_pipes.tools.preparation.jpeg import orientation_tag, suits_hardware, without_metadata
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
-
 LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
+_START = b"\xff\xd8"
+_BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
+_JFIF, _ADOBE = 0xE0, 0xEE
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}  # the remaining ones define the color space
+_GRAY, _COLOR = (0x11,), (0x22, 0x11, 0x11)  # sampling factors; color is 4:2:0
+_AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # anything but a stuffed byte or a restart marker ends the coded data
+
+
+class Segment(NamedTuple):
+    """One segment: its marker's second byte, what it holds (of a scan: only its header), and all of its bytes."""
+
+    marker: int
+    payload: bytes
+    whole: bytes
+
+
+def segments(content: bytes) -> Iterator[Segment]:
+    """From after the start of the image to its end; anything after that is dropped.
+
+    Raises:
+        ValueError: it does not consist of segments.
+    """
+    at = len(_START)
+    while True:
+        if content[at : at + 1] != b"\xff":
+            raise ValueError(f"no marker at byte {at}")
+        while content[at + 1 : at + 2] == b"\xff":  # fill bytes
+            at += 1
+        marker = content[at + 1 : at + 2]
+        if marker == bytes([_END]):
+            yield Segment(_END, b"", content[at : at + 2])
+            return
+        length = int.from_bytes(content[at + 2 : at + 4], "big")
+        end = header_end = at + 2 + length
+        if length < 2 or end > len(content):
+            raise ValueError(f"a segment at byte {at} leaves the file")
+        if marker[0] == _SCAN:
+            after = _AFTER_SCAN.search(content, header_end)
+            if after is None:
+                raise ValueError("the image has no end")
+            end = after.start()
+        yield Segment(marker[0], content[at + 4 : header_end], content[at:end])
+        at = end
+
+
+def suits_hardware(content: bytes) -> bool:
+    """Whether this is a baseline JPEG of one scan, gray or YCbCr 4:2:0, with 8 bits."""
+    try:
+        parts = list(segments(content))
+    except ValueError:
+        return False
+    frames = [part for part in parts if part.marker in _FRAMES]
+    scans = sum(part.marker == _SCAN for part in parts)
+    if [frame.marker for frame in frames] != [_BASELINE] or scans != 1 or frames[0].payload[:1] != b"\x08":
+        return False
+    components = frames[0].payload[6:]
+    is_rgb = components[::3] == b"RGB" or any(part.marker == _ADOBE and part.payload[11:12] == b"\0" for part in parts)
+    sampling = tuple(components[1::3])
+    return sampling == _GRAY or (sampling == _COLOR and not is_rgb)
+
+
+def without_metadata(content: bytes, orientation: int = 1) -> bytes:
+    """The same image without EXIF, color profile, comments, thumbnails and whatever follows its end.
+
+    Args:
+        orientation: EXIF's, kept as the only tag if it is not 1.
+
+    Raises:
+        ValueError: it is not made of segments.
+    """
+
+    def is_metadata(part: Segment) -> bool:
+        return part.marker in _METADATA or (part.marker == _JFIF and not part.payload.startswith(b"JFIF\0"))
+
+    kept = [part for part in segments(content) if not is_metadata(part)]
+    tag = orientation_tag(orientation)
+    exif = b"\xff\xe1" + (len(tag) + 2).to_bytes(2, "big") + tag if tag else b""
+    first = 1 if kept[0].marker == _JFIF else 0  # JFIF has to come first of all
+    return b"".join([_START, *(part.whole for part in kept[:first]), exif, *(part.whole for part in kept[first:])])
+
+
+def orientation_tag(orientation: int) -> bytes:
+    """EXIF data of nothing else; empty for 1, an upright image."""
+    if orientation == 1:
+        return b""
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    return exif.tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +196,18 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
         return str(error)
 
 
+def relative_name(source: Manifest, sample_id: int) -> str:
+    """As problems of a manifest name their file."""
+    return os.path.relpath(source.name(sample_id), source.root)
+
+
 def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
     """A JPEG that is small enough and suits the hardware decoder loses only its metadata; all others are encoded."""
     orientation = orientation_of(image)
     turned = encoding.exif == "apply" and orientation > 1
-    size = _smaller(image.size, encoding.resize)
+    shorter = min(image.size)
+    resize = min(shorter, encoding.resize or shorter)
+    size = image.width * resize // shorter, image.height * resize // shorter  # the longer is truncated, as by torchvision's Resize
     if max(size) > LONGEST_SIDE:
         raise LeftOutError(f"{size[0]} × {size[1]} pixels, and libjpeg writes {LONGEST_SIDE:,} a side at most")
     if size == image.size and not turned and suits_hardware(content):
@@ -120,14 +219,6 @@ def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
         pixels.info["exif"] = orientation_tag(orientation)
         pixels = ImageOps.exif_transpose(pixels)
     return Encoded(_jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)), "jpg", False)
-
-
-def _smaller(size: tuple[int, int], resize: int | None) -> tuple[int, int]:
-    """The size with the shorter side at most `resize`; the longer is truncated, as torchvision's Resize does."""
-    shorter = min(size)
-    if resize is None or shorter <= resize:
-        return size
-    return size[0] * resize // shorter, size[1] * resize // shorter
 
 
 def _jpeg(pixels: Image.Image, quality: int, exif: bytes) -> bytes:

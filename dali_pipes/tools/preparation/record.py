@@ -1,4 +1,4 @@
-"""prepared.json: the source and options of a prepared folder; and the lock that a run holds on the folder while it writes."""
+"""prepared.json: the source, options and outcome of a prepared folder; and the lock that a run holds on it while it writes."""
 
 import fcntl
 import json
@@ -6,11 +6,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dali_pipes.errors import PreparationError
-from dali_pipes.tools.preparation.part import Part
 
 SCHEMA = 1
 NAME = "prepared.json"
@@ -18,38 +18,49 @@ _NAMES = "prepared*.json"  # with those of parts
 _SCRATCH = ".unfinished"
 
 
+@dataclass(slots=True)
+class Outcome:
+    """Counts and bytes of the written files of one split, including those of an earlier run.
+
+    Attributes:
+        images: number of written images.
+        same_pixels: those of them that this run did not encode.
+        kept: those of them from an earlier run.
+        bytes_before, bytes_after: of the written images, as files or shards.
+        left_out: path and reason of every file that could not be used.
+        difference: of the pixels before and after (measure.py), if they were compared.
+    """
+
+    images: int = 0
+    same_pixels: int = 0
+    kept: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    difference: dict[str, Any] | None = None
+
+
 class Record:
-    """prepared.json of one folder, or of a part of the work prepared-2-of-8.json.
+    """prepared.json of one folder, or of a part of the work prepared-2-of-8.json; a temporary folder for it is locked already.
 
     Attributes:
         out: the folder.
     """
 
     def __init__(self, out: Path, options: dict[str, Any], part: str):
-        self.out = out
-        self._file, self._scratch = out / NAME.replace(".", f"{part}."), out / f"{_SCRATCH}{part}"
+        self.out, self.scratch = out, out / f"{_SCRATCH}{part}"
+        self._file = out / NAME.replace(".", f"{part}.")
         self._content: dict[str, Any] = {"schema": SCHEMA, "options": options, "splits": {}}
         earlier = sorted(out.glob(_NAMES))
         for file in earlier:
             self._go_on(file)
         if not earlier and any(not name.startswith(_SCRATCH) for name in os.listdir(out)):
             raise PreparationError(f"{out} is not empty and was not made by prepare.py; choose another folder, nothing was changed")
-        self._scratch.mkdir(exist_ok=True)
-        self._claimed = _claim(self._scratch, fcntl.LOCK_EX)
-        for left in self._scratch.iterdir():
-            left.unlink()
 
     def begin(self, split: str, source: dict[str, Any]) -> None:
-        """Records the source of a split before anything of it is written.
-
-        Raises:
-            PreparationError: an earlier run began it from another source.
-        """
-        known = self._content["splits"].get(split)
-        if known is None:
-            self._content["splits"][split] = {"source": source, "result": None}
-        else:
-            self._must_match(known["source"], source, f"{split} of ")
+        """Records the source of a split before anything is written; raises PreparationError if it was begun from another one."""
+        known = self._content["splits"].setdefault(split, {"source": source, "result": None})
+        self._must_match(known["source"], source, f"{split} of ")
         self._save()
 
     def finish(self, split: str, result: dict[str, Any]) -> None:
@@ -57,17 +68,13 @@ class Record:
         self._save()
 
     def write(self, file: Path, content: bytes) -> None:
-        """Writes a file in the folder, whole or not at all."""
-        aside = self.aside(str(os.getpid()))
+        """Writes a file in the folder, whole or not at all; a killed run leaves nothing but its temporary folder."""
+        aside = self.scratch / str(os.getpid())
         try:
             aside.write_bytes(content)
             aside.replace(file)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(file)) from None
-
-    def aside(self, name: str) -> Path:
-        """A temporary path for a file that is renamed when it is complete; a killed run leaves nothing else."""
-        return self._scratch / name
 
     def _go_on(self, file: Path) -> None:
         try:
@@ -79,9 +86,8 @@ class Record:
         if schema != SCHEMA:
             raise PreparationError(f"{file}: schema {schema}, and this version writes {SCHEMA}; choose another folder")
         self._must_match(options, self._content["options"], "")
-        self._content["splits"] |= {
-            name: split if file == self._file else split | {"result": None} for name, split in splits.items()
-        }
+        other = {} if file == self._file else {"result": None}
+        self._content["splits"] |= {name: split | other for name, split in splits.items()}
 
     def _must_match(self, then: dict[str, Any], now: dict[str, Any], what: str) -> None:
         differ = [f"{name} was {then.get(name)}, and now is {now.get(name)}" for name in now if then.get(name) != now.get(name)]
@@ -91,33 +97,30 @@ class Record:
     def _save(self) -> None:
         self.write(self._file, json.dumps(self._content, indent=1).encode() + b"\n")
 
-    def _close(self) -> None:
-        os.close(self._claimed)
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
 
 @contextmanager
-def recorded(out: Path, options: dict[str, Any], part: Part | None = None) -> Iterator[Record]:
+def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Record]:
     """The folder, made if necessary and locked for this run; parts may run at the same time.
 
     Raises:
         PreparationError: another run writes there, it was begun with other options, or it holds something else.
     """
     out.mkdir(parents=True, exist_ok=True)
-    name = part.name if part else ""
-    folder = _claim(out, fcntl.LOCK_SH if name else fcntl.LOCK_EX)
-    try:
-        record = Record(out, options, name)
-        try:
-            yield record
-        finally:
-            record._close()
-    finally:
-        os.close(folder)
+    with _claimed(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
+        record = Record(out, options, part)
+        record.scratch.mkdir(exist_ok=True)
+        with _claimed(record.scratch, fcntl.LOCK_EX):
+            try:
+                for left in record.scratch.iterdir():
+                    left.unlink()
+                yield record
+            finally:
+                shutil.rmtree(record.scratch, ignore_errors=True)
 
 
-def _claim(folder: Path, how: int) -> int:
-    """Locks a folder until what is returned is closed."""
+@contextmanager
+def _claimed(folder: Path, how: int) -> Iterator[None]:
+    """A folder that is locked."""
     number = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(number, how | fcntl.LOCK_NB)
@@ -126,4 +129,7 @@ def _claim(folder: Path, how: int) -> int:
         raise PreparationError(f"{folder}: another run is writing there; wait for its end, or choose another folder") from None
     except OSError:
         pass  # a file system without locks
-    return number
+    try:
+        yield
+    finally:
+        os.close(number)

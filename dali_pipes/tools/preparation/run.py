@@ -1,26 +1,27 @@
 """Preparation from start to end."""
 
 import os
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, PreparationError
 from dali_pipes.measure.protocol import trained_model
+from dali_pipes.measure.wording import comparison, control_line
 from dali_pipes.system.provenance import provenance
+from dali_pipes.system.stdout import say
 from dali_pipes.tools.preparation.cifar import check_archive, read_archive, write_pngs
 from dali_pipes.tools.preparation.config import QUALITY, PrepareConfig
-from dali_pipes.tools.preparation.difference import folder_difference, shards_difference
 from dali_pipes.tools.preparation.encode import Encoding
 from dali_pipes.tools.preparation.folder import check_order, to_folder
-from dali_pipes.tools.preparation.measure import measure
-from dali_pipes.tools.preparation.outcome import Outcome
-from dali_pipes.tools.preparation.record import Record, recorded
-from dali_pipes.tools.preparation.report import print_measured, print_outcome
+from dali_pipes.tools.preparation.measure import AFTER, BEFORE, measure, pixel_difference
+from dali_pipes.tools.preparation.record import Outcome, Record, recorded
 from dali_pipes.tools.preparation.shards import to_shards, write_here
 
 MIB = 2**20
@@ -50,8 +51,8 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
             count, kept = write_pngs(record, split, classes, images)
             record.finish(split, {"images": count})
             from_earlier = f", {kept:,} of them kept from an earlier run" if kept else ""
-            _say(f"{split}: {count:,} images of {len(classes)} classes{from_earlier}")
-    _say(f"Use them with data.root={out}")
+            say(console, f"{split}: {count:,} images of {len(classes)} classes{from_earlier}")
+    say(console, f"Use them with data.root={out}")
 
 
 def _images(config: PrepareConfig, out: Path) -> None:
@@ -62,68 +63,47 @@ def _images(config: PrepareConfig, out: Path) -> None:
     sources = {split: open_images(data, split) for split in splits}
     for split, source in sources.items():
         _check(source, Path(data.source(split)), out)
-    made = {}
-    with recorded(out, _options(config), config.work) as record:
-        for split, source in sources.items():
-            facts = {"fingerprint": source.fingerprint, "images": len(source), "bytes": source.bytes_in_all}
-            record.begin(split, facts)
-            if config.to == "shards":
-                _pack(config, record, split, source)
-            else:
-                made[split] = _shrink(config, record, split, source)
-    if config.work and not config.work.merges:
-        _say("When all parts have ended: the same command with part=merge")
+    with recorded(out, _options(config), config.work.name) as record:
+        made = {split: _split(config, record, split, source) for split, source in sources.items()}
+    if config.work.name:
+        say(console, "When all parts have ended: the same command with part=merge")
         return
-    _say(f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
+    say(console, f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
     if config.measure:
-        print_measured(console, measure(config, sources[splits[0]], *made[splits[0]]))
+        _print_measured(measure(config, sources[splits[0]], *made[splits[0]]))
 
 
-def _shrink(config: PrepareConfig, record: Record, split: str, source: Manifest) -> tuple[list[int], Manifest]:
-    """The source's id of each written image, and the written images."""
-    outcome, ids = to_folder(record, split, source, _encoding(config), config.work)
-    if config.work and not config.work.merges:
-        _finish(config, record, split, source, outcome)
-        return ids, source
-    _check_any(source, outcome)
-    written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
-    check_order(written, source, ids)
-    _finish(config, record, split, source, outcome, lambda: folder_difference(config, source, ids, written))
-    return ids, written
-
-
-def _pack(config: PrepareConfig, record: Record, split: str, source: Manifest) -> None:
-    encoding = _encoding(config) if config.encodes else None
-    if config.engine == "ray":
-        from dali_pipes.tools.preparation.on_ray import write_all  # Ray is an extra, and takes a second
+def _split(config: PrepareConfig, record: Record, split: str, source: Manifest) -> tuple[list[int], Manifest]:
+    """The source's id of each written image, and the written images (of a part of the work, the source)."""
+    record.begin(split, {"fingerprint": source.fingerprint, "images": len(source), "bytes": source.bytes_in_all})
+    encoding, written = Encoding(config.resize, config.quality or QUALITY, config.exif), source
+    if config.to == "folder":
+        outcome, ids = to_folder(record, split, source, encoding, config.work)
     else:
-        write_all = write_here
-    outcome = to_shards(record, split, source, encoding, config.shard_mib * MIB, write_all, config.work)
-    if config.work and not config.work.merges:
-        _finish(config, record, split, source, outcome)
-        return
-    _check_any(source, outcome)
-    Manifest.scan(record.out / split, progress=False).save_index()
-    _finish(config, record, split, source, outcome, lambda: shards_difference(config, source, record.out / split))
-
-
-def _finish(
-    config: PrepareConfig,
-    record: Record,
-    split: str,
-    source: Manifest,
-    outcome: Outcome,
-    compare: Callable[[], dict[str, Any]] | None = None,
-) -> None:
-    if compare and config.encodes and config.agreement_images:
-        with Console(stderr=True).status("comparing pixels before and after"):
-            outcome.difference = compare()
-    record.finish(split, outcome.to_dict() | {"provenance": provenance(source.describe(), config.overrides)})
-    print_outcome(console, split, outcome)
-
-
-def _encoding(config: PrepareConfig) -> Encoding:
-    return Encoding(config.resize, config.quality or QUALITY, config.exif)
+        if config.engine == "ray":
+            from dali_pipes.tools.preparation.on_ray import write_all  # Ray is an extra, and takes a second
+        else:
+            write_all = write_here
+        packed = encoding if config.encodes else None
+        outcome, ids = to_shards(record, split, source, packed, config.shard_mib * MIB, write_all, config.work)
+    if not config.work.name:
+        if not ids:
+            path, why = outcome.left_out[-1]
+            raise PreparationError(
+                f"{source.root}: none of its {len(outcome.left_out):,} images can be used, such as {path}: {why}"
+            )
+        if config.to == "folder":
+            written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
+            check_order(written, source, ids)
+        else:
+            written = Manifest.scan(record.out / split, progress=False)
+            written.save_index()
+        if config.encodes and config.agreement_images:
+            with Console(stderr=True).status("comparing pixels before and after"):
+                outcome.difference = pixel_difference(config, source, ids, written)
+    record.finish(split, asdict(outcome) | {"provenance": provenance(source.describe(), config.overrides)})
+    _print_outcome(split, outcome)
+    return ids, written
 
 
 def _options(config: PrepareConfig) -> dict[str, Any]:
@@ -145,11 +125,33 @@ def _check(source: Manifest, named: Path, out: Path) -> None:
         raise ConfigError(f"out={out} and the images, {named}, lie within each other; choose a folder beside them")
 
 
-def _check_any(source: Manifest, outcome: Outcome) -> None:
-    if not outcome.images:
-        path, why = outcome.left_out[-1]
-        raise PreparationError(f"{source.root}: none of its {len(outcome.left_out):,} images can be used, such as {path}: {why}")
+def _print_outcome(split: str, outcome: Outcome) -> None:
+    """A table of one split, and every file that was left out."""
+    table = Table(title=escape(split), show_header=False)
+    made = outcome.images - outcome.kept
+    table.add_row("images", f"{outcome.images:,}")
+    table.add_row("encoded", f"{made - outcome.same_pixels:,}")
+    table.add_row("copied, pixels unchanged", f"{outcome.same_pixels:,}")
+    if outcome.kept:
+        table.add_row("kept from an earlier run", f"{outcome.kept:,}")
+    table.add_row("left out", f"{len(outcome.left_out):,}")
+    share = outcome.bytes_after / max(outcome.bytes_before, 1)
+    table.add_row("size", f"{_size(outcome.bytes_before)} before, {_size(outcome.bytes_after)} after: {share:.2f} ×")
+    if outcome.difference:
+        for name in ("evaluation", "training"):
+            found = outcome.difference[name]
+            figures = f"mean {found['mean']:.2f}, p99 {found['p99']:.0f}, max {found['max']:.0f}"
+            table.add_row(f"pixels, {name}", f"{figures} of 255 over {outcome.difference['images']} images")
+    console.print(table)
+    for path, why in outcome.left_out:
+        readable = os.fsencode(path).decode("utf-8", "backslashreplace")
+        say(console, f"left out: {readable}: {why}")
 
 
-def _say(line: str) -> None:
-    console.print(line, markup=False, highlight=False)
+def _print_measured(result: dict[str, Any]) -> None:
+    gain = comparison(AFTER, BEFORE, result["arms"][AFTER]["ratio"], result["protocol"]["pairs"])
+    say(console, f"{gain}.", control_line(result["control"], BEFORE), f"Figures: {result['folder']}/result.json")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

@@ -15,7 +15,7 @@ import socket
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +27,9 @@ from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
-from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample
-from dali_pipes.tools.preparation.outcome import Outcome
-from dali_pipes.tools.preparation.part import Part
-from dali_pipes.tools.preparation.record import Record
+from dali_pipes.tools.preparation.config import Part
+from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample, relative_name
+from dali_pipes.tools.preparation.record import Outcome, Record
 
 
 class Shard(NamedTuple):
@@ -58,15 +57,17 @@ WriteAll = Callable[[Manifest, Encoding | None, list[Shard], str], Iterator[Writ
 
 
 def to_shards(
-    record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int, write_all: WriteAll, part: Part | None
-) -> Outcome:
+    record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int, write_all: WriteAll, part: Part
+) -> tuple[Outcome, list[int]]:
     """Writes all images of the source into shards in `record.out`/`split`; existing shards are kept.
 
     Args:
         encoding: None: the bytes go in unchanged, after a check that they can be decoded.
         limit: maximum size of a shard, in bytes, if the bytes go in unchanged.
         write_all: writes shards, and gives what was written in order: `write_here`, or that of on_ray.py.
-        part: None: all of it.
+
+    Returns:
+        The outcome, and the source's id of each image that was written.
 
     Raises:
         PreparationError: the folder holds files that no earlier run wrote; or parts are to be merged, and shards are missing.
@@ -74,24 +75,29 @@ def to_shards(
     folder = record.out / split
     folder.mkdir(exist_ok=True)
     record.write(folder / CLASSES_FILE, json.dumps(source.classes).encode())
-    shards = planned(record, folder, source, limit)
+    shards = _planned(record, folder, source, limit)
     if strays := sorted({*folder.glob("*.tar")} - {shard.file for shard in shards}):
         raise PreparationError(f"{strays[0]} was not written by this run; choose another folder")
-    mine = part.of(shards) if part else shards
+    mine = part.of(shards)
     kept = {shard: _kept(shard) for shard in mine if shard.file.exists()}
     missing = [shard for shard in mine if shard not in kept]
-    if part and part.merges and missing:
+    if part.merges and missing:
         raise PreparationError(
             f"{len(missing)} of {len(shards)} shards are missing, such as {missing[0].file}; run their parts again"
         )
     made = dict(zip(missing, write_all(source, encoding, missing, f"packing {split}"), strict=True))
-    written = {shard: (kept | made)[shard] for shard in mine}
-    return _outcome(
-        source, encoding, written, sum(len(each.ids) for each in kept.values()), sum(each.same_pixels for each in made.values())
-    )
+    ids = [sample_id for shard in mine for sample_id in (kept | made)[shard].ids]
+    left_out = list(source.problems)
+    for sample_id in sorted({each for shard in mine for each in range(shard.first, shard.end)} - {*ids}):
+        reason = encode_sample(source, encoding, sample_id)  # decoded again for the reason; an earlier run may have left it out
+        why = reason if isinstance(reason, str) else "could not be decoded by an earlier run"
+        left_out.append((relative_name(source, sample_id), why))
+    same_pixels, from_earlier = sum(each.same_pixels for each in made.values()), sum(len(each.ids) for each in kept.values())
+    before, after = int(source.bytes_each[ids].sum()), sum(shard.file.stat().st_size for shard in mine)
+    return Outcome(len(ids), same_pixels, from_earlier, before, after, left_out), ids
 
 
-def planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
+def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
     """Each as many samples as fit by their sizes in the source, one at least."""
     blocks = 1 + -(-source.bytes_each // tarfile.BLOCKSIZE) + 2  # the image's header and content, and those of its label
     ends, starts = blocks.cumsum(), [0]
@@ -99,11 +105,8 @@ def planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[
     while starts[-1] < len(source):
         before = int(ends[starts[-1] - 1]) if starts[-1] else 0
         starts.append(max(int(np.searchsorted(ends, before + room, side="right")), starts[-1] + 1))
-    files = [f"shard-{number:06d}.tar" for number in range(len(starts) - 1)]
-    return [
-        Shard(folder / name, first, end, record.aside(name))
-        for name, first, end in zip(files, starts[:-1], starts[1:], strict=True)
-    ]
+    names = [f"shard-{number:06d}.tar" for number in range(len(starts) - 1)]
+    return [Shard(folder / name, *ids, record.scratch / name) for name, ids in zip(names, pairwise(starts), strict=True)]
 
 
 def write_shard(
@@ -145,10 +148,7 @@ def write_here(source: Manifest, encoding: Encoding | None, shards: list[Shard],
 
 
 def _kept(shard: Shard) -> Written:
-    """
-    Raises:
-        PreparationError: it cannot be read, or holds other samples.
-    """
+    """A shard of an earlier run; a PreparationError if it cannot be read, or holds other samples."""
     try:
         with tarfile.open(shard.file, "r:") as tar:
             ids = [int(name.split(".")[0]) for name in tar.getnames() if name.endswith(".cls")]
@@ -157,30 +157,3 @@ def _kept(shard: Shard) -> Written:
     if ids != sorted(set(ids)) or not {*ids} <= {*range(shard.first, shard.end)}:
         raise PreparationError(f"{shard.file} was not written by an earlier run: it holds other samples; choose another folder")
     return Written(ids, 0)
-
-
-def _outcome(source: Manifest, encoding: Encoding | None, written: dict[Shard, Written], kept: int, same: int) -> Outcome:
-    left_out, ids = list(source.problems), [sample_id for each in written.values() for sample_id in each.ids]
-    asked = {sample_id for shard in written for sample_id in range(shard.first, shard.end)}
-    for sample_id in sorted(asked - {*ids}):  # decoded again for the reason; an earlier run may have left them out
-        reason, path = encode_sample(source, encoding, sample_id), os.path.relpath(source.name(sample_id), source.root)
-        left_out.append((path, reason if isinstance(reason, str) else "could not be decoded by an earlier run"))
-    after = sum(shard.file.stat().st_size for shard in written)
-    return Outcome(len(ids), same, kept, int(source.bytes_each[ids].sum()), after, left_out)
-
-
-def read_back(folder: Path, count: int, into: Path) -> list[int]:
-    """Writes some images of the shards, spread evenly over all of them, as files into `into`; returns their sample ids."""
-    every = [(file, name) for file in sorted(folder.glob("shard-*.tar")) for name in _image_names(file)]
-    chosen = [every[at * len(every) // count] for at in range(count)] if count < len(every) else every
-    for file in sorted({file for file, _ in chosen}):
-        with tarfile.open(file, "r:") as tar:
-            for name in [name for each, name in chosen if each == file]:
-                member = tar.extractfile(name)
-                (into / name).write_bytes(member.read() if member else b"")
-    return [int(name.split(".")[0]) for _, name in chosen]
-
-
-def _image_names(file: Path) -> list[str]:
-    with tarfile.open(file, "r:") as tar:
-        return [name for name in tar.getnames() if not name.endswith(".cls")]

@@ -1,20 +1,36 @@
-"""What a loader yields, for people to look at."""
+"""What a loader yields, for people to look at, with a picture of a batch: its images, all views, what is known of them."""
 
 import hashlib
 import itertools
+import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 
+from dali_pipes.backends.base import Batch, Ragged
+from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import check_choice, check_min, check_options, option
 from dali_pipes.loader.loader import build_loader
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.progress import track
-from dali_pipes.tools.preview.picture import draw
+
+SHOWN, SHOWN_WITH_VIEWS, COLUMNS, GAP = 24, 8, 6, 4
+LARGEST = 480  # pixels of a view's longer side
+_LEAST = 128  # pixels of an image's shorter side that has room for names
+_FONT_SIZE, _LINE, _MOST_LINES = 12, 16, 4
+_COLORS = (  # of classes, one after the other: the ten of Tableau
+    *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
+    *("#8c564b", "#e377c2", "#17becf", "#bcbd22", "#7f7f7f"),
+)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -74,3 +90,109 @@ def preview(config: PreviewConfig) -> None:
     console.print(f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} images/s with start-up")
     console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
     console.print(f"picture: {picture}", markup=False)
+
+
+def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
+    """The first images of a batch; images larger than `LARGEST` are made smaller.
+
+    Each class has a color. Of a mask the value 0 is not drawn, and `ignore_index` is gray. Of keypoints those that are hidden
+    are empty circles, and those that are not known are left out. With views each image has a row, and the first view all that.
+    """
+    shown, columns = (SHOWN_WITH_VIEWS, 1) if batch.views else (SHOWN, COLUMNS)
+    batch = batch.to("cpu")
+    tiles = [_tile(batch, place, transform, classes) for place in range(min(shown, len(batch)))]
+    width, rows = max(tile.width for tile in tiles) + GAP, [tiles[at : at + columns] for at in range(0, len(tiles), columns)]
+    tops = np.cumsum([0, *(max(tile.height for tile in row) + GAP for row in rows)]).tolist()
+    picture = Image.new("RGB", (min(columns, len(tiles)) * width - GAP, tops[-1] - GAP), "white")
+    for top, row in zip(tops, rows, strict=False):
+        for column, tile in enumerate(row):
+            picture.paste(tile, (column * width, top))
+    return picture
+
+
+def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) -> Image.Image:
+    views = [view for views in batch.views.values() for view in views[place]] or [batch.images[place]]
+    images = [_picture(view, transform) for view in views]
+    objects = {name: each[place].numpy() for name, each in batch.targets.items() if isinstance(each, Ragged)}
+    mask = batch.targets.get("mask")
+    if isinstance(mask, torch.Tensor) and mask.ndim == 3:
+        _draw_mask(images[0], mask[place].int().numpy(), transform.ignore_index, classes)
+    if "boxes" in objects:
+        _draw_objects(images[0], images[0].width / views[0].shape[-1], objects, classes)
+    lefts = np.cumsum([0, *(image.width + GAP for image in images)]).tolist()
+    width = lefts[-1] - GAP
+    lines = textwrap.wrap(batch.text[place], max(width // 6, 8), max_lines=_MOST_LINES, placeholder=" …") if "text" in batch else []
+    height = max(image.height for image in images)
+    tile = Image.new("RGB", (width, height + _LINE * len(lines)), "white")
+    for left, image in zip(lefts, images, strict=False):
+        tile.paste(image, (left, 0))
+    for number, line in enumerate(lines):
+        ImageDraw.Draw(tile).text((2, height + _LINE * number), line, "black", _font())
+    return tile
+
+
+def _picture(image: torch.Tensor, transform: Transform) -> Image.Image:
+    pixels = to_steps(image, transform).round().clamp(0, 255).to(torch.uint8)
+    picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    picture.thumbnail((LARGEST, LARGEST))
+    return picture
+
+
+def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: list[str]) -> None:
+    """A mask of classes: their colors, and the name of each at one of its pixels, in the middle where that is possible."""
+    small = np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST))
+    present = [value for value in np.unique(small).tolist() if value]
+    for value in present:
+        _cover(image, small == value, "#808080" if value == ignored else _color(value))
+    for value in present:
+        if value != ignored:
+            pixels = np.argwhere(small == value)
+            top, left = pixels[np.abs(pixels - np.median(pixels, axis=0)).sum(axis=1).argmin()].tolist()
+            _write(image, (left - _LINE, top - _LINE // 2), _name(value, classes), _color(value))
+
+
+def _draw_objects(image: Image.Image, scale: float, objects: dict[str, NDArray[Any]], classes: list[str]) -> None:
+    """
+    Args:
+        scale: from pixels of the coordinates to those of the image.
+    """
+    labels = objects["box_labels"].tolist()
+    for mask, label in zip(objects.get("masks", []), labels, strict=False):
+        _cover(image, np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST)), _color(label))
+    drawn = ImageDraw.Draw(image)
+    boxes = list(zip((objects["boxes"] * scale).tolist(), labels, strict=True))
+    for box, label in boxes:
+        drawn.rectangle(box, outline=_color(label), width=2)
+    for box, label in boxes:
+        _write(image, (box[0], box[1] - _LINE + 2), _name(label, classes), _color(label))
+    for points, label in zip(objects.get("keypoints", []), labels, strict=False):
+        for x, y, visibility in points.tolist():
+            if visibility:
+                drawn.circle((x * scale, y * scale), 2.5, _color(label) if visibility > 1 else None, "white", 1)
+
+
+def _cover(image: Image.Image, where: NDArray[np.bool_], color: str) -> None:
+    image.paste(Image.blend(image, Image.new("RGB", image.size, color), 0.55), mask=Image.fromarray(where))
+
+
+def _write(image: Image.Image, place: tuple[float, float], text: str, color: str) -> None:
+    """On a ground of this color, from `place` on or near it, where the image has room; on a small one nothing."""
+    if min(image.size) < _LEAST:
+        return
+    drawn, width = ImageDraw.Draw(image), int(_font().getlength(text)) + 5
+    left = max(0, min(round(place[0]), image.width - width))
+    top = max(0, min(round(place[1]), image.height - _LINE))
+    drawn.rectangle((left, top, left + width - 1, top + _LINE - 2), color)
+    drawn.text((left + 2, top), text, "white", _font())
+
+
+def _name(label: int, classes: list[str]) -> str:
+    return classes[label] if label < len(classes) else str(label)
+
+
+def _color(label: int) -> str:
+    return _COLORS[label % len(_COLORS)]
+
+
+def _font() -> Any:
+    return ImageFont.load_default(_FONT_SIZE)

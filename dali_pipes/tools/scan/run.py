@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,35 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.tools.scan.config import ScanConfig
+from dali_pipes.data.scanning.headers import MAX_PIXELS, VERIFY, check_max_pixels
+from dali_pipes.errors import check_choice, check_options, option
+from dali_pipes.system.stdout import say
+
+
+@dataclass(kw_only=True, slots=True)
+class ScanConfig:
+    """dali-pipes scan.
+
+    Attributes:
+        split: "train" or "val".
+        verify: "header" reads headers only; "full" decodes every image, on all cores.
+        max_pixels: images with more are not used.
+        out: file for the manifest, NAME.arrow to be mapped or NAME.parquet; None: only the summary.
+        picture: a PNG or SVG of what is there: classes, sizes, formats, chroma subsampling, orientation; None: no picture.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    split: str = option("train", check_choice, SPLITS)
+    verify: str = option("header", check_choice, VERIFY)
+    max_pixels: int = option(MAX_PIXELS, check_max_pixels)
+    out: str | None = None
+    picture: str | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 def scan(config: ScanConfig) -> None:
@@ -22,12 +49,12 @@ def scan(config: ScanConfig) -> None:
     _report(console, manifest)
     if config.out:
         manifest.save(config.out)
-        console.print(f"Manifest: {config.out}", markup=False)
+        say(console, f"Manifest: {config.out}")
     if config.picture and len(manifest):
         from dali_pipes.tools.scan.picture import save_picture  # matplotlib takes a second
 
         save_picture(manifest, Path(config.picture))
-        console.print(f"Picture: {config.picture}", markup=False)
+        say(console, f"Picture: {config.picture}")
 
 
 def index(source: str, verify: str) -> None:
@@ -35,19 +62,16 @@ def index(source: str, verify: str) -> None:
     console = Console(soft_wrap=True)
     manifest = Manifest.scan(source, verify=verify)
     _report(console, manifest)
-    console.print(f"Index: {manifest.save_index()}", markup=False, highlight=False)
+    say(console, f"Index: {manifest.save_index()}")
 
 
 def _report(console: Console, manifest: Manifest) -> None:
     console.print(_summary(manifest))
     if manifest.problems:
         console.print(_problems(manifest))
-    for path, problem in manifest.problems:
-        console.print(f"{escape(path)}: {escape(problem)}", highlight=False)
+    say(console, *map(": ".join, manifest.problems))
     if manifest.dropped:
-        console.print(f"{len(manifest.dropped):,} objects left out of images that are used:")
-    for name, why in manifest.dropped:
-        console.print(f"{escape(name)}: {escape(why)}", highlight=False)
+        say(console, f"{len(manifest.dropped):,} objects left out of images that are used:", *map(": ".join, manifest.dropped))
 
 
 def _problems(manifest: Manifest) -> Table:

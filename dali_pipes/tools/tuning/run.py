@@ -1,31 +1,44 @@
 """Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST` reads."""
 
-import json
+import os
+import platform
+import re
+import shlex
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import entry_of
+from dali_pipes.errors import ConfigError
 from dali_pipes.measure.agreement import gate
+from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.protocol import Trials, Turn, images_of
-from dali_pipes.measure.results import Agreement, Trial
-from dali_pipes.measure.wording import control_line
+from dali_pipes.measure.results import Trial
+from dali_pipes.measure.wording import control_line, interval, print_runs
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.files import new_folder
-from dali_pipes.system.stdout import print_json
+from dali_pipes.system.files import new_folder, replacing, to_yaml
+from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.limits import limits
-from dali_pipes.tools.tuning.race import Race
-from dali_pipes.tools.tuning.report import print_tries, tries
-from dali_pipes.tools.tuning.search import search
+from dali_pipes.tools.tuning.search import Race, limits, search
 from dali_pipes.tools.tuning.settings import Setting, choices, settings
-from dali_pipes.tools.tuning.tuned_file import command_line, tuned_file, write
 from dali_pipes.tools.tuning.verdict import Comparison, compare, verdict, winner_of
 
 SCHEMA = 2
+SHORT = 10  # characters of a reason that fit into the table
+_FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
+_HEADINGS = {  # of the figures in the table: heading and format
+    "images_per_s": ("images/s", "{:,.0f}"),
+    "cpu_s_per_1000_images": ("CPU-s/1,000", "{:.2f}"),
+    "peak_pss_mib": ("PSS MiB", "{:,.0f}"),
+    "gpu_memory_mib": ("GPU MiB", "{:,.0f}"),
+}
 
 console = Console(stderr=True)
 
@@ -44,20 +57,22 @@ def tune(config: TuneConfig) -> None:
     folder = new_folder(Path(config.out))
     trials = Trials(config, manifest, folder)
     if lacks_gpu(config.loader):
-        _say("No GPU here: DALI on its CPU backend.")
+        say(console, "No GPU here: DALI on its CPU backend.")
 
     def run(turn: Turn, setting: Setting) -> Trial:
         return trials.run(turn, setting.applied_to(config.loader), setting.batch_size)
 
     race = Race(default, others, config.seed)
     try:
-        search(config, run, race, _say)
+        search(config, run, race, partial(say, console))
     finally:
-        print_tries(tries(race), console)
+        print_tries(tries(race))
     winner = winner_of(race)
     compared: Comparison | None = None
     if winner != default and race.default_runs:
-        agreement = _agreement(config, trials, {"default": default, "tuned": winner}, folder / "samples")
+        loaders = {arm: setting.applied_to(config.loader) for arm, setting in (("default", default), ("tuned", winner))}
+        work = replace(trials.work, batch_size=winner.batch_size)
+        agreement = gate(config, work, loaders, "default", trials.cpus, folder / "samples")
         compared = {**compare(run, default, winner, config.pairs, config.seed), "agreement": agreement}
     kept, sentence = verdict(config, race, winner, compared)
     facts = trials.facts()
@@ -67,47 +82,87 @@ def tune(config: TuneConfig) -> None:
         "conclusion": sentence,
         "file": str(file),
         "kept": "default" if kept == default else "tuned",
-        "setting": _plain(kept),
-        "default": _plain(default),
+        "setting": kept.to_dict(),
+        "default": default.to_dict(),
         "tries": tries(race),
         "comparison": compared,
         "values": choices(config, cores) | {"batch_size": sorted({config.batch_size, *config.batch_sizes})},
         "limits": limits(config),
         **facts,
     }
-    (folder / "result.json").write_text(json.dumps(result, indent=1))
-    _write(config, file, kept, default, result)
+    save_result(folder, result)
+    comments = [
+        f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
+        f"workload={config.workload}, on {facts['provenance']['date']} by",
+        command_line(config.overrides),
+        *textwrap.wrap(f"{sentence}.", 120),
+    ]
+    write(file, config.loader if kept == default else kept.applied_to(config.loader), comments)
     if compared and not compared["failed"]:
-        _say(control_line(compared["control"], "the default"))
-    _say(f"{sentence}.")
-    _say(f"Use it with loader={file.stem}: {file}")
+        say(console, control_line(compared["control"], "the default"))
+    say(console, f"{sentence}.", f"Use it with loader={file.stem}: {file}")
     print_json(result)
 
 
-def _agreement(config: TuneConfig, trials: Trials, arms: dict[str, Setting], samples: Path) -> Agreement:
-    """
+def tries(race: Race) -> list[dict[str, Any]]:
+    """Every setting that was run or discarded, the default first, then the fastest. docs/tune.md names the keys."""
+
+    def one(setting: Setting) -> dict[str, Any]:
+        figures = dict(arm_figures(race.trials[setting])) if race.trials[setting] else {}
+        ratio = None if setting == race.default else race.against_default(setting)
+        return {
+            **setting.to_dict(),
+            "rounds": sum(trial["round"] > 0 for trial in race.trials[setting]),
+            **{name: figures.get(name) for name in _FIGURES},
+            "ratio": ratio.to_dict() if ratio else None,
+            "out": race.out.get(setting),
+        }
+
+    others = [one(setting) for setting in dict.fromkeys([*race.others, *race.out]) if setting != race.default]
+    others.sort(key=lambda each: (each["out"] is None, each["rounds"], each["images_per_s"] or 0), reverse=True)
+    return [one(race.default), *others]
+
+
+def print_tries(found: Sequence[dict[str, Any]]) -> None:
+    """A table, and the longer reasons why a setting is out below it."""
+    fixed = {*_FIGURES, "rounds", "ratio", "out"}
+    options = [name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1]
+    shown = [name for name in _HEADINGS if any(one[name] is not None for one in found)]
+    headings = ["setting", "rounds", *(_HEADINGS[name][0] for name in shown), "× [95 %]", "out"]
+    rows, reasons = [], []
+    for number, one in enumerate(found):
+        setting = " ".join(f"{name}={one[name]}" for name in options) + ("" if number else " (default)")
+        figures = ["" if one[name] is None else _HEADINGS[name][1].format(one[name]) for name in shown]
+        ratio, why = interval(one["ratio"]) if one["ratio"] else "", one["out"] or ""
+        reasons += [f"{setting}: {why}"] if len(why) > SHORT else []
+        rows.append([setting.strip(), str(one["rounds"]), *figures, ratio, "see below" if len(why) > SHORT else why])
+    print_runs("Settings that were tried; × is images/s against the default of the same rounds", headings, rows, console)
+    say(console, *reasons)
+
+
+def tuned_file(into: str, host: str | None) -> Path:
+    """Where the file goes. In its name everything but letters, digits, - and _ becomes _.
+
     Raises:
-        ArmError: the default and the winner deliver different samples or pixels.
+        ConfigError: it cannot be written there.
     """
-    loaders = {arm: setting.applied_to(config.loader) for arm, setting in arms.items()}
-    work = replace(trials.work, batch_size=arms["tuned"].batch_size)
-    return gate(config, work, loaders, "default", trials.cpus, samples)
+    folder = Path(into).absolute()
+    closest = next(each for each in (folder, *folder.parents) if each.exists())  # the rest is made with the file
+    if not closest.is_dir() or not os.access(closest, os.W_OK):
+        raise ConfigError(f"into={folder}: {closest} is no folder, or it cannot be written to; give another folder")
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", host or platform.node())
+    if not name.strip("_"):
+        raise ConfigError("this machine has no name to use in a file name; give one, host=NAME")
+    return folder / f"tuned_{name}.yaml"
 
 
-def _write(config: TuneConfig, file: Path, kept: Setting, default: Setting, result: dict[str, Any]) -> None:
-    loader = config.loader if kept == default else kept.applied_to(config.loader)
-    facts = [
-        f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
-        f"workload={config.workload}, on {result['provenance']['date']} by",
-        command_line(config.overrides),
-        *textwrap.wrap(f"{result['conclusion']}.", 120),
-    ]
-    write(file, loader, facts)
+def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
+    """Replaces the file as a whole, with every option of the loader and with `comments`, one line each."""
+    text = "".join(f"# {' '.join(line.split())}\n" for line in comments)
+    text += f"defaults:\n  - {entry_of(loader).name}_schema\n  - _self_\n\n{to_yaml(loader)}"
+    with replacing(file) as aside:
+        aside.write_text(text)
 
 
-def _plain(setting: Setting) -> dict[str, Any]:
-    return dict(setting.options) | {"batch_size": setting.batch_size}
-
-
-def _say(line: str) -> None:
-    console.print(line, soft_wrap=True, markup=False, highlight=False)
+def command_line(overrides: Sequence[str]) -> str:
+    return f"dali-pipes tune {shlex.join(overrides)}"

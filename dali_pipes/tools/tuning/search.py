@@ -1,24 +1,176 @@
-"""The search: as many settings as fit into the time, raced against each other and the default."""
+"""The search: as many settings as fit into the time and the limits, raced against each other and the default."""
 
+import itertools
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.figures import arm_figures
-from dali_pipes.measure.protocol import Turn
-from dali_pipes.measure.results import Trial
+from dali_pipes.measure.figures import arm_figures, by_rounds
+from dali_pipes.measure.protocol import Turn, rounds
+from dali_pipes.measure.results import ArmFigures, Trial
+from dali_pipes.measure.stats import LEAST_PAIRS, Ratio
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.system.progress import track
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.limits import limits, over_limit, ran_out_of_memory
-from dali_pipes.tools.tuning.race import Race, trials_of
 from dali_pipes.tools.tuning.settings import Setting
 
+ROUNDS = 2  # of each rung: an order and its reverse
 Run = Callable[[Turn, Setting], Trial]  # one trial of a setting; raises ArmError if its process failed
+
+# PyTorch and CUDA; DALI's allocators and nvJPEG; C++, Python and the kernel; a worker that was killed, or died of a full /dev/shm;
+# a process that ended by SIGKILL, as the kernel's out-of-memory killer sends it, or by SIGBUS.
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemoryError|MemoryAllocation"
+    r"|Can't allocate|Could not allocate|allocation failed|ALLOCATOR_FAILURE"
+    r"|bad_alloc|MemoryError|Cannot allocate memory|unable to allocate"
+    r"|killed by signal: (Killed|Bus error)|shared memory|/torch_.*No space left"
+    r"|ended with SIG(KILL|BUS)\b",
+    re.IGNORECASE,
+)
+
+_LIMITS = {  # limit: its figure, unit and format
+    "max_cpus": ("cpus", "cores", ".2f"),
+    "max_cpu_s_per_1000_images": ("cpu_s_per_1000_images", "CPU-s per 1,000 images", ".2f"),
+    "max_memory_mib": ("peak_pss_mib", "MiB of host memory", ",.0f"),
+    "max_gpu_memory_mib": ("gpu_memory_mib", "MiB of GPU memory", ",.0f"),
+}
+
+
+def ran_out_of_memory(error: ArmError) -> bool:
+    return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.wrote}"))
+
+
+def limits(config: TuneConfig) -> dict[str, float | None]:
+    return {limit: getattr(config, limit) for limit in _LIMITS}
+
+
+def over_limit(config: TuneConfig, figures: ArmFigures) -> str | None:
+    """Why a setting with these figures is discarded; None: it is within the limits.
+
+    Raises:
+        ConfigError: a limit is given for a figure that cannot be measured here.
+    """
+    for limit, most in limits(config).items():
+        figure, unit, form = _LIMITS[limit]
+        value = cast(dict[str, Any], figures)[figure]
+        if most is not None and value is None:
+            raise ConfigError(f"{limit}={most:g} cannot be kept: {unit} cannot be measured here")
+        if most is not None and value > most:
+            return f"{value:{form}} {unit}, more than {limit}={most:g}"
+    return None
+
+
+class Race:
+    """Successive halving over settings: all run a rung of two rounds, the slower half drops out, until one is left.
+
+    Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization (AISTATS 2016). The default takes
+    part in every round: settings are ranked by their paired ratio to it, and a setting that is slower than it never wins. From
+    `LEAST_PAIRS` rounds on there are intervals, and settings that they cannot distinguish run no longer. It measures nothing.
+
+    Attributes:
+        others: the settings besides the default; may be fewer from `plan` on.
+        trials: the trials of each setting.
+        out: why a setting is no longer in the race.
+        default_runs: whether the default still runs: it did not run out of memory.
+    """
+
+    def __init__(self, default: Setting, others: Sequence[Setting], seed: int):
+        self.default, self.others, self._seed = default, list(others), seed
+        self.trials: dict[Setting, list[Trial]] = {setting: [] for setting in (default, *others)}
+        self.out: dict[Setting, str] = {}
+        self._beaten: set[Setting] = set()  # settings that are out only because others are faster
+        self.default_runs = True
+
+    def plan(self, in_time: Callable[[], bool]) -> Iterator[tuple[int, Setting]]:
+        """Round and setting of each trial. Each has to be followed by `add`, or by `drop` or `drop_as_large`.
+
+        Args:
+            in_time: whether there is time for one more trial; else the race ends.
+        """
+        for rung in itertools.count():
+            runners = ([self.default] if self.default_runs else []) + self.left()
+            for number, order in enumerate(rounds(runners, ROUNDS, self._seed + rung), ROUNDS * rung + 1):
+                for setting in order:
+                    if not in_time():
+                        return
+                    if setting not in self.out or (setting == self.default and self.default_runs):
+                        yield number, setting
+            if ROUNDS * (rung + 1) >= LEAST_PAIRS:
+                self._drop_what_is_noise()
+            left = self.left()
+            self._beat(left[-(-len(left) // 2) :], "slower")
+            if len(self.left()) < 2:
+                return
+
+    def add(self, setting: Setting, trial: Trial) -> None:
+        self.trials[setting].append(trial)
+
+    def drop(self, setting: Setting, why: str) -> None:
+        """A setting that cannot be kept. If it is the default, the others are still compared with it."""
+        self.out[setting] = why
+        self._beaten.discard(setting)
+
+    def drop_as_large(self, setting: Setting) -> None:
+        """A setting ran out of memory: drops it and all with as many images in flight or more; the default drops only itself."""
+        self.drop(setting, "ran out of memory")
+        self.default_runs &= setting != self.default
+        for other in {*self.left(), *self._beaten}:
+            if other.in_flight >= setting.in_flight:
+                self.drop(other, f"no smaller than {setting}, which ran out of memory")
+
+    def left(self) -> list[Setting]:
+        """The settings besides the default that are still in the race, the fastest first; those not measured yet are last."""
+        return sorted((setting for setting in self.others if setting not in self.out), key=self._speed, reverse=True)
+
+    def best(self) -> Setting | None:
+        """The fastest; the default unless another is faster. None: no setting can be kept."""
+        if self.default not in self.out:
+            return max([self.default, *self.left()], key=self._speed)
+        return max((setting for setting in self.left() or self._beaten if self.trials[setting]), key=self._speed, default=None)
+
+    def against_default(self, setting: Setting) -> Ratio | None:
+        """Its images/s against the default's in the same rounds; None before there is such a round."""
+        return self._ratio(self.default, setting) if self.default_runs else None
+
+    def _ratio(self, first: Setting, second: Setting) -> Ratio | None:
+        together = {trial["round"] for trial in self.trials[first]} & {trial["round"] for trial in self.trials[second]}
+        return by_rounds(self.trials[first], self.trials[second], "images_per_s") if together else None
+
+    def _speed(self, setting: Setting) -> float:
+        """Against the default or, if that does not run, against the setting with the most trials."""
+        reference = self.default if self.default_runs else max(self.others, key=lambda each: len(self.trials[each]))
+        ratio = self._ratio(reference, setting)
+        return ratio.estimate if ratio else 0.0
+
+    def _beat(self, settings: Sequence[Setting], why: str) -> None:
+        self.out |= dict.fromkeys(settings, why)
+        self._beaten |= {*settings}
+
+    def _drop_what_is_noise(self) -> None:
+        def are_faster(settings: Sequence[Setting], reference: Setting) -> bool:
+            """Whether one of them is, beyond the interval."""
+            ratios = [self._ratio(reference, each) for each in settings]
+            return any(ratio is not None and ratio.low is not None and ratio.low > 1 for ratio in ratios)
+
+        left = self.left()
+        if self.default not in self.out and not are_faster(left, self.default):
+            self._beat(left, "not faster than the default beyond the noise")
+        elif left and not any(are_faster(left[:1], each) for each in left[1:]):
+            self._beat(left[1:], f"as fast as {left[0]} within the noise")
+
+
+def trials_of(others: int) -> int:
+    """How many trials a race of `others` and the default takes, if none drops out early."""
+    trials = ROUNDS * (others + 1)
+    while others > 2:
+        others = -(-others // 2)
+        trials += ROUNDS * (others + 1)
+    return trials
 
 
 def search(

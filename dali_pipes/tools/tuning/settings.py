@@ -30,7 +30,10 @@ class Setting:
     batch_size: int
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in (*self.options, ("batch_size", self.batch_size)))
+        return " ".join(f"{name}={value}" for name, value in self.to_dict().items())
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.options) | {"batch_size": self.batch_size}
 
     def applied_to(self, loader: LoaderConfig) -> LoaderConfig:
         return replace(loader, **dict(self.options))
@@ -52,7 +55,7 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
     """The default, which is the loader as it was given, and all other settings.
 
     Raises:
-        ConfigError: this loader has nothing to search, or a value that it cannot take.
+        ConfigError: this loader has nothing to search, no such option, or a value that it cannot take.
     """
     values = choices(config, cores)
     given = ((name, getattr(config.loader, name)) for name in values)
@@ -61,14 +64,12 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
         if value not in values[name]:
             values[name] = [value, *values[name]]
     sizes = dict.fromkeys([config.batch_size, *config.batch_sizes])
-    grid = [
-        Setting(tuple(zip(values, combination, strict=True)), size)
-        for size, *combination in itertools.product(sizes, *values.values())
-    ]
-    grid = [setting for setting in grid if _differs_in_one(setting, default)]
-    for setting in grid:
+    product = itertools.product(sizes, *values.values())
+    grid = dict.fromkeys(Setting(tuple(zip(values, combination, strict=True)), size) for size, *combination in product)
+    others = [setting for setting in grid if setting != default and _differs_in_one(setting, default)]
+    for setting in others:
         setting.applied_to(config.loader)
-    others = [setting for setting in dict.fromkeys(grid) if setting != default and not _same_as_another(setting, default)]
+    others = [setting for setting in others if not _same_as_another(setting, default)]
     if not others:
         raise ConfigError(
             f"there is nothing to search: {default} is the only setting; give more values, as in search.{next(iter(values))}=[…]"
@@ -77,11 +78,7 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
 
 
 def choices(config: TuneConfig, cores: int) -> Choices:
-    """The values of each option: those that were asked for, or those that make sense with this number of cores.
-
-    Raises:
-        ConfigError: this loader has no such option, or none at all.
-    """
+    """The values of each option: those that were asked for, or those that make sense with this number of cores."""
     found = config.loader.search_space(cores)
     if not found:
         raise ConfigError(

@@ -9,9 +9,7 @@ from dali_pipes.measure.results import Agreement, Compared, Figures, Trial
 from dali_pipes.measure.wording import comparison, interval
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory
-from dali_pipes.tools.tuning.race import Race
-from dali_pipes.tools.tuning.search import Run
+from dali_pipes.tools.tuning.search import Race, Run, over_limit, ran_out_of_memory
 from dali_pipes.tools.tuning.settings import Setting
 
 
@@ -28,11 +26,7 @@ class Comparison(Figures):
 
 
 def winner_of(race: Race) -> Setting:
-    """The setting that the search ends with; the default unless another was faster.
-
-    Raises:
-        ConfigError: none can be kept.
-    """
+    """The setting that the search ends with; the default unless another was faster. A ConfigError if none can be kept."""
     best = race.best()
     if best is None:
         smallest = min(race.out, key=lambda each: each.size)
@@ -90,11 +84,9 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Compariso
 
 def _nothing_faster(race: Race) -> str:
     """The fastest of those that ran in the most rounds, as far as it was beyond the noise of the search."""
-    rounds = {setting: len(race.trials[setting]) for setting in race.others if race.against_default(setting)}
-    if not rounds:
+    ratios = {setting: ratio for setting in race.others if (ratio := race.against_default(setting))}
+    if not ratios:
         return "No other setting could be measured"
-    longest = [setting for setting, count in rounds.items() if count == max(rounds.values())]
-    ratios = {setting: ratio for setting in longest if (ratio := race.against_default(setting))}
-    best = max(ratios, key=lambda setting: ratios[setting].estimate)
-    nearest = f"{best}, {interval(ratios[best].to_dict())} × its images/s in {rounds[best]} rounds"
+    best = max(ratios, key=lambda setting: (len(race.trials[setting]), ratios[setting].estimate))
+    nearest = f"{best}, {interval(ratios[best].to_dict())} × its images/s in {len(race.trials[best])} rounds"
     return f"None of {len(race.others)} others is faster beyond the noise of the search; the nearest: {nearest}"

@@ -6,8 +6,8 @@ import pytest
 from test_verdict import COMPUTING, WAITING
 
 import dali_pipes as dp
-from dali_pipes.tools.diagnosis.fixes import advice, propose
-from dali_pipes.tools.diagnosis.verdict import VERDICTS, OneOffFigures
+from dali_pipes.tools.diagnosis.configured_program import propose
+from dali_pipes.tools.diagnosis.verdict import VERDICTS, OneOffFigures, advice
 from dali_pipes.training.config import TrainConfig
 
 
@@ -28,7 +28,7 @@ def fixes(verdict, loader, **options):
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr("dali_pipes.tools.diagnosis.fixes.available_cpus", lambda: 8)
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.configured_program.available_cpus", lambda: 8)
 
 
 def test_what_is_named_is_what_is_tried():

@@ -5,7 +5,7 @@ from test_verdict import window
 
 from dali_pipes.tools.diagnosis import examine
 from dali_pipes.tools.diagnosis.examine import pace, predicted_gain
-from dali_pipes.tools.diagnosis.program import Fix
+from dali_pipes.tools.diagnosis.probes import Fix
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from planted import compute
 
-from dali_pipes.tools.diagnosis.gpu import covered
+from dali_pipes.tools.diagnosis.probes import covered
 from dali_pipes.tools.diagnosis.window import gaps, watch
 
 

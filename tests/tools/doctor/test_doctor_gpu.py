@@ -12,7 +12,7 @@ from nvidia import nvimgcodec
 import dali_pipes as dp
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.system.nvml import FIGURES, NoGpu, driver
-from dali_pipes.tools.doctor import decode, gpu, images, software
+from dali_pipes.tools.doctor import decode, images, machine, software
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 from dali_pipes.tools.doctor.report import Finding
 
@@ -25,7 +25,7 @@ def raises(code):
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def made_up_machine(monkeypatch):
     """One GPU that works, with a driver for CUDA 12.8."""
 
     def set_up(cuda=12080, gpus=1, usable=True, torch_cuda="12.8", adds=True):
@@ -38,19 +38,19 @@ def machine(monkeypatch):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
         properties = SimpleNamespace(name="NVIDIA H200", total_memory=140 * 2**30, major=9, minor=0, uuid="1-2")
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        monkeypatch.setattr(gpu, "adds", lambda: adds)
+        monkeypatch.setattr(machine, "adds", lambda: adds)
 
     set_up()
     return set_up
 
 
-def test_a_gpu_that_works(machine):
+def test_a_gpu_that_works(made_up_machine):
     message = "NVIDIA H200 (140 GiB, compute capability 9.0); driver 570.86 for CUDA 12.8"
-    assert gpu.driver_and_gpus() == Finding("ok", message)
-    machine(gpus=2)
-    assert gpu.driver_and_gpus().found.count("H200") == 2
-    machine(cuda=12020)
-    assert gpu.driver_and_gpus().status == "ok"  # an older driver of the same major will do
+    assert machine.driver_and_gpus() == Finding("ok", message)
+    made_up_machine(gpus=2)
+    assert machine.driver_and_gpus().found.count("H200") == 2
+    made_up_machine(cuda=12020)
+    assert machine.driver_and_gpus().status == "ok"  # an older driver of the same major will do
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_gpu_that_works(machine):
         ({"adds": False}, "computes wrongly", "nvidia-smi -q"),
     ],
 )
-def test_a_gpu_that_cannot_be_used(machine, monkeypatch, trouble, found, remedy):
+def test_a_gpu_that_cannot_be_used(made_up_machine, monkeypatch, trouble, found, remedy):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    machine(**trouble)
-    finding = gpu.driver_and_gpus()
+    made_up_machine(**trouble)
+    finding = machine.driver_and_gpus()
     assert finding.status == "failed" and found in finding.found
     assert remedy in finding.remedy and finding.remedy.endswith("CPU loaders work: loader=dali_cpu")
 
@@ -76,7 +76,7 @@ def test_no_driver(monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlInit", raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     with pytest.raises(NoGpu):
         driver()
-    finding = gpu.driver_and_gpus()
+    finding = machine.driver_and_gpus()
     assert finding.status == "failed" and finding.found == "no GPU: NVML: NVML Shared Library Not Found"
 
 
@@ -94,22 +94,22 @@ class MadeUpGpu:
 
 
 @pytest.fixture
-def nvml(machine, monkeypatch):
-    monkeypatch.setattr(gpu, "Gpu", MadeUpGpu)
+def nvml(made_up_machine, monkeypatch):
+    monkeypatch.setattr(machine, "Gpu", MadeUpGpu)
     monkeypatch.setattr(decode, "Gpu", MadeUpGpu)
     monkeypatch.setattr(MadeUpGpu, "missing", {})
     return lambda name, value: monkeypatch.setattr(MadeUpGpu, name, value)
 
 
 def test_all_figures_of_nvml(nvml):
-    finding = gpu.nvml_figures()
+    finding = machine.nvml_figures()
     assert finding.status == "ok" and "sm_utilization 50%" in finding.found and "energy_j 0 J" in finding.found
 
 
 def test_figures_that_nvml_cannot_give_have_their_reason(nvml):
     nvml("missing", {"nvjpg_utilization": "NVML: Not Supported"})
     nvml("busy", None)
-    finding = gpu.nvml_figures()
+    finding = machine.nvml_figures()
     assert finding.status == "warning" and "not: nvjpg_utilization (NVML: Not Supported)" in finding.found
 
 
@@ -207,14 +207,14 @@ def test_the_graph_of_the_engines(monkeypatch):
 
 
 @pytest.fixture
-def codec(machine, monkeypatch):
+def codec(made_up_machine, monkeypatch):
     def set_up(image):
         monkeypatch.setattr(nvimgcodec, "Decoder", lambda options: SimpleNamespace(decode=lambda stream: image))
 
     return set_up
 
 
-def test_nvimagecodec(codec, machine):
+def test_nvimagecodec(codec, made_up_machine):
     _, expected = make_jpeg()
     codec(SimpleNamespace(cpu=lambda: expected))
     found = software.nvimagecodec().found
@@ -223,12 +223,12 @@ def test_nvimagecodec(codec, machine):
     assert found.startswith(f"nvImageCodec {nvimgcodec.__version__} ") and f"decode=auto takes {message}" in found
     codec(None)
     assert software.nvimagecodec().status == "failed" and "cannot decode a JPEG" in software.nvimagecodec().found
-    machine(usable=False)
+    made_up_machine(usable=False)
     assert "reads headers; it decodes on a GPU only" in software.nvimagecodec().found
 
 
-def test_cupy_compiles_without_a_gpu(machine):
-    machine(usable=False)
+def test_cupy_compiles_without_a_gpu(made_up_machine):
+    made_up_machine(usable=False)
     finding = software.cupy_kernel()
     assert finding.status == "ok" and "bytes of PTX; there is no GPU to run it on" in finding.found
 
@@ -241,7 +241,7 @@ def test_cupy_that_cannot_compile_raises(monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "status"), [(1, "ok"), (0, "failed")])
-def test_a_kernel_on_the_gpu_has_to_give_the_right_values(machine, monkeypatch, value, status):
+def test_a_kernel_on_the_gpu_has_to_give_the_right_values(made_up_machine, monkeypatch, value, status):
     def raw_kernel(source, name):
         assert name in source
 

@@ -13,7 +13,7 @@ from dali_pipes.backends.dali import decoding
 from dali_pipes.loader import decode_probe
 from dali_pipes.loader.decode_probe import Probed
 from dali_pipes.system.child import Answer, ChildError
-from dali_pipes.tools.doctor import loading
+from dali_pipes.tools.doctor import images
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.images import KINDS, SIZES, make_images
 from dali_pipes.tools.doctor.run import all_checks
@@ -76,20 +76,20 @@ def test_the_cpu_decodes_made_images_as_the_cpu_does(monkeypatch):
     """The real thing, but for the GPU and the child process: with the loader's own options."""
     monkeypatch.setattr(decode_probe, "SECONDS", 0.1)
     monkeypatch.setattr(decode_probe, "in_child", lambda function, limit_s, *job: Answer(decode_probe.compare(*job), ""))
-    finding = loading.made_images(dp.DaliConfig(device="cpu", decode="whole"), 256, 120, CPU)
+    finding = images.made_images(dp.DaliConfig(device="cpu", decode="whole"), 256, 120, CPU)
     assert finding.status == "ok", finding
     assert "60 images, mean |difference| from the CPU's pixels 0.00 of 255" in finding.found
     assert "whole images, then cropped" in finding.found and "CPU-ms an image, a loader on the CPU" in finding.found
 
 
 def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
-    finding = loading.judge(FINE, dp.DaliConfig())
+    finding = images.judge_probe(FINE, dp.DaliConfig())
     assert finding.status == "ok"
     assert finding.found == (
         "60 images, mean |difference| from the CPU's pixels 0.12 of 255; 0.40 CPU-ms an image, a loader on the CPU 2.00; "
         "JPEG engines up to 30%; SM up to 20%; DALI on GPU 0 decodes whole images"
     )
-    assert "JPEG engines" not in loading.judge(with_(nvjpg=None), dp.DaliConfig()).found
+    assert "JPEG engines" not in images.judge_probe(with_(nvjpg=None), dp.DaliConfig()).found
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
     ],
 )
 def test_decoding_on_the_cpu_and_wrong_pixels_fail(wrong, found):
-    finding = loading.judge(with_(**wrong), dp.DaliConfig())
+    finding = images.judge_probe(with_(**wrong), dp.DaliConfig())
     assert finding.status == "failed" and found in finding.found and "60 images" in finding.found
     assert "loader=dali_cpu, which needs no GPU" in finding.remedy
 
 
 def test_a_damaged_image_that_nvjpeg_takes_is_a_warning():
-    finding = loading.judge(with_(accepted=["b.jpg"]), dp.DaliConfig())
+    finding = images.judge_probe(with_(accepted=["b.jpg"]), dp.DaliConfig())
     assert finding.status == "warning" and "1 damaged images are delivered" in finding.found and "verify=full" in finding.remedy
 
 
@@ -116,8 +116,8 @@ def test_a_crash_is_a_failure_that_says_what_to_do(manifest, monkeypatch):
     def crashes(*arguments):
         raise ChildError("crashed: its process ended with SIGSEGV")
 
-    monkeypatch.setattr(loading, "probe", crashes)
-    finding = loading.images_of(manifest, dp.DaliConfig(decode="force_region"), 8, 60, CPU)
+    monkeypatch.setattr(images, "probe", crashes)
+    finding = images.images_of(manifest, dp.DaliConfig(decode="force_region"), 8, 60, CPU)
     assert (finding.status, finding.found) == ("failed", "crashed: its process ended with SIGSEGV")
     assert finding.remedy.startswith("loader.decode=whole")
 
@@ -139,7 +139,7 @@ def test_a_crash_is_a_failure_that_says_what_to_do(manifest, monkeypatch):
 )
 def test_the_remedy_is_what_these_options_leave(monkeypatch, nvimgcodec, nvjpeg, options, remedy):
     monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, nvjpeg))
-    assert loading.remedy(dp.DaliConfig(**options)) == ", or ".join([*remedy, "loader=dali_cpu, which needs no GPU"])
+    assert images.remedy(dp.DaliConfig(**options)) == ", or ".join([*remedy, "loader=dali_cpu, which needs no GPU"])
 
 
 def test_the_doctor_tries_the_loader_that_is_named(manifest, monkeypatch):
@@ -149,7 +149,7 @@ def test_the_doctor_tries_the_loader_that_is_named(manifest, monkeypatch):
         asked.append((len(manifest), Path(manifest.root).is_dir(), loader, batch_size, str(device), limit_s))
         return FINE
 
-    monkeypatch.setattr(loading, "probe", records)
+    monkeypatch.setattr(images, "probe", records)
     loader = dp.DaliConfig(decode="whole")
     checks = all_checks(DoctorConfig(loader=loader, batch_size=32, limit_s=50), manifest)
     for check in (each for each in checks if each.name in ("DALI", "your images") and each.group == "GPU"):

@@ -86,7 +86,7 @@ def test_a_tiny_shm(tiny_shm):
 
 
 def test_shm_as_the_file_system_says_it(monkeypatch):
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_blocks=2**21, f_bavail=2**20, f_frsize=4096))
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_blocks=2**21, f_bfree=2**20, f_bavail=2**20, f_frsize=4096))
     assert shared_memory(8, 256) == Finding("ok", "4.0 GiB of 8.0 GiB free in /dev/shm")
     assert "need 9.2 GiB" in shared_memory(128, 256).found and "--shm-size=10g" in shared_memory(128, 256).remedy
 

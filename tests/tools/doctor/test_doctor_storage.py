@@ -7,8 +7,8 @@ import dali_pipes as dp
 from dali_pipes.data.images import warm_page_cache
 from dali_pipes.data.reader import Extent
 from dali_pipes.system.page_cache import evict, resident_share
-from dali_pipes.tools.doctor import storage
-from dali_pipes.tools.doctor.storage import files, not_asked, page_cache, read_speed, sample, storage_speed
+from dali_pipes.tools.doctor import machine
+from dali_pipes.tools.doctor.machine import files, not_asked, page_cache, read_speed, sample, storage_speed
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def test_data_that_fits_and_how_much_of_it_is_in_memory(images, monkeypatch):
     evict(paths)
     if resident_share(paths) == 0:
         assert "0% of it is there now" in page_cache(images).found
-    monkeypatch.setattr(storage, "resident_share", lambda _: None)
+    monkeypatch.setattr(machine, "resident_share", lambda _: None)
     assert "unknown (another owner's files)" in page_cache(images).found
 
 
 def test_data_that_does_not_fit(images, monkeypatch):
-    monkeypatch.setattr(storage, "memory_left", lambda: 100_000)
+    monkeypatch.setattr(machine, "memory_left", lambda: 100_000)
     finding = page_cache(images)
     assert finding.status == "warning" and finding.found.startswith("does not fit into memory") and "97.7 KiB" in finding.found
     assert "every epoch reads from storage" in finding.remedy
@@ -53,7 +53,7 @@ def test_the_speed_is_of_files_that_were_not_in_memory(images):
 
 @pytest.mark.parametrize(("share", "why"), [(1.0, "100% of them stayed in memory"), (None, "another owner's files")])
 def test_files_that_stay_in_memory_have_no_speed(images, monkeypatch, share, why):
-    monkeypatch.setattr(storage, "resident_share", lambda _: share)
+    monkeypatch.setattr(machine, "resident_share", lambda _: share)
     finding = storage_speed(images, 0)
     assert finding.status == "warning" and finding.found.startswith("unknown: ") and why in finding.found
     assert "MB/s" not in finding.found

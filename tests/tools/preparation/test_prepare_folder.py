@@ -11,7 +11,7 @@ from prepared import config, digests, killed, prepared, result, scan
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
-from dali_pipes.tools.preparation.jpeg import suits_hardware
+from dali_pipes.tools.preparation.encode import suits_hardware
 from dali_pipes.tools.preparation.run import prepare
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import dali_pipes as dp
 from dali_pipes.data.table.schema import SCHEMA
-from dali_pipes.tools.preparation.names import class_folders, output_names
+from dali_pipes.tools.preparation.folder import class_folders, output_names
 
 NAMES = st.text("ab.-0J ", min_size=1, max_size=5).filter(lambda name: name not in (".", ".."))
 FILES = st.builds(lambda stem, end: stem + end, NAMES, st.sampled_from([".jpg", ".JPEG", ".png", ".jpg.png", ".png.jpg"]))

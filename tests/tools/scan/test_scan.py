@@ -11,8 +11,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.scanning.headers import read_header
-from dali_pipes.tools.scan.config import ScanConfig
-from dali_pipes.tools.scan.run import scan
+from dali_pipes.tools.scan.run import ScanConfig, scan
 
 EXPECTED = {
     "baseline JPEG 4:2:0": "4:2:0",

@@ -7,8 +7,7 @@ from made_up import trial
 import dali_pipes as dp
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.tools.tuning.race import Race
-from dali_pipes.tools.tuning.search import search
+from dali_pipes.tools.tuning.search import Race, search
 from dali_pipes.tools.tuning.settings import Setting
 
 

@@ -4,7 +4,7 @@ from tools.tuning.conftest import config
 
 from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.tools.tuning.limits import over_limit, ran_out_of_memory
+from dali_pipes.tools.tuning.search import over_limit, ran_out_of_memory
 
 OUT_OF_MEMORY = [
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",

@@ -8,7 +8,7 @@ from tools.tuning.conftest import MadeUp, setting
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.protocol import Turn
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.tools.tuning.race import Race, trials_of
+from dali_pipes.tools.tuning.search import Race, trials_of
 from dali_pipes.tools.tuning.verdict import winner_of
 
 DEFAULT = setting(1)

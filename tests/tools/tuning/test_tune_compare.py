@@ -8,7 +8,7 @@ from tools.tuning.conftest import MadeUp, config, setting
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.worker_process import ArmError
-from dali_pipes.tools.tuning.race import Race
+from dali_pipes.tools.tuning.search import Race
 from dali_pipes.tools.tuning.verdict import compare, verdict
 
 DEFAULT, WINNER = setting(1), setting(3)

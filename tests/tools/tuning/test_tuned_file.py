@@ -11,7 +11,7 @@ import dali_pipes as dp
 from dali_pipes.cli.conf import register
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.files import to_yaml
-from dali_pipes.tools.tuning.tuned_file import command_line, tuned_file, write
+from dali_pipes.tools.tuning.run import command_line, tuned_file, write
 
 REPO = Path(__file__).parents[3]
 LOADERS = {
