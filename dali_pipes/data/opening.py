@@ -11,19 +11,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow.compute as pc
+
 from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
 from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.data.shards.copies import cache_folder, copy_of
-from dali_pipes.data.shards.parquet import is_group
+from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import absolute, download, is_remote, list_objects, version_of, write_object
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError, check_choice
 from dali_pipes.system.files import replacing
 
 INDEX = "index.arrow"
+_AGAIN = "Manifest.scan('{0}').save_index() (images in Parquet files: Manifest.from_table('{0}').save_index())"
 Manifest = Any  # the class in manifest.py, which uses this module
 
 log = logging.getLogger(__name__)
@@ -124,14 +127,14 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
         made.verify()
     except ManifestError as error:
         file.unlink()
-        raise ManifestError(f"{place}: damaged ({error}); write it again: Manifest.scan({url!r}).save_index()") from None
+        raise ManifestError(f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}") from None
     before = made.root
     made = made.moved_to(url.rstrip("/"))
     if is_remote(before) or not made.shards.bytes.any():
         return made
     listed = list_objects(url)
     if added := [name for name in listed if is_shard(name) and name not in made.shards.names]:
-        raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: Manifest.scan({url!r}).save_index()")
+        raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}")
     for name, size in zip(made.shards.names, made.shards.bytes.tolist(), strict=True):
         there = listed.get(name, (0, 0))[0]
         if there != size:
@@ -155,6 +158,7 @@ def _copy(place: str) -> Path:
 def write_index(manifest: Manifest) -> str:
     """Beside the images; returns its path or URL."""
     place = f"{manifest.root}/{INDEX}"
+    _check_complete(manifest, place)
     if not is_remote(place):
         if any(map(is_group, manifest.shards.files)):
             raise ManifestError(f"{place}: an index of Parquet files is written where they lie: Manifest.open(URL).save_index()")
@@ -169,3 +173,18 @@ def write_index(manifest: Manifest) -> str:
         except OSError as error:
             raise ManifestError(f"{place}: {error}; it needs the permission to write there") from None
     return place
+
+
+def _check_complete(manifest: Manifest, place: str) -> None:
+    """Raises ManifestError if shards or Parquet files lie beside those of the manifest: who reads the index would miss them."""
+    if manifest.whole_files:
+        return
+    paths = map(os.fsdecode, pc.unique(manifest.table["path"]).to_pylist())
+    named = {group_of(path)[0] if is_group(path) else path for path in paths}
+    shards = map(os.fsdecode, list_shards(manifest.root)[1])
+    there = {Path(file).name for file in [*shards, *embedded_files(manifest.root)]}
+    if missing := sorted(there - named):
+        raise ManifestError(
+            f"{place}: {len(missing):,} of the {len(there):,} files there are not in this manifest, such as {missing[0]}, and who "
+            "reads the index would miss them; write it of all files, or put these into a folder of their own"
+        )

@@ -62,14 +62,22 @@ def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def common_root(roots: Sequence[Path | str]) -> Path | str:
-    """The folder or URL that all of these begin with."""
+    """The folder or URL that all of these begin with.
+
+    Raises:
+        ManifestError: they have none: some are of another bucket, or on this machine.
+    """
     if len(set(map(str, roots))) == 1:
         return roots[0]
-    if any(isinstance(root, str) for root in roots):
+    if not any(isinstance(root, str) for root in roots):
+        return Path(os.path.commonpath(roots))
+    stores, paths = zip(*(str(root).rpartition("://")[::2] for root in roots), strict=True)
+    if len(set(stores)) > 1 or not stores[0] or not (shared := os.path.commonpath(paths)):
         raise ManifestError(
-            f"{' and '.join(map(str, roots))} cannot be joined: remote shards must be of one URL; copy the others there, or here"
+            f"{' and '.join(map(str, roots))} cannot be joined: images in object stores must be of one bucket; copy the others "
+            "there, or all of them here"
         )
-    return Path(os.path.commonpath(roots))
+    return f"{stores[0]}://{shared}"
 
 
 def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:

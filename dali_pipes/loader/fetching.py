@@ -13,6 +13,7 @@ from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_byte
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential
+from dali_pipes.plan.windows import Lanes, Window
 from dali_pipes.system.nodes import nodes_of_run
 
 Place = tuple[float, float]  # epoch and step
@@ -35,6 +36,7 @@ def check_room(plan: Plan) -> None:
             here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
             least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
             what, instead = f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each", "lower sampling.window_gb"
+            _check_batch(plan, lanes)
         elif isinstance(plan.sampling, Sequential):
             least, instead = int(sizes.max()), "make smaller shards"
             what = f"a shard of {_gb(least)}"
@@ -46,6 +48,17 @@ def check_room(plan: Plan) -> None:
                 f"{plan.manifest.root}: this order needs {what} at once, and the cache {cache_folder()} may hold {_gb(room)}; set "
                 f"{LIMIT} to {least / 1e9:.10g} at least, with {FOLDER} on a disk of that size, or {instead}"
             )
+
+
+def _check_batch(plan: Plan, lanes: Lanes) -> None:
+    batch = plan.global_batch_size // lanes.count
+    window = int(lanes.window_bytes * len(plan.manifest) / max(int(plan.manifest.shards.bytes.sum()), 1))
+    if batch > window:
+        log.warning(
+            "a window of %s has about %d images, and a lane reads %d of every global batch, so shards are fetched "
+            "several times; raise sampling.window_gb (it should hold hundreds of batches)",
+            *(_gb(lanes.window_bytes), window, batch),
+        )
 
 
 def _gb(size: int) -> str:
@@ -105,14 +118,17 @@ class Fetcher:
             return [], end, end
         mine = lanes.lanes_of(shard.index, shard.count)
         endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
-        # only those of which some batch is delivered: the last one of an epoch may not be
-        each = [list(islice((one for one in windows if one.first[1] < self._plan.steps), 2)) for windows in endless]
+        each = [list(islice(filter(self._is_delivered, windows), 2)) for windows in endless]
         windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
         sharing = max(1, shard.count // lanes.count)  # ranks of one lane; they begin with different shards
         begin = [shard.index % sharing * len(window.shards) // sharing for window in windows]
         wanted = [np.roll(window.shards, -first).tolist() for window, first in zip(windows, begin, strict=True)]
         until, reach = (min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1))
         return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach
+
+    def _is_delivered(self, window: Window) -> bool:
+        """Whether any batch of it is: the last ones of an epoch may be left out."""
+        return window.first[1] < self._plan.steps or window.last[0] > window.first[0]
 
     def _work(self) -> None:
         while (shard := self._queue.get()) is not None:

@@ -282,9 +282,11 @@ class Loader:
     def _rows(self) -> Iterator[PlannedBatch]:
         """The plan from the next batch on, while the size stays, with good samples in the place of the bad ones known so far."""
         bad = np.array([sample_id for sample_id, _, _ in self.bad_samples if self._substitute], np.int64)
-        for rows in self.plan.iter_from(self._epoch, self._step, bad):
+        for ahead, rows in enumerate(self.plan.iter_from(self._epoch, self._step, bad)):
             if self._transform.size_at(rows.epoch) != self._size:
                 return
+            if ahead and np.isin(rows.ids, bad).all():
+                return  # the run ends at this batch, and not before those that come first are delivered
             yield _without(rows, bad) if len(bad) else rows
 
     def _record_bad_samples(self, error: Exception) -> None:

@@ -108,8 +108,8 @@ class PlainLanes(Lanes):
             sizes_near = near(epoch_size, lanes)
             raise ConfigError(f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; {sizes_near} images would do")
         if sizes.max() > window_bytes:
-            given, least = window_bytes / 1e9, sizes.max() / 1e9
-            raise ConfigError(f"sampling.window_gb={given:g} holds no shard of {least:g} GB; {least:g} at least would do")
+            given, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
+            raise ConfigError(f"sampling.window_gb={given} holds no shard of {least} GB; {least} at least would do")
         self._line = Line(lengths, sizes, lanes, window_bytes, seed, self._shares if whole else None)
 
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:

@@ -233,14 +233,22 @@ def test_columns_that_only_some_have(manifest, tmp_path):
     assert joined.columns["by"].to_pylist() == ["me", "you", "", ""]
 
 
+def test_prefixes_of_one_bucket_are_joined_below_what_they_share(manifest):
+    one, two = (Manifest(f"s3://bucket/data/{name}", manifest.classes, manifest.table) for name in ("one", "two/three"))
+    joined = Manifest.concat([one, two])
+    assert joined.root == "s3://bucket/data" and len(joined) == 2 * len(manifest)
+    assert [joined.name(number) for number in (0, 37)] == [one.name(0), two.name(0)]
+
+
 def test_what_cannot_be_joined(manifest, tmp_path):
     file = tmp_path / "t.csv"
     file.write_text(f"path,label\n{manifest.path(0)},0.5\n")
     with pytest.raises(ManifestError, match="labels of different types cannot be joined: float and int32"):
         Manifest.concat([manifest, Manifest.from_table(file, progress=False)])
     remote = Manifest("s3://bucket/train", manifest.classes, manifest.table)
-    with pytest.raises(ManifestError, match="remote shards must be of one URL"):
-        Manifest.concat([manifest, remote])
+    for other in (manifest, Manifest("s3://other/train", manifest.classes, manifest.table)):
+        with pytest.raises(ManifestError, match="images in object stores must be of one bucket"):
+            Manifest.concat([other, remote])
     lists = made([(0, 1, 1, "a", 0.5, True, [1], True)])
     with pytest.raises(ManifestError, match="the column boxes is not in all manifests"):
         Manifest.concat([manifest, lists])

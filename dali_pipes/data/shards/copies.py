@@ -8,6 +8,7 @@ would keep it on the disk; a reader that finds it so opens it anew. Locks are fl
 import errno
 import fcntl
 import hashlib
+import logging
 import math
 import os
 import re
@@ -24,9 +25,13 @@ from dali_pipes.errors import ConfigError
 
 FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables, which child processes inherit
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
-_OURS = re.compile(r"[0-9a-f]{32}(\.part)?")
+_OURS = re.compile(r"copy-[0-9a-f]{32}(\.part)?")  # other files in the folder are a user's
 _PATIENCE_S, _PAUSE_S = 1.0, 0.02  # for copies that other processes hold
+_TOO_MANY, _taken = 20, 0  # copies that this process removed although another one held them
 _failures: dict[Path, tuple[float, OSError]] = {}  # by copy: when this process could last not make it, and why
+
+
+log = logging.getLogger(__name__)
 
 
 class NoRoomError(Exception):
@@ -40,7 +45,7 @@ def is_copied(file: str) -> bool:
 
 def copy_of(url: str, version: FileVersion) -> Path:
     """The path of the copy, if there is one."""
-    return cache_folder() / hashlib.sha256(f"{url} {version}".encode()).hexdigest()[:32]
+    return cache_folder() / f"copy-{hashlib.sha256(f'{url} {version}'.encode()).hexdigest()[:32]}"
 
 
 def open_copy(url: str, version: FileVersion) -> int:
@@ -108,8 +113,8 @@ def check_folder() -> None:
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "folder.lock"):
-            pass
+        with _locked(folder / "folder.lock"), suppress(NoRoomError):
+            _make_room(folder, 0, False)  # the limit may be lower than it was
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise ConfigError(f"{FOLDER}={folder}: {why}; name a folder of yours on a local disk") from None
@@ -209,17 +214,31 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
 
 def _remove(path: Path, take_held: bool) -> bool:
     """Empties and removes a copy, or what a killed process left of one; False: a process holds it."""
-    number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    number, is_held = os.open(path, os.O_RDWR | os.O_CLOEXEC), True
     try:
         with suppress(BlockingIOError):
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            take_held = True
-        if take_held:
+            is_held = False
+        if is_held and take_held:
+            _count_taken(path.parent)
+        if take_held := take_held or not is_held:
             path.unlink(missing_ok=True)
             os.truncate(number, 0)
         return take_held
     finally:
         release(number)
+
+
+def _count_taken(folder: Path) -> None:
+    """Warns once if loaders that share the folder fetch the same shards again and again."""
+    global _taken
+    _taken += 1
+    if _taken == _TOO_MANY and _taken > traffic.current().fetched / 2:
+        log.warning(
+            "the cache %s has too little room for all that load from it: %d shards that another loader reads were removed, and are "
+            "fetched again; set %s to the sum of what they need, give each run a %s of its own, or lower sampling.window_gb",
+            *(folder, _taken, LIMIT, FOLDER),
+        )
 
 
 @contextmanager

@@ -14,7 +14,8 @@ _MARK = ".parquet#"
 
 
 def is_group(file: str) -> bool:
-    return _MARK in file
+    _, mark, number = file.rpartition(_MARK)
+    return bool(mark) and number.isdecimal()
 
 
 def group_name(file: bytes, number: int) -> bytes:

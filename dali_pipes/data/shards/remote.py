@@ -27,7 +27,7 @@ FileVersion = tuple[int, int]  # size in bytes; modification time in nanoseconds
 CHANGED = "the shard has changed since it was scanned; scan again"
 _CHUNK = 16 * 2**20  # bytes per request
 _READ_AHEAD = 2**20  # bytes of an open object
-_ATTEMPTS, _FIRST_PAUSE_S = 6, 0.2  # each pause is about twice as long as the one before
+_ATTEMPTS, _FIRST_PAUSE_S, _MAX_PAUSE_S = 10, 0.2, 10.0  # each pause is about twice as long as the one before; 42 s in all
 _ATTEMPTS_WHILE_FAILING = 2  # of a request while none succeeds, so that a store that is away is named within minutes
 _QUIET_ATTEMPTS = 3  # of a request, before a warning says what is being waited for
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for so many bytes
@@ -135,7 +135,8 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
             raise OSError(f"no permission ({_short(error)}); have the credentials expired?") from None
         except Exception as error:  # what a broken connection looks like depends on the store
             failed += 1
-            attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING) if store in _failing else _ATTEMPTS
+            hopeless = store in _failing or "Credentials" in type(error).__name__  # there are none, says botocore or google.auth
+            attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING) if hopeless else _ATTEMPTS
             if failed >= attempts:
                 _failing.add(store)
                 raise OSError(f"cannot be fetched ({failed} times: {_short(error)})") from None
@@ -148,7 +149,7 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
                 _short(error),
             )
             traffic.add(retries=1)
-            time.sleep(_FIRST_PAUSE_S * 2 ** (failed - 1) * random.uniform(0.5, 1.5))
+            time.sleep(min(_FIRST_PAUSE_S * 2 ** (failed - 1), _MAX_PAUSE_S) * random.uniform(0.5, 1.5))
 
 
 def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -158,7 +159,7 @@ def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], opti
         import fsspec
         from fsspec.asyn import AsyncFileSystem, sync
 
-        files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)  # fsspec keeps one for each process
+        files, path = _file_system(fsspec, scheme, url)
     except ImportError as error:
         raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install 'dali_pipes[s3]'") from None
     except ValueError as error:
@@ -169,6 +170,17 @@ def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], opti
         return sync(files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options)
     except fsspec.exceptions.FSTimeoutError:
         raise TimeoutError(f"no whole answer within {deadline_s:.0f} s") from None
+
+
+def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
+    """The one of this process, and the path in it. S3's sends a request once: the attempts are those that `_ask` counts."""
+    if scheme not in ("s3", "s3a"):
+        return fsspec.core.url_to_fs(url, use_listings_cache=False)
+    given = fsspec.config.conf.get(scheme, {}).get("config_kwargs", {})
+    once = {"retries": {"total_max_attempts": 1}} | given
+    files, path = fsspec.core.url_to_fs(url, use_listings_cache=False, config_kwargs=once)
+    files.retries = 1
+    return files, path
 
 
 def _version(info: dict[str, Any]) -> FileVersion:

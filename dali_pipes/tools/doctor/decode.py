@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from nvidia.dali import Pipeline, __version__, fn, types
+from nvidia.dali import Pipeline, __version__, fn, pipeline_def, types
+from nvidia.dali.data_node import DataNode
 
 from dali_pipes.loader.decode_probe import STIR
 from dali_pipes.system.nvml import Gpu
@@ -76,9 +77,13 @@ def _why_not() -> str:
 def _pipeline(encoded: bytes, batch_size: int, device_id: int | None, **tuned: Any) -> Pipeline:
     """A built pipeline that decodes the same JPEG again and again; on the CPU without a device."""
     options = {"device": "cpu"} if device_id is None else {"device": "mixed", "jpeg_fancy_upsampling": True} | tuned
-    batch = [np.frombuffer(encoded, np.uint8)] * batch_size
-    with Pipeline(batch_size, num_threads=2, device_id=device_id) as pipeline:
-        source = fn.external_source(source=lambda: batch, dtype=types.DALIDataType.UINT8, ndim=1)
-        pipeline.set_outputs(fn.decoders.image(source, output_type=types.DALIImageType.RGB, **options))
+    pipeline = _decoding(encoded, options, batch_size=batch_size, num_threads=2, device_id=device_id)
     pipeline.build()
     return pipeline
+
+
+@pipeline_def
+def _decoding(encoded: bytes, options: dict[str, Any]) -> DataNode:
+    batch = [np.frombuffer(encoded, np.uint8)] * Pipeline.current().max_batch_size
+    source = fn.external_source(source=lambda: batch, dtype=types.DALIDataType.UINT8, ndim=1)
+    return fn.decoders.image(source, output_type=types.DALIImageType.RGB, **options)

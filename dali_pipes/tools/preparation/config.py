@@ -4,8 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
+from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.errors import ConfigError, check_choice, check_min, check_range, option
 from dali_pipes.measure.config import MeasureConfig
 
@@ -91,6 +93,8 @@ class PrepareConfig(MeasureConfig):
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
         _ = self.work  # refuses what is no part
+        if self.source == "parquet":
+            self._check_parquet()
         if self.source in ("images", "parquet"):
             self.source = "images"
             self._check_images()
@@ -106,6 +110,12 @@ class PrepareConfig(MeasureConfig):
     def encodes(self) -> bool:
         """Whether images are decoded and encoded again as JPEG, or copied unchanged."""
         return self.resize is not None or self.quality is not None
+
+    def _check_parquet(self) -> None:
+        for split in ("train", "val"):
+            folder = Path(self.data.source(split)) if self.data.root or getattr(self.data, split) else None
+            if folder and folder.exists() and not embedded_files(folder):
+                raise ConfigError(f"source=parquet: no Parquet file with images in {folder}; for other images leave source out")
 
     def _check_images(self) -> None:
         if self.archive is not None or self.sha256 is not None:

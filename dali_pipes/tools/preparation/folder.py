@@ -89,12 +89,13 @@ def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, 
 
     Raises:
         ConfigError: a class cannot be the name of a folder, or folders cannot keep the source's order.
+        PreparationError: the parts have ended, and an image is missing.
     """
     out, names = record.out / split, output_names(source)
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
     asked = part.of(range(len(source)))
-    done = in_order(partial(_write, record, out, source, names, encoding), asked, available_cpus(), chunk=8)
+    done = in_order(partial(_write, record, out, source, names, encoding, part.merges), asked, available_cpus(), chunk=8)
     outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
     for sample_id, written in zip(asked, track(done, f"preparing {split}", len(asked)), strict=True):
         if written.why:
@@ -124,7 +125,9 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
         raise PreparationError(f"{written.root} holds images that this run did not write; choose another folder")
 
 
-def _write(record: Record, out: Path, source: Manifest, names: list[str], encoding: Encoding, sample_id: int) -> _Written:
+def _write(
+    record: Record, out: Path, source: Manifest, names: list[str], encoding: Encoding, must_exist: bool, sample_id: int
+) -> _Written:
     file = out / names[sample_id]
     size = file.stat().st_size if file.exists() else 0
     if size:
@@ -132,5 +135,7 @@ def _write(record: Record, out: Path, source: Manifest, names: list[str], encodi
     encoded = encode_sample(source, encoding, sample_id)
     if isinstance(encoded, str):
         return _Written(0, why=encoded)
+    if must_exist:
+        raise PreparationError(f"images are missing, such as {file}; run their parts again, and then part=merge")
     record.write(file, encoded.content)
     return _Written(len(encoded.content), same_pixels=encoded.same_pixels)

@@ -82,6 +82,15 @@ def test_a_shard_that_was_replaced_after_indexing_is_named(store):
     assert all("has changed since it was scanned" in why for _, _, why in loader.bad_samples)
 
 
+def test_an_index_is_of_all_files_that_lie_there(manifest, store):
+    whole = opened(store)
+    whole.save_index()
+    for part in (whole.subset(range(10)), opened(store / "shard-000001.tar"), Manifest.scan(store / "shard-000001.tar")):
+        with pytest.raises(ManifestError, match=r"of the 4 files there are not in this manifest, such as shard-00000\d.tar"):
+            part.save_index()
+    assert len(opened(store)) == len(whole)
+
+
 def test_a_damaged_index_is_named_and_read_again_when_it_is_good(store):
     opened(store).save_index()
     whole = (store / "index.arrow").read_bytes()
