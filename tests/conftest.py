@@ -79,7 +79,7 @@ def torchvision_gpu_anywhere(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def image_folder(tmp_path_factory) -> Path:
+def photograph_folder(tmp_path_factory) -> Path:
     """37 JPEGs in 5 classes: photographs-by-statistics of all sizes, some gray, progressive, 4:4:4, very small or very long."""
     root = tmp_path_factory.mktemp("images")
     rng = np.random.default_rng(1)
@@ -99,9 +99,15 @@ def image_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def photographs(image_folder, tmp_path_factory) -> dp.Manifest:
+def image_folder(photograph_folder) -> Path:
+    """The folder of `manifest`, which other folders of tests have of their own."""
+    return photograph_folder
+
+
+@pytest.fixture(scope="session")
+def photographs(photograph_folder, tmp_path_factory) -> dp.Manifest:
     """Mapped, as what people train on is."""
-    return dp.Manifest.scan(image_folder, cache=tmp_path_factory.mktemp("manifest") / "m.arrow", progress=False)
+    return dp.Manifest.scan(photograph_folder, cache=tmp_path_factory.mktemp("manifest") / "m.arrow", progress=False)
 
 
 @pytest.fixture(scope="session")

@@ -115,9 +115,13 @@ def test_too_many_bad_ones_stop_the_run(scanned, name):
 def test_a_batch_without_a_good_sample(scanned, name):
     for sample in range(8, 16):
         FAULTS["zero bytes"](scanned.path(sample))
-    loader = build(scanned, name, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1)
-    with loader, pytest.raises(dp.BadSampleError, match="all 8 images of the batch are bad"):
-        epoch(loader)
+    with build(scanned, name, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1) as loader:
+        for number in range(2):  # in the second epoch all bad ones are known
+            loader.set_epoch(number)
+            delivered = []
+            with pytest.raises(dp.BadSampleError, match=f"epoch {number}, step 1: all 8 images of the batch are bad"):
+                delivered.extend(batch.ids.tolist() for batch in loader)
+            assert delivered == [list(range(8))]
 
 
 @cpu_and_gpu

@@ -21,6 +21,7 @@ from dali_pipes import ConfigError, Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.shards import copies
 from dali_pipes.loader.fetching import Fetcher
+from dali_pipes.plan.plan import Plan
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 TRANSFORM = dp.TrainTransform(size=16)
@@ -113,6 +114,29 @@ def test_sources_of_a_mixture_have_windows_of_their_own(far, cache, fetched):
         assert not loader.bad_samples
     assert 0 < disk.most <= copies.cache_bytes()
     assert set(fetched) == {f"shard-{number:06d}.tar" for number in range(SHARDS)} and len(fetched) <= 1.2 * 2 * SHARDS
+
+
+@pytest.mark.parametrize("epoch_size", [800, 500, 480])
+def test_what_is_read_is_wanted_before_also_where_windows_reach_into_the_next_epoch(far, epoch_size):
+    """Batches of 32, the last of an epoch of 500 left out: some windows begin among images that are."""
+    largest = int(far.shards.bytes.max())
+    sampling = dp.Windows(window_gb=3 * largest / 1e9, epoch_size=epoch_size)
+    planned = Plan(far, TRANSFORM, 32, sampling=sampling, last_batch="drop", shard=dp.Shard(0, 1))
+    fetcher = Fetcher(planned)
+    fetcher._work = lambda: None
+    fetcher.start(0, 0)
+    for epoch in range(6):
+        for step in range(planned.steps):
+            fetcher.deliver(epoch, step)
+            assert {*far.shards.numbers[planned.rows(epoch, step).ids].tolist()} <= {*fetcher._wanted}, (epoch, step)
+
+
+def test_a_batch_larger_than_a_window_is_warned_of(far, caplog):
+    window = {"name": "windows", "window_gb": 1.1 * int(far.shards.bytes.max()) / 1e9}
+    for batch_size, warnings in ((16, 0), (64, 1)):
+        caplog.clear()
+        build(far, batch_size=batch_size, sampling=dp.Windows(window_gb=window["window_gb"])).close()
+        assert sum("shards are fetched several times" in record.getMessage() for record in caplog.records) == warnings
 
 
 def test_the_next_window_is_fetched_while_this_one_is_read(far, cache):

@@ -1,5 +1,6 @@
 """Window shuffle: exact epochs, the same on any number of ranks, from a few shards at a time."""
 
+import re
 from itertools import chain, islice, pairwise, takewhile
 
 import numpy as np
@@ -227,6 +228,14 @@ def test_what_the_state_holds(options, files, changed):
 def test_what_cannot_work_is_refused_with_what_would_do(options, batch, ranks, message):
     with pytest.raises(ConfigError, match=message):
         plan(sharded([10] * 6), batch, Shard(0, ranks), **{"window_gb": 20 * GB} | options)
+
+
+@pytest.mark.parametrize("largest", [268_432_384, 123_456_489, 402_653_184])
+def test_the_least_window_that_is_named_would_do(largest):
+    with pytest.raises(ConfigError, match="holds no shard") as caught:
+        PlainLanes(np.array([10, 10]), np.array([10**6, largest]), 1, 10**8, 4, 20, 0)
+    least = round(1e9 * float(re.search(r"([\d.]+) at least would do", str(caught.value))[1]))
+    assert PlainLanes(np.array([10, 10]), np.array([10**6, largest]), 1, least, 4, 20, 0).window_bytes == least == largest
 
 
 def test_what_it_is_not_for_is_refused():

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards import copies
+from dali_pipes.tools.scan.run import index
 
 FILES, NAMES = Path(__file__).with_name("files"), ["images-00000-of-00002.parquet", "images-00001-of-00002.parquet"]
 CONFIGS = [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()]
@@ -92,6 +94,20 @@ def test_objects_and_captions_out_of_list_columns(folder):
         batch = next(iter(loader))
     assert made.classes == ["head"] and batch["boxes"].lengths == [number % 3 for number in range(10) if number != 4]
     assert batch.text[4] == "animal no. 5"
+
+
+def test_the_command_writes_an_index_of_parquet_files_where_they_lie(folder, cache, monkeypatch):
+    index(f"file://{folder}", "header")
+    monkeypatch.setattr(copies, "_make", None)
+    assert opened(f"file://{folder}").fingerprint == opened(folder).fingerprint
+    with pytest.raises(ManifestError, match=r"index.arrow: 1 of the 2 files there are not in this manifest"):
+        opened(f"file://{folder}/{NAMES[0]}").save_index()
+
+
+def test_a_folder_whose_name_looks_like_a_row_group(folder, manifest, cache, tmp_path):
+    odd = tmp_path / "odd.parquet#1"
+    tar_shards(manifest.subset(range(4)), odd, 2)
+    assert opened(f"file://{odd}").read(3).tobytes() == manifest.read(3).tobytes()
 
 
 def test_a_file_that_was_written_anew_is_noticed(folder, cache):

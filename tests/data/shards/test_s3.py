@@ -9,7 +9,7 @@ from s3_server import s3_server
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.shards import remote
+from dali_pipes.data.shards import remote, traffic
 
 PARQUET = Path(__file__).with_name("files")
 # what the libraries themselves leave to the garbage collector when a connection breaks
@@ -67,7 +67,7 @@ def test_the_manifest_is_that_of_the_folder(manifest, far):
     ],
 )
 def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):
-    before = dict(s3.done)
+    before, retries = dict(s3.done), traffic.current().retries
     with dp.build_loader(far, config, transform=dp.TrainTransform(size=32), batch_size=8, last_batch="partial") as loader:
         for epoch in range(2):
             ids = [batch.ids.tolist() for batch in loader]
@@ -75,6 +75,8 @@ def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):
             assert set(collections.Counter(sample for each in ids for sample in each).values()) == {1}
         assert not loader.bad_samples
     assert all(s3.done[fault] > before[fault] for fault in s3.FAULTS), s3.done
+    broken = sum(s3.done[fault] - before[fault] for fault in s3.FAULTS if fault not in ("slow", "reset before the answer"))
+    assert traffic.current().retries - retries == broken  # aiohttp repeats what a kept connection did not answer, and nobody more
 
 
 def test_a_bucket_that_is_not_there(s3):

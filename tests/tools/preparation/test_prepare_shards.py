@@ -220,6 +220,17 @@ def test_parts_in_any_order_make_what_one_run_makes(mixed_folder, image_folder, 
     assert {**result(out), "kept": 0, "same_pixels": 0} == {**result(tmp_path / "whole"), "kept": 0, "same_pixels": 0}
 
 
+def test_a_merge_makes_nothing_that_its_parts_left_out(mixed_folder, tmp_path):
+    prepared(mixed_folder, tmp_path / "out", resize=30, part="1/2")
+    with pytest.raises(dp.DaliPipesError, match=r"images are missing, such as .*jpg; run their parts again, and then part=merge"):
+        prepared(mixed_folder, tmp_path / "out", resize=30, part="merge")
+
+
+def test_parquet_that_is_none_is_refused(image_folder, tmp_path):
+    with pytest.raises(dp.ConfigError, match=f"source=parquet: no Parquet file with images in {image_folder}"):
+        prepared(image_folder, tmp_path / "out", source="parquet", to="shards")
+
+
 @pytest.mark.parametrize("part", ["0/4", "5/4", "a", "1/0", "1", "-1/2", "1/2/3"])
 def test_what_is_no_part_is_refused(image_folder, tmp_path, part):
     with pytest.raises(dp.ConfigError, match=f"part is {part}; it takes 1/8 to 8/8"):
