@@ -288,7 +288,7 @@ def _view(drawn: Drawn, rows: slice) -> PlannedView:
 
 
 def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:
-    """The same rows; those that have been taken are also in `taken`, for whoever completes what is made of them."""
+    """The same rows; those that have been taken are also in `taken`, for the code that completes what is made of them."""
     for each in rows:
         taken.append(each)
         yield each

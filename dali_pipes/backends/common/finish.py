@@ -29,7 +29,7 @@ from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 
 _COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
-_COUNTING = threading.Lock()  # whoever sets PyTorch's count of threads back must have read it before others set theirs
+_COUNTING = threading.Lock()  # PyTorch's count of threads is set back by the one who read it before others set theirs
 KEPT = 4  # buffers that nobody holds; further ones are freed
 LEAST = 4  # images that are worth a task of their own
 Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
