@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,13 @@ def test_imports_only_go_down(module):
     for imported in imports(module):
         if imported.startswith("dali_pipes."):
             assert imported.split(".")[1] in below, f"{name(module)} imports {imported}"
+
+
+def test_no_imports_go_in_circles():
+    """Those inside functions included, which would hide one."""
+    modules = [module for module in MODULES if module.stem != "__init__"]
+    graph = {name(module).removesuffix(".py").replace("/", "."): imports(module) for module in modules}
+    TopologicalSorter({f"dali_pipes.{module}": imported for module, imported in graph.items()}).prepare()
 
 
 @pytest.mark.parametrize("module", sorted((PACKAGE / "tools").rglob("*.py")), ids=name)

@@ -1,9 +1,7 @@
-"""Tests DALI's decoding before it is used: with a loader's own options, against the CPU's pixels, in a separate process."""
+"""Tests DALI's decoding before it is used: with a loader's own options, in a separate process (decode_compare.py)."""
 
-import hashlib
 import re
 import tempfile
-import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,17 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError, in_child
-from dali_pipes.system.nvml import Gpu, NoGpu
 
 IMAGES = 500  # at most
 LIMIT_S = 120.0
-SECONDS = 1.0  # minimum run of a loader while it is measured: NVML's counters are means over up to a second
 # mean |difference| of an image, of 255
 CLOSE = 1.0  # rounding
 FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
@@ -115,7 +109,7 @@ def probe(
         file = Path(folder, "images.parquet")
         manifest.subset(ids).save(file)
         job = str(file), exif, asdict(config), batch_size, str(device)
-        found, output = in_child("dali_pipes.loader.decode_probe:compare", limit_s, *job)
+        found, output = in_child("dali_pipes.loader.decode_compare:compare", limit_s, *job)
     return Probed(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
 
 
@@ -131,87 +125,3 @@ def cpu_fallbacks(found: list[Message]) -> list[str]:
         for each in found
         if (each.severity, each.decoder) == ("WARNING", _LAST_ON_GPU) and not each.text.startswith(_HARMLESS)
     ]
-
-
-class _Run(NamedTuple):
-    pixels: dict[int, NDArray[np.uint8]]  # by id
-    cpu_ms: float  # per image
-    bad: set[str]  # names of images that could not be decoded
-    decodes: str
-
-
-def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, device: str) -> dict[str, Any]:
-    """The fields of `Probed`, except `fallbacks`, in the separate process; `file` is a saved manifest, `config` a DaliConfig's."""
-    manifest, ours = Manifest.load(file), DaliConfig(**config)
-    use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
-    run = _run(manifest, exif, ours, batch_size, device, use)
-    reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
-    good = sorted(run.pixels.keys() & reference.pixels.keys())
-    apart = {each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean()) for each in good}
-    bound = CLOSE if ours.jpeg_fancy_upsampling else FAR
-    return {
-        "images": len(good),
-        "mean": float(np.mean(list(apart.values()))) if apart else 0.0,
-        "far": {manifest.name(each): mean for each, mean in apart.items() if mean > bound},
-        "refused": sorted(run.bad - reference.bad),
-        "accepted": sorted(reference.bad - run.bad),
-        "cpu_ms": run.cpu_ms,
-        "cpu_ms_on_cpu": reference.cpu_ms,
-        "engine_load": ours.engine_load if on_gpu else 0.0,
-        "nvjpg": use.highest("nvjpg_utilization"),
-        "sm": use.highest("sm_utilization"),
-        "digest": hashlib.sha256(b"".join(run.pixels[each].tobytes() for each in sorted(run.pixels))).hexdigest()[:16],
-        "decodes": run.decodes,
-    }
-
-
-def _run(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: str, use: "_Use | None" = None) -> _Run:
-    """One epoch for its pixels, then some more for the CPU time."""
-    from dali_pipes.loader.loader import build_loader  # which itself may ask for a probe
-
-    transform = TrainTransform(dtype="uint8", exif=exif)
-    with build_loader(
-        manifest,
-        config,
-        transform=transform,
-        batch_size=min(batch_size, len(manifest)),
-        shuffle=False,
-        last_batch="partial",
-        on_bad_sample="substitute",
-        max_bad_fraction=1.0,
-        device=device,
-    ) as loader:
-        pixels = {at: image for each in loader for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)}
-        cpu_ms = _cpu_ms(loader, use)
-        return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.explain())
-
-
-def _cpu_ms(loader: Any, use: "_Use | None") -> float:
-    """CPU time per image over whole epochs. Batches are not copied: waiting for a copy would count as CPU time."""
-    images, start, before = 0, time.monotonic(), time.process_time()
-    while time.monotonic() < start + SECONDS:
-        for batch in loader:
-            images += len(batch)
-            if use:
-                use.sample()
-    return (time.process_time() - before) / max(images, 1) * 1e3
-
-
-class _Use:
-    """How busy a GPU has been; other devices have no figures."""
-
-    def __init__(self, device: str):
-        self._samples: list[dict[str, float | None]] = []
-        self._gpu: Gpu | None = None
-        if torch.device(device).type == "cuda":
-            try:
-                self._gpu = Gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-            except NoGpu:
-                self._gpu = None
-
-    def sample(self) -> None:
-        if self._gpu:
-            self._samples.append(self._gpu.sample())
-
-    def highest(self, figure: str) -> float | None:
-        return max((value for each in self._samples if (value := each[figure]) is not None), default=None)

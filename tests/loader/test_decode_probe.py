@@ -98,9 +98,9 @@ def test_the_cpu_against_itself(scanned):
 
 
 def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
-    from dali_pipes.loader import decode_probe
+    from dali_pipes.loader import decode_compare
 
-    real = decode_probe._run
+    real = decode_compare._run
 
     def swapped(manifest, exif, config, batch_size, device, use=None):
         run = real(manifest, exif, config, batch_size, device, use)
@@ -109,14 +109,14 @@ def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
         run.pixels[3] = np.roll(run.pixels[3], 9, axis=1)
         return run._replace(bad={"lost.jpg"})
 
-    monkeypatch.setattr(decode_probe, "SECONDS", 0.1)
-    plain = decode_probe.compare(manifest_file(manifest), "ignore", {"device": "cpu", "num_threads": 1}, 8, "cpu")
-    monkeypatch.setattr(decode_probe, "_run", swapped)
+    monkeypatch.setattr(decode_compare, "SECONDS", 0.1)
+    plain = decode_compare.compare(manifest_file(manifest), "ignore", {"device": "cpu", "num_threads": 1}, 8, "cpu")
+    monkeypatch.setattr(decode_compare, "_run", swapped)
     job = {"device": "cpu", "num_threads": 1}
-    found = decode_probe.compare(manifest_file(manifest), "ignore", job, 8, "cpu")
+    found = decode_compare.compare(manifest_file(manifest), "ignore", job, 8, "cpu")
     assert list(found["far"]) == [manifest.name(3)] and found["refused"] == ["lost.jpg"]
     assert plain["far"] == {} and plain["digest"] != found["digest"]
-    other_batch = decode_probe.compare(manifest_file(manifest), "ignore", {"device": "cpu"}, 16, "cpu")
+    other_batch = decode_compare.compare(manifest_file(manifest), "ignore", {"device": "cpu"}, 16, "cpu")
     assert other_batch["digest"] == plain["digest"]
 
 

@@ -10,7 +10,7 @@ from PIL import Image, JpegImagePlugin
 import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
-from dali_pipes.loader import decode_probe
+from dali_pipes.loader import decode_compare, decode_probe
 from dali_pipes.loader.decode_probe import Probed
 from dali_pipes.system.child import Answer, ChildError
 from dali_pipes.tools.doctor import images
@@ -74,8 +74,8 @@ def test_the_truncated_one_has_a_header_and_no_end(made):
 
 def test_the_cpu_decodes_made_images_as_the_cpu_does(monkeypatch):
     """The real thing, but for the GPU and the child process: with the loader's own options."""
-    monkeypatch.setattr(decode_probe, "SECONDS", 0.1)
-    monkeypatch.setattr(decode_probe, "in_child", lambda function, limit_s, *job: Answer(decode_probe.compare(*job), ""))
+    monkeypatch.setattr(decode_compare, "SECONDS", 0.1)
+    monkeypatch.setattr(decode_probe, "in_child", lambda function, limit_s, *job: Answer(decode_compare.compare(*job), ""))
     finding = images.made_images(dp.DaliConfig(device="cpu", decode="whole"), 256, 120, CPU)
     assert finding.status == "ok", finding
     assert "60 images, mean |difference| from the CPU's pixels 0.00 of 255" in finding.found

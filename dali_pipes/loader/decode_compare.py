@@ -1,0 +1,100 @@
+"""The pixels of a loader's options against those of DALI on the CPU, as decode_probe.py asks for them in a separate process."""
+
+import hashlib
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dali_pipes.backends.config import DaliConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.decode_probe import CLOSE, FAR
+from dali_pipes.loader.loader import build_loader
+from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.system.nvml import Gpu, NoGpu
+
+SECONDS = 1.0  # minimum run of a loader while it is measured: NVML's counters are means over up to a second
+
+
+class _Run(NamedTuple):
+    pixels: dict[int, NDArray[np.uint8]]  # by id
+    cpu_ms: float  # per image
+    bad: set[str]  # names of images that could not be decoded
+    decodes: str
+
+
+def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, device: str) -> dict[str, Any]:
+    """The fields of `decode_probe.Probed`, except `fallbacks`; `file` is a saved manifest, `config` a DaliConfig's."""
+    manifest, ours = Manifest.load(file), DaliConfig(**config)
+    use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
+    run = _run(manifest, exif, ours, batch_size, device, use)
+    reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
+    good = sorted(run.pixels.keys() & reference.pixels.keys())
+    apart = {each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean()) for each in good}
+    bound = CLOSE if ours.jpeg_fancy_upsampling else FAR
+    return {
+        "images": len(good),
+        "mean": float(np.mean(list(apart.values()))) if apart else 0.0,
+        "far": {manifest.name(each): mean for each, mean in apart.items() if mean > bound},
+        "refused": sorted(run.bad - reference.bad),
+        "accepted": sorted(reference.bad - run.bad),
+        "cpu_ms": run.cpu_ms,
+        "cpu_ms_on_cpu": reference.cpu_ms,
+        "engine_load": ours.engine_load if on_gpu else 0.0,
+        "nvjpg": use.highest("nvjpg_utilization"),
+        "sm": use.highest("sm_utilization"),
+        "digest": hashlib.sha256(b"".join(run.pixels[each].tobytes() for each in sorted(run.pixels))).hexdigest()[:16],
+        "decodes": run.decodes,
+    }
+
+
+def _run(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: str, use: "_Use | None" = None) -> _Run:
+    """One epoch for its pixels, then some more for the CPU time."""
+    transform = TrainTransform(dtype="uint8", exif=exif)
+    with build_loader(
+        manifest,
+        config,
+        transform=transform,
+        batch_size=min(batch_size, len(manifest)),
+        shuffle=False,
+        last_batch="partial",
+        on_bad_sample="substitute",
+        max_bad_fraction=1.0,
+        device=device,
+    ) as loader:
+        pixels = {at: image for each in loader for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)}
+        cpu_ms = _cpu_ms(loader, use)
+        return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.explain())
+
+
+def _cpu_ms(loader: Any, use: "_Use | None") -> float:
+    """CPU time per image over whole epochs. Batches are not copied: waiting for a copy would count as CPU time."""
+    images, start, before = 0, time.monotonic(), time.process_time()
+    while time.monotonic() < start + SECONDS:
+        for batch in loader:
+            images += len(batch)
+            if use:
+                use.sample()
+    return (time.process_time() - before) / max(images, 1) * 1e3
+
+
+class _Use:
+    """How busy a GPU has been; other devices have no figures."""
+
+    def __init__(self, device: str):
+        self._samples: list[dict[str, float | None]] = []
+        self._gpu: Gpu | None = None
+        if torch.device(device).type == "cuda":
+            try:
+                self._gpu = Gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+            except NoGpu:
+                self._gpu = None
+
+    def sample(self) -> None:
+        if self._gpu:
+            self._samples.append(self._gpu.sample())
+
+    def highest(self, figure: str) -> float | None:
+        return max((value for each in self._samples if (value := each[figure]) is not None), default=None)
