@@ -122,6 +122,7 @@ def read_all(far, **options):
     ],
 )
 def test_what_a_store_answers_for_ever_is_named(s3, bucket, cache, monkeypatch, fault, message):
+    attempts = remote._ATTEMPTS
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     monkeypatch.setattr(remote, "_DEADLINE_S", 0.6)
     monkeypatch.setattr(s3, "always", fault)
@@ -132,6 +133,7 @@ def test_what_a_store_answers_for_ever_is_named(s3, bucket, cache, monkeypatch, 
         with pytest.raises(ManifestError, match="s3://images/train"):
             Manifest.open("s3://images/train", progress=False)
     monkeypatch.setattr(s3, "always", None)
+    monkeypatch.setattr(remote, "_ATTEMPTS", attempts)
     monkeypatch.setattr(remote, "_DEADLINE_S", 30.0)
     assert len(read_all(bucket)) == SHARDS * EACH // BATCH
 
