@@ -64,7 +64,7 @@ PACKAGES = (
     "pillow",
 )
 RETRIES = {
-    "dali_pipes": "the AWS SDK's, and on top each request up to six times with pauses that double",
+    "dali_pipes": "each request up to ten times with pauses that double; those of s3fs and the AWS SDK are turned off",
     "webdataset": "its http:// is `curl --retry 30 --retry-delay 2`; what fails then is raised (handler=reraise_exception)",
     "webdataset_aws": "pipe:aws s3 cp: the AWS CLI tries each request five times (retry mode legacy); what fails then is raised",
     "litdata": "index: boto3, 1,000 attempts, adaptive; chunks: obstore, 10 retries within 180 s with pauses that double",
