@@ -1,7 +1,7 @@
 """What is known of each image before it is decoded, and where its bytes lie, by sample id."""
 
 import os
-from collections.abc import KeysView, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -161,10 +161,10 @@ class ImageTable:
         return {name: self._samples[COLUMN + name].numbers(ids) for name in self.numeric_columns}
 
     @cached_property
-    def numeric_columns(self) -> KeysView[str]:
+    def numeric_columns(self) -> list[str]:
         """The names of those columns."""
         table = self._samples.whole
-        return {name.removeprefix(COLUMN): None for name in own_columns(table) if is_numeric(table[name].type)}.keys()
+        return [name.removeprefix(COLUMN) for name in own_columns(table) if is_numeric(table[name].type)]
 
     def has_target(self, name: str) -> bool:
         """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""

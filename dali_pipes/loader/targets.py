@@ -54,7 +54,7 @@ class TargetReader:
         self._has_masks, self._has_outlines = (self._manifest.has_target(name) for name in ("mask", "outlines"))
         self._threads = ThreadPoolExecutor(available_cpus(), "masks") if self._has_masks or self._has_outlines else None
         self._reader = Reader()
-        if both := ", ".join(sorted(self._manifest.numeric_columns & self._names)):
+        if both := ", ".join(sorted({*self._manifest.numeric_columns} & self._names)):
             root = self._manifest.root
             raise ConfigError(f"{root}: the table has columns of its own named {both}, as targets of a batch are; rename them")
 

@@ -1,5 +1,7 @@
 import itertools
 import json
+import pickle
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -355,3 +357,9 @@ def test_a_loader_that_was_interrupted_goes_on(manifest, monkeypatch):
             list(loader)
         monkeypatch.undo()
         assert [len(list(loader)) for _ in range(2)] == [len(loader)] * 2
+
+
+def test_a_manifest_that_a_loader_has_used_goes_to_other_processes(manifest):
+    with build(manifest, dp.TorchConfig(num_workers=0)) as loader:
+        next(iter(loader))
+    assert pickle.loads(pickle.dumps(manifest)).fingerprint == deepcopy(manifest).fingerprint == manifest.fingerprint
