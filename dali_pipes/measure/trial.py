@@ -10,6 +10,7 @@ import itertools
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,14 +32,14 @@ GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
 
 
-class Consumer:
+class Consumer(ABC):
     """Uses batches; all work on them is done when `finish` returns."""
 
     def __init__(self) -> None:
         self._result = torch.zeros(())
 
-    def __call__(self, batch: Batch | DecodedBatch) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, batch: Batch | DecodedBatch) -> None: ...
 
     def finish(self) -> None:
         """Waits for the device.

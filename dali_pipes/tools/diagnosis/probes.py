@@ -3,6 +3,7 @@
 import itertools
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -67,7 +68,7 @@ class Fix:
     measured: float | None = None
 
 
-class TrainingProgram:
+class TrainingProgram(ABC):
     """A training program, in parts that can be run alone.
 
     Attributes:
@@ -87,17 +88,17 @@ class TrainingProgram:
     data_bytes = 0
     decodes_on_gpu = is_fetched = False
 
+    @abstractmethod
     def feed(self) -> AbstractContextManager[Feed]:
         """Starts the loader."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self) -> Step:
         """The training step on a batch."""
-        raise NotImplementedError
 
     def transfer_size(self) -> tuple[int, bool]:
         """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in page-locked memory."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} is a fix, whose copies are not measured")
 
     def count(self, batch: Any) -> int:
         """How many images it holds."""
@@ -105,11 +106,11 @@ class TrainingProgram:
 
     def concat(self, batches: Sequence[Any]) -> Any:
         """One batch of all their images; raises TypeError if batches of this type cannot be joined."""
-        raise NotImplementedError
+        raise TypeError(f"batches of {type(self).__name__} cannot be joined")
 
     def fixes(self, verdict: str) -> list[Fix]:
-        """Fixes to try, the most promising first."""
-        raise NotImplementedError
+        """Fixes to try, the most promising first; a program that is itself a fix has none."""
+        return []
 
 
 def loader_feed(loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []) -> Feed:
