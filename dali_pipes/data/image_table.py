@@ -1,17 +1,21 @@
 """What is known of each image before it is decoded, and where its bytes lie, by sample id."""
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data import omissions
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
 from dali_pipes.data.objects import TARGET, Keypoints, Objects
+from dali_pipes.data.omissions import Omission
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.shards.copies import copy_of, is_copied
@@ -20,6 +24,8 @@ from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import divided, own_columns
 from dali_pipes.errors import ManifestError
+
+log = logging.getLogger(__name__)
 
 _LOOKED_AT = 100_000  # samples
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
@@ -59,6 +65,7 @@ class ImageTable:
         table: pa.Table,
         folders: FolderRecords | None = None,
         keypoints: Keypoints | None = None,
+        omissions: Iterable[Omission] = (),
     ):
         """
         Args:
@@ -66,12 +73,14 @@ class ImageTable:
                 "target:NAME" (data/objects.py).
             folders: those that were scanned.
             keypoints: which ones the objects have.
+            omissions: what is left out besides the rows with a problem, and what the folders leave out.
 
         Raises:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        known: dict[str, Any] = {"folders": folders or {}} | ({"keypoints": list(keypoints)} if keypoints else {})
+        known: dict[str, Any] = {"folders": folders or {}, "omissions": list(omissions)}
+        known |= {"keypoints": list(keypoints)} if keypoints else {}
         self._set(absolute(root), classes, Samples(usable), others, known)
         self._check()
 
@@ -86,6 +95,7 @@ class ImageTable:
     def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
         # `others` are the images that cannot be used; `known` is what a file says of the whole, so that it need not be computed
         self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known
+        self._told = False  # whether what is left out has been said
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
         table = samples.whole
@@ -109,6 +119,11 @@ class ImageTable:
     def folders(self) -> FolderRecords:
         """Of the folders that were scanned, by their path, as far as a file that was loaded has them: see `scanning/earlier.py`."""
         return self._known.get("folders", {})
+
+    @property
+    def rules(self) -> int:
+        """By which rules a scan said what is an image and what is a class, as far as a file that was loaded has them; 0: of 0.2."""
+        return int(self._known.get("rules", 0))
 
     @property
     def task(self) -> str:
@@ -266,8 +281,60 @@ class ImageTable:
         """(path, what was wrong) of every object that was left out of an image that is used."""
         if not self.has_target("dropped"):
             return []
-        found = enumerate(self._samples.column(TARGET + "dropped").to_pylist())
-        return [(self.name(sample_id), line) for sample_id, lines in found for line in lines.splitlines()]
+        lines = self._samples.column(TARGET + "dropped")
+        ids = np.flatnonzero(pc.not_equal(lines, "").to_numpy())
+        found = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
+        return [(self.name(sample_id), line) for sample_id, text in found for line in text.splitlines()]
+
+    @cached_property
+    def omissions(self) -> list[Omission]:
+        """What is left out of what is there, by kind: files that no scan reads, images with a problem, objects that were dropped.
+
+        A part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
+        """
+        problems = omissions.name_problems(self.problems)
+        dropped = omissions.name_problems(self.dropped, "object")
+        return omissions.merge([*self.passed_over, *problems, *dropped])
+
+    @property
+    def passed_over(self) -> list[Omission]:
+        """As much of `omissions` as has no row: what a scan did not read."""
+        return [*omissions.by_folder(self.folders), *self._known.get("omissions", [])]
+
+    @property
+    def bad_images(self) -> int:
+        """How many images cannot be used."""
+        return sum(not omissions.is_annotation(problem) for _, problem in self.problems)
+
+    def refuse_bad_images(self, max_bad_fraction: float) -> None:
+        """Raises ManifestError if more images than this share of all cannot be used."""
+        bad, images = self.bad_images, len(self) + self.bad_images
+        if bad > max_bad_fraction * images:
+            problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
+            first = ", ".join(f"{path} ({kind})" for path, kind in ((path, omissions.kind_of(why)) for path, why in problems[:3]))
+            raise ManifestError(
+                f"{self.root}: {bad:,} of {images:,} images cannot be used, more than max_bad_fraction={max_bad_fraction:g} allows: "
+                f"{first}{', …' if bad > 3 else ''}; correct or remove them, or allow it by a larger max_bad_fraction"
+            )
+
+    def tell_omissions(self, strict: bool = False) -> None:
+        """Says what is left out of how many, in one line of the log, if it was not said before.
+
+        Args:
+            strict: an image or an object that is left out is refused.
+
+        Raises:
+            OmissionError: `strict`, and one is.
+        """
+        if strict:
+            omissions.refuse(self.root, len(self), self.omissions)
+        if self._told or int(os.environ.get("LOCAL_RANK", 0)):  # the first rank of a machine speaks for all
+            return
+        self._told = True
+        if self.omissions:
+            lost = any(each.unit != "file" for each in self.omissions)
+            text = omissions.describe(self.root, len(self), self.omissions)
+            log.log(logging.WARNING if lost else logging.INFO, "%s", text)
 
     @cached_property
     def fingerprint(self) -> str:

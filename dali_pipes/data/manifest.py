@@ -15,9 +15,11 @@ from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
+from dali_pipes.data.omissions import merge
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.masks import scan_pairs
+from dali_pipes.data.scanning.rules import refuse_other_rules
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import scan_table
 from dali_pipes.data.sets import Mix
@@ -50,10 +52,16 @@ class Manifest(ImageTable):
         cache: str | Path | None = None,
         unchanged: str = "file",
         targets: Targets = NO_TARGETS,
+        classes: Sequence[str] | None = None,
+        with_labels: bool = True,
+        strict: bool = False,
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
         """Reads the headers of all images under `root`: one folder a class, subfolders included, or shards.
+
+        What is left out of it (files that no loader decodes, images beside the class folders …) is said in one line of the log;
+        `omissions` has all of it.
 
         Args:
             root: a folder of class folders or of shards, here or by its URL, or one shard (docs/shards.md).
@@ -66,16 +74,25 @@ class Manifest(ImageTable):
                 "folder", that of its folder, so that one look at each folder is enough. A file that is written over where it lies
                 does not change its folder.
             targets: what shards hold besides labels: docs/objects.md. Such a scan is not cached: `save` it.
+            classes: names of the class folders, in the order of their numbers, such as those of the training images: a class
+                without a folder has no image here, and folders that are not named are left out. None: each folder is a class,
+                sorted. Of shards the names of the class numbers.
+            with_labels: False: no label is read, and none is needed. All images are taken, wherever they lie, and shards need no
+                class; `task` is "multilabel" then, with no class for any image.
+            strict: an image or an object that is left out is an error.
             workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
             progress: show a progress bar on stderr.
 
         Raises:
-            ManifestError: no such folder, no class folders in it, or no image in them.
+            ManifestError: no such folder, no class folders in it, no image in them, or folders of splits such as train and val.
+            OmissionError: `strict`, and something is left out.
         """
-        file, check = Path(cache) if cache else None, ScanOptions(verify, max_pixels, workers, progress, targets)
+        named = None if classes is None else tuple(classes)
+        file = Path(cache) if cache else None
+        check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, named)
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
-        return opening.scan(cls, root, check, file, unchanged)
+        return opening.scan(cls, root, check, file, unchanged)._finished(None, strict)
 
     @classmethod
     def from_table(
@@ -85,6 +102,9 @@ class Manifest(ImageTable):
         root: str | Path | None = None,
         label_separator: str | None = None,
         targets: Targets = NO_TARGETS,
+        classes: Sequence[str] | None = None,
+        with_labels: bool = True,
+        strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         workers: int | None = None,
@@ -101,17 +121,22 @@ class Manifest(ImageTable):
             label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
             targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them `label` may be missing; of objects it
                 is not read.
-            verify, max_pixels: as for `scan`.
+            classes: class names in the order of their numbers, such as those of the training images; None: those that occur.
+            with_labels: False: no label is read, and none is needed.
+            strict, verify, max_pixels: as for `scan`.
 
         A label is a class number from 0, a class name, a list of either, a fraction or a list of fractions: docs/targets.md. Names
         are numbered in sorted order. All other columns of numbers are kept.
 
         Raises:
             ManifestError: no such table, or its labels make no sense.
+            OmissionError: `strict`, and something is left out.
         """
-        check = ScanOptions(verify, max_pixels, workers, progress, targets)
+        named = None if classes is None else tuple(classes)
+        check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, named)
         folder = Path(os.path.abspath(root or Path(file).parent))
-        return cls(*scan_table(absolute(file), folder, label_separator, check), keypoints=targets.keypoints_named)
+        made = cls(*scan_table(absolute(file), folder, label_separator, check), keypoints=targets.keypoints_named)
+        return made._finished(classes, strict)
 
     @classmethod
     def from_coco(
@@ -120,6 +145,7 @@ class Manifest(ImageTable):
         *,
         root: str | Path | None = None,
         bad_objects: str = "drop",
+        strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         workers: int | None = None,
@@ -133,7 +159,7 @@ class Manifest(ImageTable):
             root: folder of the images; by default the file's.
             bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
                 lists it in `dropped`; "problem" leaves out its image.
-            verify, max_pixels: as for `scan`.
+            strict, verify, max_pixels: as for `scan`.
 
         Raises:
             ManifestError: no such file, or one that is not of this form; docs/objects.md.
@@ -143,7 +169,7 @@ class Manifest(ImageTable):
         file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints = scan_coco(file, folder, check)
-        return cls(folder, classes, table, keypoints=keypoints)
+        return cls(folder, classes, table, keypoints=keypoints)._finished(None, strict)
 
     @classmethod
     def from_masks(
@@ -153,6 +179,7 @@ class Manifest(ImageTable):
         *,
         classes: Sequence[str] = (),
         missing: str = "problem",
+        strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
         workers: int | None = None,
@@ -166,15 +193,15 @@ class Manifest(ImageTable):
             classes: names of the masks' values from 0.
             missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
                 over.
-            verify, max_pixels: as for `scan`.
+            strict, verify, max_pixels: as for `scan`.
 
         Raises:
             ManifestError: a folder without images, or no image has a mask.
         """
         check_choice("missing", missing, MISSING)
         folders = Path(os.path.abspath(images)), Path(os.path.abspath(masks))
-        root, table = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
-        return cls(root, list(classes), table)
+        root, table, omissions = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
+        return cls(root, list(classes), table, omissions=omissions)._finished(None, strict)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -185,12 +212,13 @@ class Manifest(ImageTable):
         checked at once, by each process.
 
         Raises:
-            ManifestError: the file is missing, damaged, or not a manifest.
+            ManifestError: the file is missing, damaged, or not a manifest; or of version 0.2, and a scan has other classes now.
         """
         stored = saved.read(file)
+        refuse_other_rules(file, stored.classes, stored.known)
         if not stored.file:
             read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
-            read._known = {name: stored.known[name] for name in ("folders", *_KEPT) if name in stored.known}
+            read._known = {name: stored.known[name] for name in ("folders", "omissions", "rules", *_KEPT) if name in stored.known}
             return read
         usable, others = divided(stored.table)
         validate(others)
@@ -208,6 +236,9 @@ class Manifest(ImageTable):
         label_separator: str | None = None,
         targets: Targets = NO_TARGETS,
         images: str | Path | None = None,
+        classes: Sequence[str] | None = None,
+        with_labels: bool = True,
+        strict: bool = False,
         progress: bool = True,
     ) -> Self:
         """A manifest from a folder or a shard to scan, a saved manifest, a table of path and label, or a JSON file of COCO's form.
@@ -219,20 +250,49 @@ class Manifest(ImageTable):
             label_separator: as for `from_table`; for tables only.
             targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
             images: folder of the images that a table or COCO file names; by default the file's.
+            classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has them.
+            strict: an image or an object that is left out is an error, of a saved manifest too.
+
+        Raises:
+            ManifestError: as `scan`, `from_table`, `from_coco` or `load`.
+            OmissionError: `strict`, and something is left out.
         """
         one_file = is_shard(source) or Path(source).suffix == ".parquet"
         if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):
-            return indexed
+            return indexed._finished(classes, strict)
         kind = opening.kind_of(source)
         if kind == "manifest":
-            return cls.load(source)
-        checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "progress": progress}
-        if kind == "table":
-            return cls.from_table(source, root=images, label_separator=label_separator, targets=targets, **checks)
+            return cls.load(source)._finished(classes, strict)
+
+        checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "strict": strict, "progress": progress}
         if kind == "coco":
-            return cls.from_coco(source, root=images, bad_objects=targets.bad_objects, **checks)
-        cache = opening.cache_file(cache_dir, source) if cache_dir and not targets.named else None
-        return cls.scan(source, cache=cache, unchanged=unchanged, targets=targets, **checks)
+            read = cls.from_coco(source, root=images, bad_objects=targets.bad_objects, **checks)
+            return read._finished(classes, strict)
+
+        checks |= {"classes": classes, "with_labels": with_labels, "targets": targets}
+        if kind == "table":
+            return cls.from_table(source, root=images, label_separator=label_separator, **checks)
+        cache = opening.cache_file(cache_dir, source, with_labels) if cache_dir and not targets.named else None
+        return cls.scan(source, cache=cache, unchanged=unchanged, **checks)
+
+    def _finished(self, classes: Sequence[str] | None, strict: bool) -> Self:
+        """With these classes, if any are given; what is left out has been said, or refused."""
+        made = self if classes is None else self.with_classes(classes)
+        made.tell_omissions(strict)
+        return made
+
+    def with_classes(self, classes: Sequence[str]) -> Self:
+        """The same samples with these classes, such as those of the training images, whose numbers the labels then are.
+
+        Raises:
+            ManifestError: an image has a class that is none of them.
+        """
+        given = list(classes)
+        if given == self.classes:
+            return self
+        labels = np.unique(self.labels[self.labels >= 0]) if self.task != "regression" else np.zeros(0)
+        numbers = sets.number_as(given, self.classes, labels.astype(np.int64), self.root)
+        return self._changed(partial(sets.renumbered, numbers=numbers), given)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
@@ -331,6 +391,7 @@ class Manifest(ImageTable):
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = sets.common_root([each.root for each in manifests])
         known = sets.same_keypoints([each.keypoints for each in manifests])
+        known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
         names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
 
         def joined(tables: list[pa.Table]) -> pa.Table:
@@ -339,7 +400,9 @@ class Manifest(ImageTable):
 
         files = tuple(file for each in manifests for file in each._samples.files)
         samples = Samples(joined([each.samples for each in manifests]), files)
-        return cls._of(root, names, samples, joined([each._others for each in manifests]), known)
+        made = cls._of(root, names, samples, joined([each._others for each in manifests]), known)
+        made._told = all(each._told for each in manifests)
+        return made
 
     @classmethod
     def mix(cls, sources: Mapping[str, tuple[Self, float]], *, mode: str = "stratified", classes: str = "join") -> Self:
@@ -386,12 +449,15 @@ class Manifest(ImageTable):
         return self._changed(partial(sets.renumbered, numbers=numbers[0]), merged)
 
     def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
-        return self._with(Samples(change(self.samples), self._samples.files), change(self._others), classes)
+        samples = Samples(change(self.samples), self._samples.files)
+        return self._with(samples, change(self._others), classes, (*_KEPT, "folders", "omissions"))
 
-    def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None) -> Self:
+    def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None, keep: Sequence[str] = _KEPT) -> Self:
         """Other samples of the same root, and what is known of them as parts of the same whole."""
-        kept = {name: self._known[name] for name in _KEPT if name in self._known}
-        return self._of(self.root, self.classes if classes is None else classes, samples, others, kept)
+        kept = {name: self._known[name] for name in keep if name in self._known}
+        made = self._of(self.root, self.classes if classes is None else classes, samples, others, kept)
+        made._told = self._told
+        return made
 
     @property
     def _rows(self) -> Rows:

@@ -7,21 +7,25 @@ object and no image.
 import hashlib
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.compute as pc
 
+from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
-from dali_pipes.data.scanning.shards import is_shard, list_shards, scan_shards
+from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.shards import CLASSES_FILE, is_shard, list_shards, scan_shards
 from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import absolute, download, is_remote, list_objects, version_of, write_object
 from dali_pipes.data.table import saved
+from dali_pipes.data.table.schema import RULES
 from dali_pipes.errors import ManifestError, check_choice
 from dali_pipes.system.files import replacing
 
@@ -40,33 +44,59 @@ def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path
         if not shards:
             why = "targets are read from shards and tables; of images in folders use from_coco or from_masks"
             raise ManifestError(f"{folder}: {why}")
-        return kind(folder, *scan_shards(folder, shards, check), keypoints=check.targets.keypoints_named)
+        classes, table = scan_shards(folder, shards, check)
+        beside = _name_beside(absolute(root), folder, shards)
+        return kind(folder, classes, table, keypoints=check.targets.keypoints_named, omissions=beside)
+
     folders: FolderRecords = {}
+    omissions: list[Omission] = []
     with Journal(cache) as journal:
-        known = _remembered(kind, cache) if cache else None
+        known = _remembered(kind, cache, check.with_labels) if cache else None
         same = known if known and known.root == folder else None
         if shards:
             classes, table = scan_shards(folder, shards, check, same.table if same else None)
+            omissions = _name_beside(absolute(root), folder, shards)
         elif isinstance(folder, str):
-            classes, table = scan_objects(folder, check)
+            classes, table, omissions = scan_objects(folder, check)
         else:
             trust = same is not None and unchanged == "folder"
-            earlier = Earlier(known.samples if known else None, known.folders if known else {}, journal, trust)
+            samples, of_before, names = (known.samples, known.folders, known.classes) if known else (None, {}, [])
+            earlier = Earlier(samples, of_before, names, journal, trust)
             classes, table, folders = scan_folder(folder, check, earlier)
-        if same and (table is None or ((classes, folders) == (same.classes, same.folders) and table.equals(same.table))):
+
+        if table is None:
             return same
-        return _cached(kind(folder, classes, table, folders), cache)
+        made = kind(folder, classes, table, folders, omissions=omissions)
+        return same if same and _are_equal(made, same) else _cached(made, cache)
 
 
-def _remembered(kind: type[Manifest], cache: Path) -> Manifest | None:
-    """An earlier scan; None if the cache is missing or of another version, and then it is replaced."""
+def _are_equal(made: Manifest, same: Manifest) -> bool:
+    known = (same.classes, same.folders, same.omissions)
+    return (made.classes, made.folders, made.omissions) == known and made.table.equals(same.table)
+
+
+def _name_beside(source: Path | str, folder: Path | str, shards: Collection[bytes]) -> list[Omission]:
+    """The files of a folder of shards that are none; of one shard or a pattern no others are asked for."""
+    if str(source).rstrip("/") != str(folder):
+        return []
+    if isinstance(folder, str):
+        there = list(list_objects(folder))
+    else:
+        there = [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
+    named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
+    images, omissions = sort_names(sorted(name for name in there if name not in named))
+    return omissions + count_by_kind(("images beside the shards", name) for name in images)
+
+
+def _remembered(kind: type[Manifest], cache: Path, with_labels: bool) -> Manifest | None:
+    """An earlier scan; None if the cache is missing, of another version or for another purpose, and then it is replaced."""
     saved.refuse_foreign(cache)
     try:
         known = kind.load(cache)
         known.samples  # noqa: B018  checks all of it
-        return known
     except ManifestError:
         return None
+    return known if known.rules == RULES and (known.task != "multilabel") == with_labels else None
 
 
 def _cached(manifest: Manifest, cache: Path | None) -> Manifest:
@@ -99,9 +129,10 @@ def kind_of(source: str | Path) -> str:
     return "images"
 
 
-def cache_file(folder: str | Path, root: str | Path) -> Path:
+def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -> Path:
     """The file for the cached scan of a root. One that is there and damaged is removed."""
-    key = hashlib.sha256(os.fsencode(absolute(root))).hexdigest()[:16]
+    purpose = b"" if with_labels else b"\0without labels"
+    key = hashlib.sha256(os.fsencode(absolute(root)) + purpose).hexdigest()[:16]
     file = Path(folder, f"{Path(root).name[:60] or 'root'}-{key}{saved.MAPPED}")
     if file.exists() and not saved.is_manifest(file):
         log.warning("%s is damaged; the images are scanned again", file)

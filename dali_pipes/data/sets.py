@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,6 +102,34 @@ def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], 
         return [name for each in names for name in each], numbered
     numbers = {name: number for number, name in enumerate(dict.fromkeys(name for each in names for name in each))}
     return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
+
+
+def number_as(given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str) -> NDArray[np.int64]:
+    """The number in `given` of each class in `names`; -1 of one that no image has and that is not there.
+
+    Classes that have no names, which are called by their numbers, keep these.
+
+    Args:
+        used: numbers of the classes that images have.
+        place: for errors.
+
+    Raises:
+        ManifestError: an image has a class that is none of the given ones.
+    """
+    if names == [str(number) for number in range(len(names))] and not set(names) <= set(given):
+        if used.max(initial=-1) >= len(given):
+            raise ManifestError(f"{place}: an image has the class number {used.max()}, and classes names {len(given)}")
+        return np.arange(len(names))
+
+    numbers = {name: number for number, name in enumerate(given)}
+    if unknown := [names[number] for number in used.tolist() if names[number] not in numbers]:
+        near = get_close_matches(unknown[0], given, 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ManifestError(
+            f"{place}: images of {len(unknown):,} classes that are none of the {len(given):,} given as classes, "
+            f"such as {unknown[0]!r}{meant}; add them there, or remove these images"
+        )
+    return np.array([numbers.get(name, -1) for name in names], np.int64)
 
 
 def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:

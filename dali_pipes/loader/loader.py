@@ -45,6 +45,7 @@ def build_loader(
     last_batch: str | None = None,
     on_bad_sample: str = "raise",
     max_bad_fraction: float = 0.01,
+    strict: bool = False,
     device: str | torch.device = "auto",
     batch_transform: BatchTransform | None = None,
 ) -> "Loader":
@@ -59,15 +60,21 @@ def build_loader(
         last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training transforms, else "partial".
         on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute" delivers another image in its
             place and lists it in `bad_samples`: one of its class or source where the sampling has such, else of the same batch.
-        max_bad_fraction: with "substitute", the share of the manifest's images that may be bad before the loader stops.
+        max_bad_fraction: the share of the images that may be bad: those that the scan found, and with "substitute" those that are
+            found while loading.
+        strict: images and objects that the scan left out are an error; without it they are said in one line of the log.
         device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if there is one.
         batch_transform: makes another batch of each, on the device: MixUp, CutMix, RandomChoice, or a function of your own of a
             batch and its random numbers (docs/mixing.md).
 
     Raises:
         ConfigError: options that cannot work, or a GPU asked for where there is none.
+        ManifestError: the scan has left out more images than `max_bad_fraction` allows.
+        OmissionError: `strict`, and it has left out any.
     """
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
+    manifest.tell_omissions(strict)
+    manifest.refuse_bad_images(max_bad_fraction)
     plan = Plan(
         manifest,
         transform,
@@ -156,7 +163,8 @@ class Loader:
         self._size = transform.size_at(0)
         self._backend, self._targets = build_backend(transform.at(0)), TargetReader(plan, transform)
         self._batch_transform = batch_transform
-        self._substitute, self._max_bad = on_bad_sample == "substitute", max_bad_fraction * len(plan.manifest)
+        self._substitute, self._max_bad_fraction = on_bad_sample == "substitute", max_bad_fraction
+        self._bad_when_scanned = plan.manifest.bad_images
         self._epoch = self._step = 0  # of the next batch to deliver
         self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
         self._stream: Iterator[DecodedBatch] | None = None
@@ -318,10 +326,11 @@ class Loader:
                 "also masks), or go on without them with on_bad_sample='substitute'",
                 found,
             ) from error
-        if len(self.bad_samples) > self._max_bad:
+        bad, images = len(self.bad_samples) + self._bad_when_scanned, len(manifest) + self._bad_when_scanned
+        if bad > self._max_bad_fraction * images:
             raise BadSampleError(
-                f"{where}: {len(self.bad_samples)} of {len(manifest)} images are bad so far, more than max_bad_fraction "
-                f"allows ({self._max_bad:g}); the last ones:\n{named}",
+                f"{where}: {bad} of {images} images are bad so far, more than max_bad_fraction allows "
+                f"({self._max_bad_fraction * images:g}); the last ones:\n{named}",
                 self.bad_samples,
             ) from error
 

@@ -33,11 +33,11 @@ def test_odd_names_are_ordered_as_in_image_folder(tmp_path):
         "B/ä ö.jpeg",
         "a.b/1.jpg",
         "a/note.txt",
-        "a/.h.jpg",
         "10/1.bmp",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 6)).save(tmp_path / name) if not name.endswith("txt") else (tmp_path / name).touch()
+    (tmp_path / "a/1.png").write_bytes((tmp_path / "b/x/y/3.png").read_bytes())
     manifest = Manifest.scan(tmp_path, progress=False)
     assert [str(manifest.path(number)) for number in range(len(manifest))] == [
         path for path, _ in datasets.ImageFolder(tmp_path).samples

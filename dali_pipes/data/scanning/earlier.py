@@ -13,11 +13,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dali_pipes.data.omissions import Omission
 from dali_pipes.data.scanning.files import File
 from dali_pipes.data.scanning.headers import Header, ScanOptions
-from dali_pipes.data.table.schema import SCHEMA
+from dali_pipes.data.table.schema import RULES, SCHEMA
 
-FolderRecords = Mapping[str, tuple[int, int, int]]  # by path: modification time, usable images, others; in the order of the rows
+# By path: modification time, usable images, others, and what is left out of the folder; in the order of the rows.
+FolderRecords = Mapping[str, tuple[int, int, int, list[Omission]]]
+
+
+_RULES = {b"rules": str(RULES).encode()}
 
 
 class _Known(NamedTuple):
@@ -25,6 +30,7 @@ class _Known(NamedTuple):
     start: int
     usable: int
     others: int
+    omissions: list[Omission]
 
 
 def pixels(rows: pa.Table) -> NDArray[np.int64]:
@@ -43,26 +49,30 @@ class Earlier:
     Args:
         samples: the usable images of the last scan, folder by folder; None: there was none.
         folders: the folders of that scan.
+        classes: and its classes.
         journal: what a scan that was killed had read, and where this one notes what it reads.
         trust: whether a folder that was not modified holds what it held; if not, each file is looked at.
 
     Attributes:
+        classes: those of the last scan.
         folders: those of the last scan by their path.
         subfolders: their paths by that of the folder they are in.
     """
 
-    def __init__(self, samples: pa.Table | None, folders: FolderRecords, journal: "Journal", trust: bool):
+    def __init__(self, samples: pa.Table | None, folders: FolderRecords, classes: list[str], journal: "Journal", trust: bool):
         self._samples = SCHEMA.empty_table() if samples is None else samples
+        self.classes = classes
         self.journal, self._trust = journal, trust
         self.folders: dict[bytes, _Known] = {}
         self.subfolders: dict[bytes, list[bytes]] = defaultdict(list)
         start = 0
-        if sum(usable for _, usable, _ in folders.values()) != len(self._samples):
+        if sum(usable for _, usable, *_ in folders.values()) != len(self._samples):
             return  # not of these samples
-        for name, (mtime_ns, usable, others) in folders.items():
+        for name, (mtime_ns, usable, others, omissions) in folders.items():
             path = os.fsencode(name)
-            self.folders[path] = _Known(mtime_ns, start, usable, others)
-            self.subfolders[os.path.split(path)[0]].append(path)
+            self.folders[path] = _Known(mtime_ns, start, usable, others, omissions)
+            if path:  # the root is in no folder
+                self.subfolders[os.path.split(path)[0]].append(path)
             start += usable
 
     def has_all_of(self, path: bytes, mtime_ns: int, check: ScanOptions) -> bool:
@@ -74,7 +84,7 @@ class Earlier:
 
     def rows(self, path: bytes) -> pa.Table:
         """The usable images of a folder; none of one that was not there."""
-        known = self.folders.get(path, _Known(0, 0, 0, 0))
+        known = self.folders.get(path, _Known(0, 0, 0, 0, []))
         return self._samples.slice(known.start, known.usable)
 
     def with_headers(self, folder: bytes, files: list[bytes], check: ScanOptions) -> Iterator[File]:
@@ -108,8 +118,9 @@ class Journal:
         if not self._opened:
             return
         try:
-            with pa.ipc.new_stream(self._opened, table.schema) as stream:
-                stream.write_table(table)
+            schema = table.schema.with_metadata(_RULES)
+            with pa.ipc.new_stream(self._opened, schema) as stream:
+                stream.write_table(table.cast(schema))
             self._opened.flush()
         except OSError:  # the disk is full: the scan goes on without
             Path(self._opened.name).unlink(missing_ok=True)
@@ -133,13 +144,19 @@ class Journal:
             try:
                 table = pa.ipc.open_stream(reader).read_all()
                 table.validate(full=True)
-                if table.schema != SCHEMA:
+                if not _is_ours(table.schema):
                     break  # of another version
                 self.tables[os.path.split(table["path"][0].as_py())[0]].append(table)
             except (pa.ArrowException, OSError, KeyError, IndexError, TypeError):
                 break
             end = reader.tell()
         return end
+
+
+def _is_ours(schema: pa.Schema) -> bool:
+    """Whether a table was written by a scan of these rules; its images may have labels or none."""
+    known = schema.metadata == _RULES and schema.names == SCHEMA.names
+    return known and all(schema.field(each.name) == each for each in SCHEMA if each.name != "label")
 
 
 def _locked(file: Path) -> BinaryIO | None:

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
@@ -12,8 +13,8 @@ from dali_pipes.data.scanning.decoders import FORMATS, refusal
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 EXIF_ORIENTATION = 0x0112
-# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder
-IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder, and two more names of JPEGs
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".jfif", ".jpe")
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 VERIFY = ("header", "full")
 _SUBSAMPLINGS = {(1.0, 1.0): "4:4:4", (2.0, 1.0): "4:2:2", (2.0, 2.0): "4:2:0", (4.0, 1.0): "4:1:1", (1.0, 2.0): "4:4:0"}
@@ -55,6 +56,8 @@ class ScanOptions:
         workers: processes that read, and for single objects in a store requests at a time; None: as many as help.
         progress: whether to show a progress bar.
         targets: what is read of each sample besides its label.
+        with_labels: whether an image needs a label; if not, none is read.
+        classes: names of the class folders, in the order of their numbers; None: all folders, sorted.
     """
 
     verify: str = "header"
@@ -62,10 +65,23 @@ class ScanOptions:
     workers: int | None = None
     progress: bool = True
     targets: Targets = field(default_factory=Targets)
+    with_labels: bool = True
+    classes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, VERIFY)
         check_max_pixels("max_pixels", self.max_pixels)
+        if self.classes is None:
+            return
+        if isinstance(self.classes, str) or not all(isinstance(name, str) for name in self.classes):
+            raise ConfigError(f"classes is {self.classes!r}; it takes a list of class names")
+        if again := [name for name, count in Counter(self.classes).items() if count > 1]:
+            raise ConfigError(f"classes names {again[0]!r} twice; a label would mean two things")
+
+
+def is_image(name: str) -> bool:
+    """Whether a file of this name is one that a scan reads."""
+    return name.lower().endswith(IMAGE_EXTENSIONS)
 
 
 def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanOptions()) -> Header:

@@ -11,8 +11,11 @@ from PIL import Image, UnidentifiedImageError
 
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
+from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.scanning.names import sort_names
 from dali_pipes.errors import ManifestError
 
 _IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
@@ -20,12 +23,15 @@ _MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTra
 _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}  # Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
 
 
-def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> tuple[Path, pa.Table]:
-    """The folder that holds both, and a row for each image."""
+def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> tuple[Path, pa.Table, list[Omission]]:
+    """The folder that holds both, a row for each image, and what is left out besides."""
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
-    theirs = _by_stem(_with_one_suffix(_paths(masks)))
-    found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in _paths(images, apart=masks)])
+
+    their_paths, omissions = _paths(masks, apart=images)
+    own_paths, others = _paths(images, apart=masks)
+    theirs = _by_stem(_with_one_suffix(their_paths))
+    found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
     if not found.keys() & theirs.keys():
         image, mask = (os.fsdecode(next(iter(each), b"nothing")) for each in (found, theirs))
         raise ManifestError(f"{images}: no image has a mask of its name in {masks} ({image}, {mask})")
@@ -39,10 +45,15 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
     table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
     second = [os.path.normpath(os.path.join(images_at, path)) for stem in stems for path in found[stem][1:]]
     listed = [(path, "another image has its name and its mask") for path in second]
+
+    alone = [os.path.join(masks_at, theirs[stem][0]) for stem in theirs if stem not in found]
     if missing == "problem":
-        alone = [os.path.join(masks_at, theirs[stem][0]) for stem in theirs if stem not in found]
         listed += [(path, "a mask without an image of its name") for path in alone]
-    return root, pa.concat_tables([table, unused_rows(table, listed)])
+    else:
+        without = [found[stem][0] for stem in found if stem not in theirs]
+        omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
+        omissions += count_by_kind((("masks without an image", os.fsdecode(path)) for path in alone), "file")
+    return root, pa.concat_tables([table, unused_rows(table, listed)]), [*omissions, *others]
 
 
 def mask_column(paths: Sequence[bytes]) -> pa.Array:
@@ -88,17 +99,19 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
     return None
 
 
-def _paths(folder: Path, apart: Path | None = None) -> list[tuple[bytes, bytes]]:
-    """Path and path without extension of each image below a folder, but not below `apart`."""
-    found = []
-    base, other = os.fsencode(folder), apart and os.fsencode(apart)
+def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
+    """Path and path without extension of each image below a folder, but not below `apart`; and what else lies there."""
+    base, other = os.fsencode(folder), os.fsencode(apart)
+    there: list[bytes] = []
     for where, folders, names in os.walk(base, followlinks=True):
-        folders[:] = [name for name in folders if os.path.join(where, name) != other]
-        images = (name for name in names if os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS))
-        found += [os.path.relpath(os.path.join(where, name), base) for name in images]
-    if not found:
+        inner = [name for name in folders if os.path.join(where, name) != other]
+        folders[:] = [name for name in inner if not is_housekeeping(os.fsdecode(name))]
+        there += [os.path.relpath(os.path.join(where, name), base) for name in names]
+
+    images, omissions = sort_names(sorted(map(os.fsdecode, there)))
+    if not images:
         raise ManifestError(f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})")
-    return [(path, path.rpartition(b".")[0]) for path in found]
+    return [(path, path.rpartition(b".")[0]) for path in map(os.fsencode, images)], omissions
 
 
 def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

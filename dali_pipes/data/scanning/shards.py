@@ -57,6 +57,8 @@ def scan_shards(
     if check.targets.boxes:
         return _with_objects(root, ordered, classes, check.targets)
     table = pa.concat_tables(ordered)
+    if not check.with_labels:
+        return [], replaced(table, "label", no_labels(len(table)))
     lacking = pc.less(table["label"], 0)
     if check.targets.named and pc.all(lacking).as_py():
         table = replaced(table, "label", no_labels(len(table)))
@@ -125,7 +127,8 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
         with _opened(file, version) as number:
             stat = os.fstat(number)
             size, mtime_ns = stat.st_size, stat.st_mtime_ns
-            members = list(kind.parts(number, size, check.targets)) if size else [ShardMember(problem="empty file")]
+            parts = kind.parts(number, size, check.targets, check.with_labels)
+            members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
             headers, columns = _target_columns(number, members, headers, check)
             if is_remote(file) and is_gone(number):

@@ -48,7 +48,7 @@ class TooLongError(Exception):
     """A member besides the images has more bytes than are read of it."""
 
 
-def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[ShardMember]:
+def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True) -> Iterator[ShardMember]:
     """The images of an open tar of `total` bytes with their labels, and what is wrong with other members, in archive order.
 
     An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class number) of one key form a sample.
@@ -56,6 +56,7 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[Sh
 
     Args:
         targets: what else a sample needs: members, such as ".txt", and keys of its .json. The label may be missing then.
+        with_labels: whether a label is read, and needed.
     """
     found: dict[bytes, dict[bytes, Member]] = {}
     faults: list[tuple[int, ShardMember]] = []
@@ -72,7 +73,7 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[Sh
                 fields[field] = member
     except DamagedError as damage:
         faults.append((total, ShardMember(problem=str(damage))))
-    chosen = [one for fields in found.values() for one in _choose(number, fields, targets)]
+    chosen = [one for fields in found.values() for one in _choose(number, fields, targets, with_labels)]
     yield from (part for _, part in sorted([(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]))
 
 
@@ -186,7 +187,7 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
     return (match[1], match[2].lower()) if match else (name, b"")
 
 
-def _choose(number: int, fields: dict[bytes, Member], targets: Targets) -> Iterator[ShardMember]:
+def _choose(number: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool) -> Iterator[ShardMember]:
     """The image of one key with its label, or why it has none."""
     names = {field: field.decode("latin-1") for field in fields}
     images = [member for field, member in fields.items() if names[field] in IMAGE_EXTENSIONS and names[field] != targets.mask]
@@ -197,8 +198,9 @@ def _choose(number: int, fields: dict[bytes, Member], targets: Targets) -> Itera
             yield ShardMember(first.name, first.offset, first.size, problem=f"no image of this key ({there})")
         return
     first, *others = images
-    label, problem = _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
-    found = None
+    label, problem, found = -1, None, None
+    if with_labels:
+        label, problem = _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
     if targets.named:
         found, problem = _targets(number, fields, targets)
     yield ShardMember(first.name, first.offset, first.size, label, problem, found)

@@ -35,8 +35,12 @@ class MalformedError(Exception):
     """A record is not a tf.train.Example."""
 
 
-def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[ShardMember]:
-    """The image of each record of an open file of `total` bytes, named by its index; with targets the label may be missing."""
+def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True) -> Iterator[ShardMember]:
+    """The image of each record of an open file of `total` bytes, named by its index; with targets the label may be missing.
+
+    Args:
+        with_labels: whether a label is read, and needed.
+    """
     at, index = 0, 0
     while at < total:
         head = os.pread(number, _HEAD, at)
@@ -50,11 +54,11 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS) -> Iterator[Sh
             sizes = f"it has {length:,} bytes, and the file ends after {total - start:,}"
             yield ShardMember(problem=f"is cut off in record {index}: {sizes}")
             return
-        yield _part(number, b"%d" % index, Range(start, end), targets)
+        yield _part(number, b"%d" % index, Range(start, end), targets, with_labels)
         at, index = end + _TAIL, index + 1
 
 
-def _part(number: int, name: bytes, record: Range, targets: Targets) -> ShardMember:
+def _part(number: int, name: bytes, record: Range, targets: Targets, with_labels: bool) -> ShardMember:
     whole = ShardMember(name, record.start, record.end - record.start)
     try:
         features = dict(_features(number, record))
@@ -78,7 +82,7 @@ def _part(number: int, name: bytes, record: Range, targets: Targets) -> ShardMem
     except MalformedError as error:
         return whole._replace(problem=f"not a tf.train.Example ({error})")
     if value is None or value >= 2**63:
-        if targets.named:
+        if targets.named or not with_labels:
             return found
         return found._replace(problem=f"no label: {LABELS[0].decode()} is missing, or not a class number")
     return found._replace(label=value)

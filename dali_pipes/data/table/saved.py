@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.table.schema import typed
+from dali_pipes.data.omissions import Omission, stored
+from dali_pipes.data.table.schema import RULES, typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -56,8 +57,8 @@ class Stored(NamedTuple):
 
     Attributes:
         table: usable images, then the others; in a mapped file each as one chunk.
-        known: "fingerprint" and "description" of the samples, the "folders" that were scanned, and the "mixture" that they are, as
-            far as the file has them.
+        known: "fingerprint" and "description" of the samples, the "folders" that were scanned, the "omissions" of other scans,
+            the "mixture" that they are, and the "rules" of the scan, as far as the file has them.
         file: None if it is not mapped.
     """
 
@@ -75,8 +76,8 @@ def read(file: str | Path) -> Stored:
         head = json.loads((table.schema.metadata or {})[_KEY])
         table = typed(table) if not mapped else table.replace_schema_metadata()
         known = dict(head.get("known", {}))
-        folders = known.get("folders", {}).items()
-        known["folders"] = {name: (int(mtime_ns), int(usable), int(others)) for name, (mtime_ns, usable, others) in folders}
+        known["folders"] = {name: _folder(*record) for name, record in known.get("folders", {}).items()}
+        known["omissions"] = stored(known.get("omissions", []))
         return Stored(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
         raise ManifestError(f"{file}: no such manifest; make one with Manifest.scan(root).save(file)") from None
@@ -85,10 +86,14 @@ def read(file: str | Path) -> Stored:
         raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None
 
 
+def _folder(mtime_ns: int, usable: int, others: int, omissions: object = None) -> tuple[int, int, int, list[Omission]]:
+    return int(mtime_ns), int(usable), int(others), stored(omissions)
+
+
 def write(file: Path, root: str, classes: list[str], samples: pa.Table, others: pa.Table, known: dict[str, Any]) -> None:
     """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet."""
     refuse_foreign(file)
-    head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known})}
+    head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known | {"rules": RULES}})}
     with replacing(file) as aside, aside.open("wb") as out:
         if file.suffix != MAPPED:
             pq.write_table(pa.concat_tables([samples, others]).replace_schema_metadata(head), out, compression="zstd")

@@ -1,0 +1,167 @@
+"""What a manifest leaves out of what is there: files, rows and objects, by kind, with the first names."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from dali_pipes.errors import DaliPipesError, ManifestError
+
+_SHOWN = 3  # names of a kind
+# What is different in the problem of each file: sizes, names, and where in a file it is.
+_VARYING = (
+    (re.compile(r" *\([^()]*\)"), ""),
+    (re.compile(r"^(annotation|object) \S+: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
+    (re.compile(r"^its mask .*?: "), "its mask: "),
+    (re.compile(r"\d[\d,]* × \d[\d,]*|'[^']*'|\bbyte [\d,]+|\brecord \d+"), "…"),
+)
+_ANNOTATION = re.compile(r"annotation \S+: |annotations\[\d+\]: ")
+# Files beside images that nobody takes for one: notes, labels, captions, programs.
+_DOCUMENTS = (
+    *(".txt", ".md", ".rst", ".html", ".htm", ".pdf", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".yaml", ".yml"),
+    *(".toml", ".ini", ".cfg", ".log", ".lst", ".names", ".caption", ".py", ".sh", ".ipynb", ".m"),
+)
+_DOCUMENT_NAMES = ("readme", "license", "licence", "copying", "notice", "changelog", "makefile", "_success")
+
+
+class Omission(NamedTuple):
+    """Files, rows or objects of one kind that a manifest does not use.
+
+    Attributes:
+        kind: why, in words that hold for all of them, such as "not an image, or its header is broken" or ".gif files".
+        number: how many there are.
+        names: of the first few, relative to the root.
+        unit: "image", of what is an image or may be one; "object", of annotations of images that are used; "file", of what nobody
+            takes for an image.
+    """
+
+    kind: str
+    number: int
+    names: list[str]
+    unit: str = "image"
+
+
+class OmissionError(ManifestError):
+    """Something is left out, and `strict` allows nothing to be."""
+
+    status = 1
+
+
+def merge(omissions: Iterable[Omission]) -> list[Omission]:
+    """One of each kind, those of images first, the most frequent first."""
+    merged: dict[tuple[str, str], Omission] = {}
+    for each in omissions:
+        known = merged.get((each.kind, each.unit), Omission(each.kind, 0, [], each.unit))
+        names = (known.names + each.names)[:_SHOWN]
+        merged[each.kind, each.unit] = Omission(each.kind, known.number + each.number, names, each.unit)
+
+    units = ["image", "object", "file"]
+    return sorted(merged.values(), key=lambda each: (units.index(each.unit), -each.number, each.kind))
+
+
+def count_by_kind(kinds_and_names: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
+    """Of each kind how many there are, and the first names."""
+    counts: Counter[str] = Counter()
+    names: dict[str, list[str]] = {}
+    for kind, name in kinds_and_names:
+        counts[kind] += 1
+        if counts[kind] <= _SHOWN:
+            names.setdefault(kind, []).append(name)
+    return [Omission(kind, count, names[kind], unit) for kind, count in counts.items()]
+
+
+def name_other_files(names: Iterable[str]) -> list[Omission]:
+    """Files that are no images by their names, by their extension."""
+    documents: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
+    for name in names:
+        stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
+        extension = dot + ending if stem else ""
+        document = extension in _DOCUMENTS or (stem or ending) in _DOCUMENT_NAMES
+        kind = f"{extension} files" if extension else "files without an extension"
+        (documents if document else others).append((kind, name))
+    return count_by_kind(others) + count_by_kind(documents, "file")
+
+
+def name_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
+    """What is wrong with images or objects, without what differs from one to the other.
+
+    Args:
+        problems: path and problem of each.
+    """
+    of_images: list[tuple[str, str]] = []
+    of_objects: list[tuple[str, str]] = []
+    for path, problem in problems:
+        (of_objects if unit == "object" or is_annotation(problem) else of_images).append((kind_of(problem), path))
+    return count_by_kind(of_images) + count_by_kind(of_objects, "object")
+
+
+def is_annotation(problem: str) -> bool:
+    """Whether a problem is that of an annotation that belongs to no image, and not an image's."""
+    return _ANNOTATION.match(problem) is not None
+
+
+def kind_of(problem: str) -> str:
+    """A problem without sizes, names and advice."""
+    for pattern, instead in _VARYING:
+        problem = pattern.sub(instead, problem)
+    return problem.partition(";")[0].strip()
+
+
+def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
+    """What is left out of how many, in one line; "" if nothing is."""
+    every = list(omissions)
+    if not every:
+        return ""
+    images = used + sum(each.number for each in every if each.unit == "image")
+    said = {
+        "image": f"{used:,} of {images:,} images are used; left out: ",
+        "object": "objects left out of images that are used: ",
+        "file": "beside the images: ",
+    }
+    parts = [
+        text + "; ".join(_describe_one(each) for each in every if each.unit == unit)
+        for unit, text in said.items()
+        if any(each.unit == unit for each in every)
+    ]
+    line = f"{root}: {'. '.join(parts)}"
+    return line.encode(errors="backslashreplace").decode()  # a name need not be UTF-8
+
+
+def _describe_one(omission: Omission) -> str:
+    names = ", ".join(omission.names) + (", …" if omission.number > len(omission.names) else "")
+    return f"{omission.kind}: {omission.number:,} ({names})"
+
+
+def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
+    """Raises OmissionError if an image or an object is left out."""
+    lost = [each for each in omissions if each.unit != "file"]
+    if lost:
+        instead = "strict allows nothing to be left out; correct or remove them, or leave out strict"
+        raise OmissionError(f"{describe(root, used, lost)}; {instead}")
+
+
+def status_of(error: DaliPipesError) -> int:
+    """The status that a program ends with."""
+    return getattr(error, "status", 2)
+
+
+def stored(omissions: object) -> list[Omission]:
+    """What a file has of them; nothing, if it is something else."""
+    if not isinstance(omissions, list):
+        return []
+    return [Omission(*each) for each in omissions if isinstance(each, list) and _is_stored(each)]
+
+
+def _is_stored(each: list[object]) -> bool:
+    if len(each) != len(Omission._fields):
+        return False
+    kind, number, names, unit = each
+    texts = [kind, *names] if isinstance(names, list) else [None]
+    return all(isinstance(text, str) for text in texts) and type(number) is int and unit in ("image", "object", "file")
+
+
+def by_folder(records: Mapping[str, tuple[int, int, int, list[Omission]]]) -> list[Omission]:
+    """What the folders of a scan leave out."""
+    return merge(each for *_, omissions in records.values() for each in omissions)

@@ -1,0 +1,35 @@
+"""Which files of a folder are images by their names, and what the others are."""
+
+from collections.abc import Iterable
+
+from dali_pipes.data.omissions import Omission, count_by_kind, name_other_files
+from dali_pipes.data.scanning.headers import is_image
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
+
+HIDDEN = "hidden images"
+HOUSEKEEPING = "housekeeping"
+
+
+def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
+    """The images among these paths, and by kind what is none; both in the order of the paths.
+
+    Only the last part of a path is looked at. An image whose name begins with a dot is left out, as in every listing of a folder;
+    macOS keeps attributes in files called "._NAME", which are no images.
+    """
+    images: list[str] = []
+    others: list[str] = []
+    hidden: list[str] = []
+    kept_beside: list[str] = []
+    for path in paths:
+        name = path.rpartition("/")[2]
+        if not is_housekeeping(name):
+            (images if is_image(name) else others).append(path)
+        elif is_image(name) and not name.startswith("._"):
+            hidden.append(path)
+        else:
+            kept_beside.append(path)
+
+    omissions = name_other_files(others)
+    omissions += count_by_kind((HIDDEN, path) for path in hidden)
+    omissions += count_by_kind(((HOUSEKEEPING, path) for path in kept_beside), "file")
+    return images, omissions

@@ -1,0 +1,59 @@
+"""Folders that are the splits of a data set, and not its classes: they are never read as one."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dali_pipes.data.scanning.splits import split_of
+from dali_pipes.errors import ManifestError
+
+# What lies beside splits and is no class either: images without labels, and what models have made of them.
+_COMPANIONS = re.compile(r"extra|unlabel+ed|pred(ict(ions?|ed)?)?|holdout|images_without_labels", re.IGNORECASE)
+_WORDS = re.compile("[a-z]+")
+
+
+def refuse_split_folders(
+    place: Path | str,
+    names: Sequence[str],
+    has_images: Callable[[str], bool],
+    subfolders: Callable[[str], set[str]],
+) -> None:
+    """Raises ManifestError if folders of these names are splits.
+
+    They are where every one of them carries the word of a split, as train and val do; where two do, and no other holds an image;
+    and where the class folders in two of them have names in common. A class called train beside bus and car stays a class.
+    """
+    splits = {name: split for name in names if (split := split_of(name))}
+    if not splits:
+        return
+    others = [name for name in names if name not in splits and not _is_companion(name)]
+    several = len(set(splits.values())) > 1
+    exact = any(len(_WORDS.findall(name.lower())) == 1 for name in splits)
+
+    if not others:
+        are_splits = exact or (several and "train" in splits.values())
+    else:
+        are_splits = several and (_have_classes_in_common(splits, subfolders) or not any(map(has_images, others)))
+    if not are_splits:
+        return
+
+    listed = ", ".join(splits)
+    first = next((name for name, split in splits.items() if split == "train"), next(iter(splits)))
+    raise ManifestError(
+        f"{place}: holds the splits {listed}, not classes; name one of them, such as {place}/{first} "
+        f"(classes=[{listed}] takes them as classes)"
+    )
+
+
+def _is_companion(name: str) -> bool:
+    return any(map(_COMPANIONS.fullmatch, _WORDS.findall(name.lower())))
+
+
+def _have_classes_in_common(splits: dict[str, str], subfolders: Callable[[str], set[str]]) -> bool:
+    """Whether a folder of training images and one of others have class folders of one name."""
+    seen: dict[str, str] = {}
+    for name, split in splits.items():
+        for inner in subfolders(name):
+            if seen.setdefault(inner, split) != split:
+                return True
+    return False
