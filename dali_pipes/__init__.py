@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from dali_pipes.data.manifest import Manifest
     from dali_pipes.data.objects import Targets
-    from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError
+    from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError, OmissionError
     from dali_pipes.loader.loader import Loader, build_loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
@@ -47,6 +47,7 @@ __all__ = [
     "ManifestError",
     "MixUp",
     "Mixture",
+    "OmissionError",
     "PerClass",
     "Plan",
     "RandomChoice",

@@ -7,7 +7,13 @@ from typing import Any
 
 
 class DaliPipesError(Exception):
-    """Base of every error that a user can fix; its text names the thing, what breaks, and what to do instead."""
+    """Base of every error that a user can fix; its text names the thing, what breaks, and what to do instead.
+
+    Attributes:
+        status: what a program ends with.
+    """
+
+    status = 2
 
     @property
     def summary(self) -> str:
@@ -34,6 +40,12 @@ class OptionError(ConfigError):
 
 class ManifestError(DaliPipesError, ValueError):
     """A folder, table or saved manifest that does not describe images."""
+
+
+class OmissionError(ManifestError):
+    """Images or objects that are left out, where `strict` allows none to be."""
+
+    status = 1
 
 
 class PreparationError(DaliPipesError, RuntimeError):

@@ -7,7 +7,8 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
 from dali_pipes.backends.base import Batch
-from dali_pipes.errors import ConfigError
+from dali_pipes.data.sets import describe_difference
+from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Shard
 
@@ -64,7 +65,22 @@ class DataModule(LightningDataModule):
             self._open.pop(name).close()
         rank = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
         shard = Shard(rank["rank"], rank["num_replicas"])
-        return self._open.setdefault(name, build(shard=shard, device=trainer.strategy.root_device))
+        loader = build(shard=shard, device=trainer.strategy.root_device)
+        self._refuse_other_classes(name, loader)
+        return self._open.setdefault(name, loader)
+
+    def _refuse_other_classes(self, name: str, loader: Any) -> None:
+        """Raises ManifestError if the loaders of one model have different classes; prediction needs none."""
+        if name == "predict" or not isinstance(loader, Loader):
+            return
+        for other, opened in self._open.items():
+            first, second = opened.plan.manifest, loader.plan.manifest
+            if other != "predict" and first.classes != second.classes:
+                loader.close()
+                raise ManifestError(
+                    f"{other} ({first.root}) and {name} ({second.root}): {describe_difference(first.classes, second.classes)}; "
+                    "give both the same: Manifest.scan(…, classes=train.classes)"
+                )
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands. Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch."""

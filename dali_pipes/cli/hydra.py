@@ -53,7 +53,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
             message = _placed(error, config) if isinstance(error, DaliPipesError) else _explain(error, users)
-            stop(message) if composed else stop_once(message)
+            stop(message, getattr(error, "status", 2)) if composed else stop_once(message)
         except OSError as error:
             if error.filename is None:
                 raise

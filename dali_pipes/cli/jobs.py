@@ -36,7 +36,7 @@ def start(name: str) -> None:
         try:
             JOBS[name]()
         except DaliPipesError as error:
-            stop(str(error))
+            stop(str(error), error.status)
     else:
         if name == "migrate":
             sys.argv[1:] = map(function_option, sys.argv[1:])

@@ -19,7 +19,8 @@ class DataConfig:
             a JSON file of COCO's form, or a saved manifest; with masks any folder; None: the folder of that name in `root`.
         train_images, val_images: folder of the images that a table or COCO file names; None: the file's.
         train_masks, val_masks: folder of masks, each of the name of an image in `train` or `val`; None: none, or as in `targets`.
-        classes: names of the masks' values from 0.
+        classes: class names in the order of their numbers: the class folders that are read, the names of a table or of shards,
+            the masks' values from 0; []: those that are there.
         missing: "problem" lists images and masks without the other, "skip" passes them over.
         targets: what tables and shards hold besides labels.
         label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.

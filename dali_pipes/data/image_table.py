@@ -311,10 +311,10 @@ class ImageTable:
         bad, images = self.bad_images, len(self) + self.bad_images
         if bad > max_bad_fraction * images:
             problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
-            first = ", ".join(f"{path} ({kind})" for path, kind in ((path, omissions.kind_of(why)) for path, why in problems[:3]))
+            first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
             raise ManifestError(
-                f"{self.root}: {bad:,} of {images:,} images cannot be used, more than max_bad_fraction={max_bad_fraction:g} allows: "
-                f"{first}{', …' if bad > 3 else ''}; correct or remove them, or allow it by a larger max_bad_fraction"
+                f"{self.root}: {bad:,} of {images:,} images cannot be used, more than max_bad_fraction={max_bad_fraction:g} "
+                f"allows: {first}{', …' if bad > 3 else ''}; correct or remove them, or set a larger max_bad_fraction"
             )
 
     def tell_omissions(self, strict: bool = False) -> None:

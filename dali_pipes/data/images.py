@@ -16,11 +16,18 @@ from dali_pipes.system.progress import track
 LEAST_EPOCH = 5_000  # images
 
 
-def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
-    """The images of "train" or "val", by verify and max_pixels as for `Manifest.open`; the demo set is made if it is asked for.
+def open_images(
+    data: DataConfig, split: str, *, max_bad_fraction: float = 1.0, with_labels: bool = True, **options: Any
+) -> Manifest:
+    """The images of "train" or "val"; the demo set is made if it is asked for.
+
+    Args:
+        max_bad_fraction: the share of the images that may be unusable.
+        with_labels: whether images need a label; if not, none is read.
+        options: verify, max_pixels and strict as for `Manifest.open`.
 
     Raises:
-        ConfigError, ManifestError: no images are given, or none are there.
+        ConfigError, ManifestError: no images are given, or none are there, or too many cannot be used.
     """
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
@@ -36,7 +43,9 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
         manifest = Manifest.from_masks(source, masks, classes=data.classes, missing=data.missing, **options)
     else:
         options |= {"label_separator": data.label_separator, "targets": data.targets, "images": images}
+        options |= {"classes": list(data.classes) or None, "with_labels": with_labels}
         manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
+    manifest.refuse_bad_images(max_bad_fraction)
     if data.filter is None:
         return manifest
     chosen = manifest.filter(data.filter)
@@ -46,9 +55,9 @@ def open_images(data: DataConfig, split: str, **options: Any) -> Manifest:
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
-    """At most `images` of them, chosen at random."""
+    """At most `images` of them, chosen at random; without the images that cannot be used, of which was told before."""
     if len(manifest) <= images:
-        return manifest
+        return manifest.subset(np.arange(len(manifest)))
     chosen = np.random.default_rng(seed).choice(len(manifest), images, replace=False)
     return manifest.subset(np.sort(chosen))
 

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from dali_pipes.errors import DaliPipesError, ManifestError
+from dali_pipes.errors import OmissionError
 
 _SHOWN = 3  # names of a kind
 # What is different in the problem of each file: sizes, names, and where in a file it is.
 _VARYING = (
     (re.compile(r" *\([^()]*\)"), ""),
-    (re.compile(r"^(annotation|object) \S+: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
-    (re.compile(r"^its mask .*?: "), "its mask: "),
-    (re.compile(r"\d[\d,]* × \d[\d,]*|'[^']*'|\bbyte [\d,]+|\brecord \d+"), "…"),
+    (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
+    (re.compile(r"^its mask .*: "), "its mask: "),
+    (re.compile(r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record )\d+"), "…"),
 )
-_ANNOTATION = re.compile(r"annotation \S+: |annotations\[\d+\]: ")
+_ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
 # Files beside images that nobody takes for one: notes, labels, captions, programs.
 _DOCUMENTS = (
     *(".txt", ".md", ".rst", ".html", ".htm", ".pdf", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".yaml", ".yml"),
@@ -40,12 +40,6 @@ class Omission(NamedTuple):
     number: int
     names: list[str]
     unit: str = "image"
-
-
-class OmissionError(ManifestError):
-    """Something is left out, and `strict` allows nothing to be."""
-
-    status = 1
 
 
 def merge(omissions: Iterable[Omission]) -> list[Omission]:
@@ -140,11 +134,6 @@ def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
     if lost:
         instead = "strict allows nothing to be left out; correct or remove them, or leave out strict"
         raise OmissionError(f"{describe(root, used, lost)}; {instead}")
-
-
-def status_of(error: DaliPipesError) -> int:
-    """The status that a program ends with."""
-    return getattr(error, "status", 2)
 
 
 def stored(omissions: object) -> list[Omission]:

@@ -104,6 +104,17 @@ def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], 
     return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
 
 
+def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
+    """How two lists of classes differ, in a few words."""
+    only = [[name for name in one if name not in set(other)] for one, other in ((first, second), (second, first))]
+    differences = [
+        f"{len(names)} only in the {which} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+        for names, which in zip(only, ("first", "second"), strict=True)
+        if names
+    ]
+    return f"not the same classes: {'; '.join(differences) or 'another order'}; a label would mean two things"
+
+
 def number_as(given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str) -> NDArray[np.int64]:
     """The number in `given` of each class in `names`; -1 of one that no image has and that is not there.
 

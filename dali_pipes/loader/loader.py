@@ -19,6 +19,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards import traffic
 from dali_pipes.errors import BadSampleError, ConfigError, check_choice
 from dali_pipes.loader.bad_samples import find_bad_samples
+from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
@@ -69,12 +70,14 @@ def build_loader(
 
     Raises:
         ConfigError: options that cannot work, or a GPU asked for where there is none.
-        ManifestError: the scan has left out more images than `max_bad_fraction` allows.
+        ManifestError: the scan has left out more images than `max_bad_fraction` allows; or a class has another number than in
+            the images that are trained on.
         OmissionError: `strict`, and it has left out any.
     """
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     manifest.tell_omissions(strict)
     manifest.refuse_bad_images(max_bad_fraction)
+    refuse_other_classes(manifest, transform.training)
     plan = Plan(
         manifest,
         transform,

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
+from dali_pipes.data.sets import describe_difference
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.files import written
 from dali_pipes.training.config import ModelConfig
-from dali_pipes.training.data import difference
 
 FORMAT = 1
+_SHOWN = 20  # classes of a list
 
 
 class CheckpointError(DaliPipesError):
@@ -68,7 +69,14 @@ def check_same(state: dict[str, Any], path: Path, model: ModelConfig, classes: S
     if state["name"] != model.name:
         raise CheckpointError(f"{path}: of {state['name']}, but model.name is {model.name}; set model.name={state['name']}")
     if state["classes"] != classes:
-        raise CheckpointError(f"{path} and the images: {difference(state['classes'], classes)}")
+        lists = f"it has {_listed(state['classes'])}, and the images {_listed(classes)}"
+        same = "data.classes=[…] gives the images the checkpoint's"
+        raise CheckpointError(f"{path} and the images: {describe_difference(state['classes'], classes)} ({lists}); {same}")
+
+
+def _listed(classes: Sequence[str]) -> str:
+    more = f", … {len(classes):,} in all" if len(classes) > _SHOWN else ""
+    return f"[{', '.join(classes[:_SHOWN])}{more}]"
 
 
 def _reason(error: Exception) -> str:

@@ -87,7 +87,9 @@ class TrainConfig:
         ema_decay: decay of an exponential moving average of the weights, which is then evaluated; None: no average.
         seed: for the initial weights, the order of the samples and all random draws.
         on_bad_sample: "raise" stops with an error that names the bad image; "substitute" takes another of its batch.
-        max_bad_fraction: with "substitute", the share of the images that may be bad before training ends.
+        max_bad_fraction: the share of the images that may be bad: those that the scan finds, and with "substitute" those that are
+            found while training.
+        strict: images and objects that the scan leaves out end the program with status 1.
         resume: "auto" resumes from `out`/last.pt if there is one; a path resumes from that file; None starts from scratch.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after every epoch.
         heartbeat: a file whose modification time is set at every step, and which is removed at the end; None: no such file.
@@ -116,6 +118,7 @@ class TrainConfig:
     seed: int = 0
     on_bad_sample: str = "raise"
     max_bad_fraction: float = 0.001
+    strict: bool = False
     resume: str | None = None
     checkpoint_every_s: float | None = 600
     heartbeat: str | None = None

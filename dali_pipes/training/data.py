@@ -1,34 +1,49 @@
 """The images of a run, and the check that training and validation have the same classes."""
 
-from collections.abc import Sequence
+from typing import Any
 
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.sets import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
 
+_LISTED = 50  # classes that a command line has room for
 
-def open_both(data: DataConfig) -> tuple[Manifest, Manifest]:
+
+def open_both(data: DataConfig, **checks: Any) -> tuple[Manifest, Manifest]:
     """The training and the validation images.
+
+    Args:
+        checks: max_bad_fraction and strict as for `open_images`.
 
     Raises:
         ManifestError: there are none, or the classes differ.
         ConfigError: their labels are not one class each.
     """
-    train, val = (open_classified(data, split) for split in ("train", "val"))
+    train, val = (open_classified(data, split, **checks) for split in ("train", "val"))
     if train.classes != val.classes:
-        raise ManifestError(f"{train.root} and {val.root}: {difference(train.classes, val.classes)}")
+        raise ManifestError(f"{train.root} and {val.root}: {describe_difference(train.classes, val.classes)}; {_align(train, val)}")
     return train, val
 
 
-def open_classified(data: DataConfig, split: str) -> Manifest:
+def _align(train: Manifest, val: Manifest) -> str:
+    """How both get the same classes."""
+    every = train.classes + [name for name in val.classes if name not in set(train.classes)]
+    folder = "or add an empty folder for a class that has no image"
+    if len(every) > _LISTED:
+        return f"data.classes=[…] names the {len(every):,} classes of both, {folder}"
+    return f"data.classes=[{','.join(every)}] gives both the same, {folder}"
+
+
+def open_classified(data: DataConfig, split: str, **checks: Any) -> Manifest:
     """The images of "train" or "val", each of one class.
 
     Raises:
         ManifestError: there are none.
         ConfigError: they have other labels.
     """
-    manifest = open_images(data, split)
+    manifest = open_images(data, split, **checks)
     if manifest.task != "classification":
         raise ConfigError(
             f"{data.source(split)}: {_labels(manifest)}, and this trains on one class for each image; "
@@ -47,12 +62,6 @@ def _labels(manifest: Manifest) -> str:
     return "its labels are numbers to predict"
 
 
-def difference(first: Sequence[str], second: Sequence[str]) -> str:
-    """How two lists of classes differ, in a few words."""
-    only = [[name for name in one if name not in set(other)] for one, other in ((first, second), (second, first))]
-    differences = [
-        f"{len(names)} only in the {which} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
-        for names, which in zip(only, ("first", "second"), strict=True)
-        if names
-    ]
-    return f"not the same classes: {'; '.join(differences) or 'another order'}; a label would mean two things"
+def left_out(manifest: Manifest) -> list[dict[str, Any]]:
+    """What the scan has left out, for a summary."""
+    return [each._asdict() for each in manifest.omissions]

@@ -104,23 +104,27 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
     """
     if fabric.world_size == 1:
         return action()
-    result, error = None, None
+    result, error, status = None, None, DaliPipesError.status
     for turn in (True, False):
         if (fabric.global_rank == 0) == turn:
             try:
                 result = action()
-            except DaliPipesError as failure:
-                error = str(failure)
-            except OSError as failure:
-                error = f"{failure.filename}: {failure.strerror}"
+            except DaliPipesError as problem:
+                error, status = str(problem), problem.status
+            except OSError as problem:
+                error = f"{problem.filename}: {problem.strerror}"
         fabric.barrier()
-    errors = all_gather(fabric, error)
-    failed = next((rank for rank, each in enumerate(errors) if each), None)
+    errors = all_gather(fabric, (error, status))
+    failed = next((rank for rank, (each, _) in enumerate(errors) if each), None)
     if failed is None:
         return result  # type: ignore[return-value]
+
+    text, status = errors[failed]
     if fabric.global_rank:
-        sys.exit(2)
-    raise DaliPipesError(f"rank {failed}: {errors[failed]}" if failed else str(errors[0]))
+        sys.exit(status)
+    failure = DaliPipesError(f"rank {failed}: {text}" if failed else str(text))
+    failure.status = status
+    raise failure
 
 
 class RankVotes:

@@ -19,7 +19,7 @@ from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.data import open_both, open_classified
+from dali_pipes.training.data import left_out, open_both, open_classified
 from dali_pipes.training.evaluate import validate
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
 from dali_pipes.training.log import Log
@@ -48,7 +48,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
     if config.eval_only:
         _evaluate(config, fabric, alive)
         return
-    train_images, val = on_all_ranks(fabric, lambda: open_both(config.data))
+    checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
+    train_images, val = on_all_ranks(fabric, lambda: open_both(config.data, **checks))
     on_all_ranks(fabric, lambda: check_memory(config, train_images))
     folder = Path(fabric.broadcast(str(folder or config.out or f"runs/train/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S_%f}")))
     path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
@@ -84,6 +85,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             finally:
                 trainer.close()
             summary = summarize(trainer.history, fabric, images, provenance(train_images.describe(), config.overrides))
+            summary["left_out"] = {"train": left_out(train_images), "val": left_out(val)}
             log.say(summary["conclusion"])
     if fabric.global_rank == 0:
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
@@ -141,7 +143,8 @@ def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoRetur
 def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     """The checkpoint's weights, or their average if it has one, on all validation images."""
     path = Path(str(config.checkpoint))
-    val = on_all_ranks(fabric, lambda: open_classified(config.data, "val"))
+    checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
+    val = on_all_ranks(fabric, lambda: open_classified(config.data, "val", **checks))
     state = on_all_ranks(fabric, lambda: checkpoint.load(path))
     on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
     module = build_network(config.model, len(val.classes))

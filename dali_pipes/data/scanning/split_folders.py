@@ -37,11 +37,10 @@ def refuse_split_folders(
     if not are_splits:
         return
 
-    listed = ", ".join(splits)
     first = next((name for name, split in splits.items() if split == "train"), next(iter(splits)))
     raise ManifestError(
-        f"{place}: holds the splits {listed}, not classes; name one of them, such as {place}/{first} "
-        f"(classes=[{listed}] takes them as classes)"
+        f"{place}: holds {' and '.join(splits)}, not classes; name one of them: {place}/{first} "
+        f"(classes=[{','.join(splits)}] takes them as classes)"
     )
 
 

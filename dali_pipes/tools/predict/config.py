@@ -22,7 +22,9 @@ class PredictConfig:
         batch_size: images per forward pass.
         part_batches: batches per file; what a killed rank loses.
         threads: CPU threads of the model, on which the last bits depend; None: as at the first start in `out`, and there all cores.
-        max_bad_fraction: the share of the images that may fail on a rank before it stops, since the disk may be the cause.
+        max_bad_fraction: the share of the images that may be bad in the scan, or fail on a rank before it stops, since the disk
+            may be the cause.
+        strict: images that the scan leaves out end the program with status 1.
         out: folder of the files; the same one resumes.
     """
 
@@ -40,6 +42,7 @@ class PredictConfig:
     part_batches: int = option(64, check_min, 1)
     threads: int | None = option(None, check_min, 1)
     max_bad_fraction: float = option(0.1, check_range, 0, 1)
+    strict: bool = False
     out: str | None = None
 
     def __post_init__(self) -> None:

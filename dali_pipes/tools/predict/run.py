@@ -44,7 +44,9 @@ def predict(config: PredictConfig) -> None:
         )
     if not entry_of(config.loader).follows_plan:
         raise ConfigError("this loader is for benchmarks only, and does not say which image is which; use loader=dali or torch")
-    manifest, model = open_images(config.data, config.split), load_model(config, device)
+    checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
+    manifest = open_images(config.data, config.split, with_labels=False, **checks)
+    model = load_model(config, device)
     parts = Parts(Path(str(config.out)), manifest, config.batch_size * config.part_batches)
     cores = max(1, available_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     dtype = torch.uint8 if config.transform.dtype == "uint8" else torch.float32

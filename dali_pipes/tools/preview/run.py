@@ -76,6 +76,7 @@ def preview(config: PreviewConfig) -> None:
         seed=config.seed,
         sampling=config.sampling,
         last_batch="partial",
+        max_bad_fraction=1,  # what is there is to be seen, however little it is
     ) as loader:
         total = min(config.batches or len(loader), len(loader))
         digest, images, start = hashlib.sha256(), 0, time.perf_counter()

@@ -1,6 +1,5 @@
 """What a scan found, for people: the summary, and every file that will not be used."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ class ScanConfig:
         verify: "header" reads headers only; "full" decodes every image, on all cores.
         max_pixels: images with more are not used.
         out: file for the manifest, NAME.arrow to be mapped or NAME.parquet; None: only the summary.
+        strict: ends with status 1 if an image or an object is left out.
         picture: a PNG or SVG of what is there: classes, sizes, formats, chroma subsampling, orientation; None: no picture.
     """
 
@@ -35,6 +35,7 @@ class ScanConfig:
     split: str = option("train", check_choice, SPLITS)
     verify: str = option("header", check_choice, VERIFY)
     max_pixels: int = option(MAX_PIXELS, check_max_pixels)
+    strict: bool = False
     out: str | None = None
     picture: str | None = None
 
@@ -56,6 +57,7 @@ def scan(config: ScanConfig) -> None:
 
         save_picture(manifest, Path(config.picture))
         say(console, f"Picture: {config.picture}")
+    manifest.tell_omissions(config.strict)
 
 
 def index(source: str, verify: str) -> None:
@@ -69,19 +71,22 @@ def index(source: str, verify: str) -> None:
 
 def _report(console: Console, manifest: Manifest) -> None:
     console.print(_summary(manifest))
-    if manifest.problems:
-        console.print(_problems(manifest))
+    if manifest.omissions:
+        console.print(_omissions(manifest))
     say(console, *map(": ".join, manifest.problems))
+    for each in manifest.passed_over:
+        names = ", ".join(each.names) + (", …" if each.number > len(each.names) else "")
+        say(console, f"{each.kind}: {names}")
     if manifest.dropped:
         say(console, f"{len(manifest.dropped):,} objects left out of images that are used:", *map(": ".join, manifest.dropped))
 
 
-def _problems(manifest: Manifest) -> Table:
-    """How many files have each problem; what differs from file to file, in brackets or numbers, is left out."""
-    table = Table("not used, because", "files", title="problems")
-    kinds = Counter(re.sub(r" *\(.*\)|\d[\d,]*( × \d+: )?", "", problem).strip() for _, problem in manifest.problems)
-    for kind, count in kinds.most_common():
-        table.add_row(escape(kind), f"{count:,}")
+def _omissions(manifest: Manifest) -> Table:
+    """How much is left out of each kind."""
+    table = Table("not used, because", "how many", title="left out")
+    units = {"image": "", "object": " objects", "file": ", no images"}
+    for each in manifest.omissions:
+        table.add_row(escape(each.kind), f"{each.number:,}{units[each.unit]}")
     return table
 
 
@@ -101,7 +106,7 @@ def _summary(manifest: Manifest) -> Table:
         table.add_row("targets", ", ".join(targets))
     if manifest.columns:
         table.add_row("columns", escape(", ".join(manifest.columns)))
-    table.add_row("not used", f"{len(manifest.problems):,}")
+    table.add_row("not used", f"{sum(each.number for each in manifest.omissions if each.unit == 'image'):,}")
     if len(manifest):
         table.add_row("size", f"{usable['bytes'].to_numpy().sum() / 1e9:,.2f} GB")
         height, width = np.median(manifest.sizes, axis=0)

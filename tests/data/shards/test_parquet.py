@@ -90,7 +90,9 @@ def test_the_pixels_are_those_of_the_same_images_in_files(folder, tmp_path, conf
 def test_objects_and_captions_out_of_list_columns(folder):
     targets = dp.Targets(boxes="boxes", box_labels="things", text="caption")
     made = opened(folder, targets=targets)
-    with dp.build_loader(made, CONFIGS[0], transform=dp.EvalTransform(size=20, resize=22), batch_size=9, device="cpu") as loader:
+    with dp.build_loader(
+        made, CONFIGS[0], transform=dp.EvalTransform(size=20, resize=22), batch_size=9, device="cpu", max_bad_fraction=1
+    ) as loader:
         batch = next(iter(loader))
     assert made.classes == ["head"] and batch["boxes"].lengths == [number % 3 for number in range(10) if number != 4]
     assert batch.text[4] == "animal no. 5"
@@ -121,7 +123,7 @@ def test_a_file_that_was_written_anew_is_noticed(folder, cache):
     assert not [file for file in cache.iterdir() if file.suffix == ".part"]
     options = {"transform": dp.EvalTransform(size=20, resize=22), "batch_size": 4, "device": "cpu"}
     with (
-        dp.build_loader(made, CONFIGS[0], **options) as loader,
+        dp.build_loader(made, CONFIGS[0], **options, max_bad_fraction=1) as loader,
         pytest.raises(dp.BadSampleError, match="has changed since it was scanned"),
     ):
         next(iter(loader))
@@ -182,7 +184,9 @@ def test_a_cache_that_is_too_small_is_refused(folder, monkeypatch):
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", "0.000001")
     made = opened(folder)
     with pytest.raises(dp.ConfigError, match="set DALI_PIPES_CACHE_GB to"):
-        dp.build_loader(made, CONFIGS[0], transform=dp.EvalTransform(size=20, resize=22), batch_size=4, device="cpu")
+        dp.build_loader(
+            made, CONFIGS[0], transform=dp.EvalTransform(size=20, resize=22), batch_size=4, device="cpu", max_bad_fraction=1
+        )
     with pytest.raises(OSError, match="more than DALI_PIPES_CACHE_GB=1e-06 allows"):
         made.read(0)
 

@@ -230,7 +230,9 @@ def test_the_share_that_may_be_bad_is_of_all_images(run, spoiled, tmp_path):
 def test_nothing_but_bad_images(run, tmp_path):
     (tmp_path / "bad/class").mkdir(parents=True)
     (tmp_path / "bad/class/a.jpg").write_bytes(b"no image")
-    rows, _ = run(data=DataConfig(val=str(tmp_path / "bad")))
+    with pytest.raises(dp.ManifestError, match=r"1 of 1 images cannot be used, more than max_bad_fraction=0\.1 allows"):
+        run(data=DataConfig(val=str(tmp_path / "bad")))
+    rows, _ = run(data=DataConfig(val=str(tmp_path / "bad")), max_bad_fraction=1)
     assert [(row["id"], row["path"], row["logits"]) for row in rows] == [(None, "class/a.jpg", None)] and rows[0]["problem"]
 
 
