@@ -1,0 +1,17 @@
+"""Files and folders that a system or a program keeps beside the data, and that are no data."""
+
+_MACOS = ("__macosx", "icon\r")  # its other files begin with a dot
+_WINDOWS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "system volume information")
+_NAS = ("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp")
+_NAMES = {*_MACOS, *_WINDOWS, *_NAS, "lost+found", "__pycache__"}
+
+
+def is_housekeeping(name: str) -> bool:
+    """Whether a system or a program keeps a file or folder of this name (without its folder), such as
+    .DS_Store."""
+    return (name.startswith(".") and name not in (".", "..")) or name.lower() in _NAMES
+
+
+def is_housekeeping_path(path: str) -> bool:
+    """Whether a relative path with slashes leads to such a file, or into such a folder."""
+    return any(map(is_housekeeping, path.split("/")))

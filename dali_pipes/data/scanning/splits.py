@@ -1,0 +1,89 @@
+"""The words train, val and test in names: files or folders of different splits are never read as one
+data set."""
+
+import glob
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from dali_pipes.errors import ManifestError
+
+_SPLITS = {
+    "train": ("train", "training", "trainings"),  # not trains, which are a class
+    "val": (
+        *("val", "vals", "valid", "valids", "validation", "validations"),
+        *("dev", "devs", "eval", "evals", "evaluation", "evaluations"),
+    ),
+    "test": ("test", "tests", "testing", "testings"),
+    "trainval": ("trainval", "trainvals"),
+}
+_WORD = re.compile(r"[^\W\d_]+")
+_WORDS = {word: split for split, words in _SPLITS.items() for word in words}
+
+
+def split_of(name: str) -> str | None:
+    """The split that a file or folder of this name is of: "train", "val", "test" or "trainval"; None:
+    its name does not say.
+
+    A split is a word of its own between digits and signs, as in imagenet2012-train.tfrecord or
+    train2017. Of several the last one counts, since the others belong to the data set's name, but
+    train_val is "trainval".
+    """
+    splits = [_WORDS.get(word.lower()) for word in _WORD.findall(name)]
+    found = [split for split in splits if split]
+    if not found:
+        return None
+    end = len(splits) - splits[::-1].index(found[-1])
+    return "trainval" if splits[max(end - 2, 0) : end] == ["train", "val"] else found[-1]
+
+
+def refuse_several_splits(
+    place: str | os.PathLike[str],
+    names: Iterable[str],
+    spelled: Callable[[str, Sequence[str]], str],
+) -> None:
+    """Raises ManifestError if names under `place` are of two or more splits. Names without a split go
+    with any.
+
+    Args:
+        spelled: what to give instead of `place` for one of the splits and its names.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if split := split_of(name):
+            found[split].append(name)
+
+    if len(found) > 1:
+        there = [(split, found[split]) for split in _SPLITS if split in found]
+        listed = [f"{spelled(split, some)} ({len(some):,} of {split})" for split, some in there]
+        why = f"holds {len(found)} splits, which must not be mixed; give one: {', '.join(listed)}"
+        raise ManifestError(f"{os.fspath(place)}: {why}")
+
+
+def pattern_of(names: Sequence[str], others: Iterable[str]) -> str | None:
+    """A pattern such as train* that all the names match and none of the others; None: there is no
+    simple one."""
+    rest = set(others) - set(names)
+    start, end = _common_start(names), _common_start([name[::-1] for name in names])[::-1]
+    words = [match for match in _WORD.finditer(start) if match[0].lower() in _WORDS]
+    anywhere = {word for name in names for word in _WORD.findall(name) if word.lower() in _WORDS}
+
+    # shortest first: to the end of the word, with the sign after it, all that the names share
+    starts = [start[: words[-1].end()], start[: words[-1].end() + 1]] if words else []
+    candidates = [f"{glob.escape(each)}*" for each in [*starts, start] if each]
+    candidates += [f"*{glob.escape(end)}"] if end else []
+    candidates += [f"*{word}*" for word in sorted(anywhere)]
+
+    def fits(pattern: str) -> bool:
+        takes_all = all(fnmatchcase(name, pattern) for name in names)
+        return takes_all and not any(fnmatchcase(name, pattern) for name in rest)
+
+    return next(filter(fits, candidates), None)
+
+
+def _common_start(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((place for place, (one, other) in pairs if one != other), len(first))]
