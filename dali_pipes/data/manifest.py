@@ -18,6 +18,7 @@ from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.masks import scan_pairs
+from dali_pipes.data.scanning.patterns import is_pattern
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import scan_table
 from dali_pipes.data.sets import Mix
@@ -56,7 +57,8 @@ class Manifest(ImageTable):
         """Reads the headers of all images under `root`: one folder a class, subfolders included, or shards.
 
         Args:
-            root: a folder of class folders or of shards, here or by its URL, or one shard (docs/shards.md).
+            root: a folder of class folders or of shards, here or by its URL, one shard, or a pattern of their names such as
+                train-*.tar or train-{0000..0063}.tar (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
             cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that have
@@ -210,7 +212,8 @@ class Manifest(ImageTable):
         images: str | Path | None = None,
         progress: bool = True,
     ) -> Self:
-        """A manifest from a folder or a shard to scan, a saved manifest, a table of path and label, or a JSON file of COCO's form.
+        """A manifest from a folder, a shard or a pattern of shards to scan, a saved manifest, a table of path and label, or a JSON
+        file of COCO's form.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
@@ -220,7 +223,7 @@ class Manifest(ImageTable):
             targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
             images: folder of the images that a table or COCO file names; by default the file's.
         """
-        one_file = is_shard(source) or Path(source).suffix == ".parquet"
+        one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
         if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):
             return indexed
         kind = opening.kind_of(source)

@@ -13,6 +13,7 @@ from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.errors import ManifestError
 
 _IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
@@ -93,12 +94,17 @@ def _paths(folder: Path, apart: Path | None = None) -> list[tuple[bytes, bytes]]
     found = []
     base, other = os.fsencode(folder), apart and os.fsencode(apart)
     for where, folders, names in os.walk(base, followlinks=True):
-        folders[:] = [name for name in folders if os.path.join(where, name) != other]
-        images = (name for name in names if os.fsdecode(name).lower().endswith(IMAGE_EXTENSIONS))
+        inside = (name for name in folders if not is_housekeeping(os.fsdecode(name)))
+        folders[:] = [name for name in inside if os.path.join(where, name) != other]
+        images = (name for name in names if _is_image(os.fsdecode(name)))
         found += [os.path.relpath(os.path.join(where, name), base) for name in images]
     if not found:
         raise ManifestError(f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})")
     return [(path, path.rpartition(b".")[0]) for path in found]
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_EXTENSIONS) and not is_housekeeping(name)
 
 
 def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -56,6 +56,11 @@ def list_objects(url: str) -> dict[str, FileVersion]:
     return {info["name"].rsplit("/", 1)[-1]: _version(info) for info in infos if info["type"] == "file"}
 
 
+def is_there(url: str) -> bool:
+    """Whether there is an object or a folder of this very name."""
+    return _listed(url, "ls") is not None
+
+
 def list_all(url: str) -> dict[str, FileVersion]:
     """Likewise each object below `url`, by the path from there."""
     base = url.split("://")[1].strip("/") + "/"

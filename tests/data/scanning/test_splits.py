@@ -3,7 +3,7 @@
 import pytest
 
 from dali_pipes import ManifestError
-from dali_pipes.data.scanning.housekeeping import is_housekeeping, is_housekeeping_path
+from dali_pipes.data.scanning.housekeeping import is_housekeeping, is_housekeeping_member
 from dali_pipes.data.scanning.splits import pattern_of, refuse_several_splits, split_of
 
 
@@ -50,4 +50,5 @@ def test_housekeeping_is_known_by_its_name():
         assert is_housekeeping(name), name
     for name in ("0001.tar", "n01440764", ".", "..", "_x", "found", "a.b", "MACOSX"):
         assert not is_housekeeping(name), name
-    assert is_housekeeping_path("__MACOSX/a/b.jpg") and is_housekeeping_path("a/._b.jpg") and not is_housekeeping_path("./a/b.jpg")
+    assert is_housekeeping_member("__MACOSX/a/b.jpg") and is_housekeeping_member("a/._b.jpg")
+    assert not is_housekeeping_member("./.a/b.jpg")
