@@ -17,6 +17,7 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
+from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.patterns import is_pattern
 from dali_pipes.data.scanning.shards import is_shard
@@ -223,6 +224,9 @@ class Manifest(ImageTable):
             targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
             images: folder of the images that a table or COCO file names; by default the file's.
         """
+        source, images = local_path(source), local_path(images) if images else None
+        if not os.path.isdir(source):  # of a folder `scan` does so
+            refuse_other_layouts(source)
         one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
         if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):
             return indexed

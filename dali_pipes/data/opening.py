@@ -17,6 +17,7 @@ from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.patterns import is_pattern, pattern_of_files
 from dali_pipes.data.scanning.shards import is_shard, list_all_shards, list_shards, scan_shards
 from dali_pipes.data.scanning.splits import refuse_mixed_files
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
     check_choice("unchanged", unchanged, ("file", "folder"))
+    root = local_path(root)
+    refuse_other_layouts(root)
     if is_pattern(root) and _kind_of_pattern(root) == "table":
         raise ManifestError(f"{root}: images in Parquet files are opened with Manifest.open or Manifest.from_table")
     folder, shards = list_shards(absolute(root))

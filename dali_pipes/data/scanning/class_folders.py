@@ -15,6 +15,7 @@ from dali_pipes.data.config import SPLITS
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, examine, not_fetched, os_problem
+from dali_pipes.data.scanning.layouts import describe_no_classes, refuse_other_objects
 from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.data.shards.remote import FileVersion, list_all, read_object
 from dali_pipes.data.table.schema import replaced
@@ -77,7 +78,9 @@ def _rows(images: list[bytes], label: int, headers: Iterator[Header], check: Sca
 
 def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table]:
     """Class names and rows of images in an object store that are objects of their own, in a folder for each class."""
-    found = {name: version for name, version in list_all(url).items() if _is_image(name)}
+    listed = list_all(url)
+    refuse_other_objects(url, listed)
+    found = {name: version for name, version in listed.items() if _is_image(name)}
     if not found:
         raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({', '.join(IMAGE_EXTENSIONS)})")
     if outside := [name for name in found if "/" not in name]:
@@ -116,8 +119,7 @@ def list_classes(root: Path) -> list[str]:
             raise ManifestError(f"{root}: its Parquet files hold the images; open them with Manifest.open or Manifest.from_table")
         if compressed := [file for file in sorted(root.iterdir()) if file.name.endswith(_COMPRESSED)]:
             raise ManifestError(f"{compressed[0]}: is compressed, so its images cannot be read one by one; unpack it to a .tar")
-        meant = f"; did you mean {root.parent}, which holds the classes?" if _images_in(root) else ""
-        raise ManifestError(f"{root}: no class folders in it; put the images of each class into a separate subfolder{meant}")
+        raise ManifestError(describe_no_classes(root))
     if set(classes) <= set(SPLITS) and not any(_images_in(root / name) for name in classes):
         raise ManifestError(f"{root}: holds {' and '.join(classes)}, not classes; name one of them: {root / classes[0]}")
     return classes
