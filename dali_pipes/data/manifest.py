@@ -225,7 +225,7 @@ class Manifest(ImageTable):
             images: folder of the images that a table or COCO file names; by default the file's.
         """
         source, images = local_path(source), local_path(images) if images else None
-        if not os.path.isdir(source):  # of a folder `scan` does so
+        if not Path(source).is_dir():  # of a folder `scan` does so
             refuse_other_layouts(source)
         one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
         if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):

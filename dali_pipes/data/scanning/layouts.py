@@ -413,12 +413,12 @@ def _find_masks(tree: _Tree) -> None:
 
 
 def _share_names(tree: _Tree, images: str, masks: str) -> bool:
+    """Whether a PNG of the masks has the name of an image."""
+    endings = [*IMAGE_EXTENSIONS, *map(str.upper, IMAGE_EXTENSIONS)]
     for part in ("", *tree.look(masks)[0][:4]):  # a folder for each split
         for name in tree.look(_join(masks, part))[1][:20]:
             stem = _join(_join(images, part), Path(name).stem.removesuffix("_mask"))
-            if name.lower().endswith(".png") and any(
-                tree.has(stem + each) for end in IMAGE_EXTENSIONS for each in (end, end.upper())
-            ):
+            if name.lower().endswith(".png") and any(tree.has(stem + each) for each in endings):
                 return True
     return False
 
