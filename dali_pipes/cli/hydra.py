@@ -34,6 +34,13 @@ _FLAGS = tuple(
 )
 
 
+_PLACES = ("data.train", "data.val", "data.root")
+_INTERPOLATION = re.compile(r"\$\{[^{}]*\}")
+_NEEDS_QUOTES = re.compile(r"[{}\[\]~]")
+_OTHER_GRAMMAR = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag)\(|\[.*\]\Z")  # Hydra's functions and lists
+_COMMA = re.compile(r",(?![^{}]*\})")
+
+
 class OursAfterTheUsers(SearchPathPlugin):
     """Of several files of one name Hydra takes that of the folder that comes first."""
 
@@ -84,12 +91,20 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
 
 
 def quoted_filter(word: str) -> str:
-    """data.filter=EXPRESSION with the quotes that Hydra's own grammar wants around such text."""
+    """data.filter=EXPRESSION, and data.train=PATTERN and its likes, with the quotes that Hydra's own grammar wants around such
+    text."""
     name, _, text = word.partition("=")
-    if name != "data.filter" or text[:1] in ("'", '"') or text == "null":
+    if text[:1] in ("'", '"') or text == "null":
         return word
+    if name.lstrip("+") in _PLACES and not _OTHER_GRAMMAR.match(text) and _NEEDS_QUOTES.search(_INTERPOLATION.sub("", text)):
+        # commas outside of braces part the values of a sweep
+        return f"{name}={','.join(map(_quoted, _COMMA.split(text)))}"
+    return f"{name}={_quoted(text)}" if name == "data.filter" else word
+
+
+def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{name}="{escaped}"'
+    return f'"{escaped}"'
 
 
 def sweep_folder() -> Path | None:

@@ -18,7 +18,9 @@ from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
 from dali_pipes.data.omissions import merge
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
+from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.masks import scan_pairs
+from dali_pipes.data.scanning.patterns import is_pattern
 from dali_pipes.data.scanning.rules import refuse_other_rules
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import scan_table
@@ -64,7 +66,8 @@ class Manifest(ImageTable):
         `omissions` has all of it.
 
         Args:
-            root: a folder of class folders or of shards, here or by its URL, or one shard (docs/shards.md).
+            root: a folder of class folders or of shards, here or by its URL, one shard, or a pattern of their names such as
+                train-*.tar or train-{0000..0063}.tar (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
             cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that have
@@ -241,7 +244,8 @@ class Manifest(ImageTable):
         strict: bool = False,
         progress: bool = True,
     ) -> Self:
-        """A manifest from a folder or a shard to scan, a saved manifest, a table of path and label, or a JSON file of COCO's form.
+        """A manifest from a folder, a shard or a pattern of shards to scan, a saved manifest, a table of path and label, or a JSON
+        file of COCO's form.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
@@ -257,7 +261,10 @@ class Manifest(ImageTable):
             ManifestError: as `scan`, `from_table`, `from_coco` or `load`.
             OmissionError: `strict`, and something is left out.
         """
-        one_file = is_shard(source) or Path(source).suffix == ".parquet"
+        source, images = local_path(source), local_path(images) if images else None
+        if not Path(source).is_dir():  # of a folder `scan` does so
+            refuse_other_layouts(source)
+        one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
         if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):
             return indexed._finished(classes, strict)
         kind = opening.kind_of(source)

@@ -18,9 +18,13 @@ from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.names import sort_names
-from dali_pipes.data.scanning.shards import CLASSES_FILE, is_shard, list_shards, scan_shards
-from dali_pipes.data.scanning.tables import embedded_files
+from dali_pipes.data.scanning.patterns import is_pattern, pattern_of_files
+from dali_pipes.data.scanning.shards import CLASSES_FILE, is_shard, list_all_shards, list_shards, scan_shards
+from dali_pipes.data.scanning.splits import refuse_mixed_files
+from dali_pipes.data.scanning.tables import all_embedded_files, embedded_files
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import absolute, download, is_remote, list_objects, version_of, write_object
@@ -39,6 +43,10 @@ log = logging.getLogger(__name__)
 def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
     check_choice("unchanged", unchanged, ("file", "folder"))
+    root = local_path(root)
+    refuse_other_layouts(root, check.with_labels)
+    if is_pattern(root) and _kind_of_pattern(root) == "table":
+        raise ManifestError(f"{root}: images in Parquet files are opened with Manifest.open or Manifest.from_table")
     folder, shards = list_shards(absolute(root))
     if check.targets.named:
         if not shards:
@@ -114,6 +122,8 @@ def _cached(manifest: Manifest, cache: Path | None) -> Manifest:
 def kind_of(source: str | Path) -> str:
     """What a source is: a "manifest", a "table" of paths, a JSON file of "coco", or "images" in folders or in shards."""
     file = Path(source)
+    if is_pattern(source):
+        return _kind_of_pattern(source)
     if is_remote(source):
         return "table" if file.suffix == ".parquet" or (not is_shard(file) and embedded_files(str(source))) else "images"
     if file.suffix == ".json":
@@ -127,6 +137,17 @@ def kind_of(source: str | Path) -> str:
     ):
         return "table"
     return "images"
+
+
+def _kind_of_pattern(source: str | Path) -> str:
+    shards, tables = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
+    if shards and tables:
+        both = f"{os.fsdecode(next(iter(shards)))} and {Path(tables[0]).name}"
+        raise ManifestError(f"{source}: matches shards of two kinds, such as {both}; match one kind")
+    if not shards and not tables:
+        kinds = "NAME.tar, NAME.tfrecord, or NAME.parquet with images in it"
+        raise ManifestError(f"{source}: matches files, but none is a shard ({kinds}); give a folder or a table without a pattern")
+    return "table" if tables else "images"
 
 
 def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -> Path:
@@ -159,12 +180,15 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
     except ManifestError as error:
         file.unlink()
         raise ManifestError(f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}") from None
+    if not made.whole_files:
+        refuse_mixed_files(url, url.rstrip("/"), (group_of(name)[0] if is_group(name) else name for name in made.shards.names))
     before = made.root
     made = made.moved_to(url.rstrip("/"))
     if is_remote(before) or not made.shards.bytes.any():
         return made
     listed = list_objects(url)
-    if added := [name for name in listed if is_shard(name) and name not in made.shards.names]:
+    unknown = [name for name in listed if name not in made.shards.names and not is_housekeeping(name)]
+    if added := list(filter(is_shard, unknown)):
         raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}")
     for name, size in zip(made.shards.names, made.shards.bytes.tolist(), strict=True):
         there = listed.get(name, (0, 0))[0]
@@ -189,7 +213,7 @@ def _copy(place: str) -> Path:
 def write_index(manifest: Manifest) -> str:
     """Beside the images; returns its path or URL."""
     place = f"{manifest.root}/{INDEX}"
-    _check_complete(manifest, place)
+    _check_complete(manifest)
     if not is_remote(place):
         if any(map(is_group, manifest.shards.files)):
             raise ManifestError(f"{place}: an index of Parquet files is written where they lie: Manifest.open(URL).save_index()")
@@ -206,16 +230,26 @@ def write_index(manifest: Manifest) -> str:
     return place
 
 
-def _check_complete(manifest: Manifest, place: str) -> None:
+def refuse_partial_index(source: str | Path) -> None:
+    """Raises ManifestError if the index of this pattern would leave out files, before any is read."""
+    if pattern := pattern_of_files(source):
+        kinds = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
+        _check_named({Path(os.fsdecode(file)).name for files in kinds for file in files}, pattern.folder)
+
+
+def _check_complete(manifest: Manifest) -> None:
     """Raises ManifestError if shards or Parquet files lie beside those of the manifest: who reads the index would miss them."""
     if manifest.whole_files:
         return
     paths = map(os.fsdecode, pc.unique(manifest.table["path"]).to_pylist())
-    named = {group_of(path)[0] if is_group(path) else path for path in paths}
-    shards = map(os.fsdecode, list_shards(manifest.root)[1])
-    there = {Path(file).name for file in [*shards, *embedded_files(manifest.root)]}
+    _check_named({group_of(path)[0] if is_group(path) else path for path in paths}, manifest.root)
+
+
+def _check_named(named: set[str], folder: str | Path) -> None:
+    shards = map(os.fsdecode, list_all_shards(absolute(folder))[1])
+    there = {Path(file).name for file in [*shards, *all_embedded_files(absolute(folder))]}
     if missing := sorted(there - named):
-        raise ManifestError(
-            f"{place}: {len(missing):,} of the {len(there):,} files there are not in this manifest, such as {missing[0]}, and who "
-            "reads the index would miss them; write it of all files, or put these into a folder of their own"
-        )
+        few = f"{len(missing):,} of the {len(there):,} files there are not in this manifest, such as {missing[0]}"
+        why = "and an index is of all files of its folder, so who reads it would miss them"
+        do = "index the whole folder, move these to one of their own, or save this manifest (Manifest.save) and open that file"
+        raise ManifestError(f"{folder}/{INDEX}: {few}, {why}; {do}")

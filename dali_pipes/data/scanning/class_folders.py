@@ -26,6 +26,7 @@ from dali_pipes.data.scanning.headers import (
     os_problem,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.scanning.layouts import describe_no_classes, refuse_other_objects
 from dali_pipes.data.scanning.names import sort_names
 from dali_pipes.data.scanning.split_folders import refuse_split_folders
 from dali_pipes.data.scanning.tables import embedded_files
@@ -133,6 +134,7 @@ def _labels(label: int, images: int, check: ScanOptions) -> pa.Array:
 def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
     """Class names, rows and what is left out of images in an object store that are objects of their own, in class folders."""
     everything = list_all(url)
+    refuse_other_objects(url, everything)
     images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
     if not images:
         extensions = ", ".join(IMAGE_EXTENSIONS)
@@ -231,8 +233,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
         raise ManifestError(f"{root}: its Parquet files hold the images; open them with Manifest.open or Manifest.from_table")
     if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
         raise ManifestError(f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; unpack it to a .tar")
-    meant = f"; did you mean {root.parent}, which holds the classes?" if any(map(is_image, files)) else ""
-    raise ManifestError(f"{root}: no class folders in it; put the images of each class into a separate subfolder{meant}")
+    raise ManifestError(describe_no_classes(root))
 
 
 def choose_classes(

@@ -12,6 +12,7 @@ def is_housekeeping(name: str) -> bool:
     return (name.startswith(".") and name not in (".", "..")) or name.lower() in _NAMES
 
 
-def is_housekeeping_path(path: str) -> bool:
-    """Whether a relative path with slashes leads to such a file, or into such a folder."""
-    return any(map(is_housekeeping, path.split("/")))
+def is_housekeeping_member(path: str) -> bool:
+    """Whether a member of an archive is such a file. Other names with a dot are the archive's own."""
+    folders_and_name = path.split("/")
+    return folders_and_name[-1].startswith("._") or any(part.lower() in _NAMES for part in folders_and_name)

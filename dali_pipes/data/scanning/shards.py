@@ -24,7 +24,10 @@ from dali_pipes.data.scanning.earlier import checked, pixels
 from dali_pipes.data.scanning.files import read_each
 from dali_pipes.data.scanning.found import numbered, object_columns
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, not_fetched, os_problem
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
+from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.copies import held_copy, is_gone
 from dali_pipes.data.shards.remote import FileVersion, is_remote, list_objects, read_object, version_of
@@ -97,19 +100,37 @@ def is_shard(path: str | Path) -> bool:
 
 
 def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
-    """The folder and the shards of `source`, which is a shard, or a folder or URL of shards; in order, with versions.
+    """The folder and the shards of `source`, which is a shard, a pattern of some, or a folder or URL of shards; in order, with
+    versions.
 
     A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
+
+    Raises:
+        ManifestError: nothing matches the pattern, or the shards are of several splits.
     """
+    folder, shards = list_all_shards(source)
+    refuse_mixed_files(source, folder, map(os.fsdecode, shards))
+    return folder, shards
+
+
+def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
+    """Likewise, whatever splits they are of."""
+    pattern = pattern_of_files(source)
     if isinstance(source, str):
-        return _list_remote(source)
+        return _list_remote(source, pattern)
     if source.is_file():
         return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(source) else {}
-    entries = list(os.scandir(source)) if source.is_dir() else []
-    if any(entry.is_dir() for entry in entries):
-        return source, {}
+    folder = Path(pattern.folder) if pattern else source
+    entries = list(os.scandir(folder)) if folder.is_dir() else []
+    entries = [entry for entry in entries if not is_housekeeping(entry.name)]
+    if pattern:
+        chosen = set(pattern.select(entry.name for entry in entries))
+        entries = [entry for entry in entries if entry.name in chosen]
+    elif any(entry.is_dir() for entry in entries):
+        return folder, {}
+
     names = sorted(entry.name for entry in entries if is_shard(entry.name))
-    return source, {os.fsencode(name): _version(source / name) for name in names}
+    return folder, {os.fsencode(name): _version(folder / name) for name in names}
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
@@ -214,9 +235,13 @@ def class_names(root: Path | str) -> list[str] | None:
     return names
 
 
-def _list_remote(url: str) -> tuple[str, dict[bytes, FileVersion]]:
-    listed = {os.fsencode(name): stamp for name, stamp in sorted(list_objects(url).items()) if is_shard(name)}
-    return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), listed
+def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, FileVersion]]:
+    listed = list_objects(str(pattern.folder) if pattern else url)
+    names = pattern.select(listed) if pattern else sorted(listed)
+    shards = {os.fsencode(name): listed[name] for name in names if is_shard(name) and not is_housekeeping(name)}
+    if pattern:
+        return str(pattern.folder), shards
+    return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), shards
 
 
 def _version(file: str | Path) -> FileVersion:

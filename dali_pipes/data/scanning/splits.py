@@ -62,6 +62,17 @@ def refuse_several_splits(
         raise ManifestError(f"{os.fspath(place)}: {why}")
 
 
+def refuse_mixed_files(source: str | os.PathLike[str], folder: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """Raises ManifestError if the files of a source, all in one folder, are of two or more splits."""
+    files = list(names)
+
+    def spelled(split: str, some: Sequence[str]) -> str:
+        pattern = pattern_of(some, files)
+        return f"{os.fspath(folder)}/{pattern}" if pattern else f"those of {split} in a folder of their own"
+
+    refuse_several_splits(source, files, spelled)
+
+
 def pattern_of(names: Sequence[str], others: Iterable[str]) -> str | None:
     """A pattern such as train* that all the names match and none of the others; None: there is no
     simple one."""

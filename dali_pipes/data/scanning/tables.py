@@ -3,7 +3,6 @@
 Hugging Face's `datasets` writes images into Parquet files, beside labels and further columns.
 """
 
-import fnmatch
 import json
 import os
 from functools import partial
@@ -21,8 +20,11 @@ from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
 from dali_pipes.data.scanning.files import file_rows, read_each, read_headers
 from dali_pipes.data.scanning.found import numbered, object_columns, read_cells
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.masks import mask_column, with_masks
+from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.shards import is_shard
+from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
 from dali_pipes.data.shards.remote import is_remote, list_objects, open_object, version_of
 from dali_pipes.errors import ManifestError
@@ -59,17 +61,42 @@ def embedded_files(source: Path | str) -> list[str]:
     """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such as train-*.parquet; sorted.
 
     Of a URL all files of the pattern are taken, and those of a folder if there are no shards beside them.
+
+    Raises:
+        ManifestError: they are of several splits, or nothing matches the pattern.
     """
+    files = all_embedded_files(source)
+    if len(files) > 1:
+        folder = files[0].rpartition("/")[0]
+        refuse_mixed_files(source, folder, [file.rpartition("/")[2] for file in files])
+    return files
+
+
+def all_embedded_files(source: Path | str) -> list[str]:
+    """Likewise, whatever splits they are of."""
+    pattern = pattern_of_files(source)
     if isinstance(source, str):
-        folder, pattern = _folder_of(source), source.rpartition("/")[2] if source.endswith(_SUFFIX) else f"*{_SUFFIX}"
-        names = sorted(list_objects(folder))
-        if not source.endswith(_SUFFIX) and any(map(is_shard, names)):
-            return []
-        return [f"{folder}/{name}" for name in fnmatch.filter(names, pattern)]
-    if source.is_dir():
-        source = source / f"*{_SUFFIX}"
-    found = sorted(source.parent.glob(source.name)) if source.suffix == _SUFFIX else []
-    return [str(file) for file in found if _holds_images(file)]
+        return _list_remote(source, pattern)
+    if pattern:
+        folder = Path(pattern.folder)
+        found = [folder / name for name in pattern.select(os.listdir(folder) if folder.is_dir() else ())]
+    elif source.is_dir():
+        found = sorted(file for file in source.glob(f"*{_SUFFIX}") if not is_housekeeping(file.name))
+    else:
+        found = [source]
+    return [str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file)]
+
+
+def _list_remote(url: str, pattern: Pattern | None) -> list[str]:
+    folder = str(pattern.folder) if pattern else _folder_of(url)
+    names = [name for name in sorted(list_objects(folder)) if not is_housekeeping(name)]
+    if pattern:
+        names = pattern.select(names)
+    elif url.endswith(_SUFFIX):
+        names = [name for name in names if name == url.rpartition("/")[2]]
+    elif any(map(is_shard, names)):
+        return []
+    return [f"{folder}/{name}" for name in names if name.endswith(_SUFFIX)]
 
 
 def _folder_of(source: str) -> str:
@@ -104,7 +131,7 @@ def _scan_embedded(
     classes, rows = _rows(file, table, paths, headers, places, separator, targets)
     if label and not targets.boxes and len(classes) <= len(label[1]):
         classes = label[1]
-    root = _folder_of(file) if isinstance(file, str) else file if file.is_dir() else file.parent
+    root = files[0].rpartition("/")[0] if isinstance(file, str) else file if file.is_dir() else file.parent
     return root, classes, rows
 
 

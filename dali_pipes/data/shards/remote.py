@@ -33,6 +33,7 @@ _QUIET_ATTEMPTS = 3  # of a request, before a warning says what is being waited 
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for so many bytes
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")  # the names that fsspec's file systems use
 _ETAGS = ("ETag", "etag")
+_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "hf": "huggingface_hub"}
 
 log = logging.getLogger(__name__)
 _failing: set[str] = set()  # stores in which a request failed in all attempts, and none has succeeded since
@@ -54,6 +55,11 @@ def list_objects(url: str) -> dict[str, FileVersion]:
     if infos is None:
         raise ManifestError(f"{url}: no such place in the object store")
     return {info["name"].rsplit("/", 1)[-1]: _version(info) for info in infos if info["type"] == "file"}
+
+
+def is_there(url: str) -> bool:
+    """Whether there is an object or a folder of this very name."""
+    return _listed(url, "ls") is not None
 
 
 def list_all(url: str) -> dict[str, FileVersion]:
@@ -161,7 +167,8 @@ def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], opti
 
         files, path = _file_system(fsspec, scheme, url)
     except ImportError as error:
-        raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install 'dali_pipes[s3]'") from None
+        install = _PACKAGES.get(scheme, "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for")
+        raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}") from None
     except ValueError as error:
         raise ConfigError(f"{url}: {_short(error)}") from None
     if not isinstance(files, AsyncFileSystem):

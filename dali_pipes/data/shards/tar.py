@@ -15,6 +15,7 @@ from dali_pipes.data.labels import is_unicode
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
+from dali_pipes.data.scanning.housekeeping import is_housekeeping_member
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
@@ -62,6 +63,8 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: b
     faults: list[tuple[int, ShardMember]] = []
     try:
         for member in members(number, total):
+            if is_housekeeping_member(os.fsdecode(member.name)):
+                continue
             problem = _unfit(member)
             key, field = _split(member.name)
             fields = found.setdefault(key, {}) if not problem else {}

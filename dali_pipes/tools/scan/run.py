@@ -12,7 +12,7 @@ from rich.table import Table
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.opening import kind_of
+from dali_pipes.data.opening import kind_of, refuse_partial_index
 from dali_pipes.data.scanning.headers import MAX_PIXELS, VERIFY, check_max_pixels
 from dali_pipes.errors import check_choice, check_options, option
 from dali_pipes.system.stdout import say
@@ -63,6 +63,7 @@ def scan(config: ScanConfig) -> None:
 def index(source: str, verify: str) -> None:
     """Scans images, prints what `scan` does, and writes their index beside them."""
     console = Console(soft_wrap=True)
+    refuse_partial_index(source)
     read = Manifest.from_table if kind_of(source) == "table" else Manifest.scan
     manifest = read(source, verify=verify)
     _report(console, manifest)

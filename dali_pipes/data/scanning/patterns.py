@@ -1,0 +1,138 @@
+"""Patterns of file names, such as train-*.tar and train-{0000..1023}.tar, which name some files of a folder.
+
+They are for the last part of a path or URL only. What exists under a name that looks like a pattern is
+meant literally.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.shards.remote import is_remote, is_there
+from dali_pipes.errors import ManifestError
+
+_GLOB = re.compile(r"[*?]|\[[^\]]+\]")
+_BRACES = re.compile(r"(?<!\$)\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # {train} alone is no pattern, as in a shell
+_NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
+_LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])")
+_MOST_NAMES = 1_000_000
+_SHOWN = 5
+
+
+class Pattern(NamedTuple):
+    """Some files of a folder.
+
+    Attributes:
+        folder: a path, or a URL without the slash at its end.
+        name: the pattern of their names.
+    """
+
+    folder: Path | str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}/{self.name}"
+
+    def select(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that match, sorted.
+
+        Raises:
+            ManifestError: none does, or one of the names in braces is missing.
+        """
+        there = sorted(name for name in names if not is_housekeeping(name))
+        wanted = expand_braces(self)
+        parts = [name for name in wanted if _GLOB.search(name)]
+        found = {name for part in parts for name in there if fnmatchcase(name, part)}
+        found |= set(wanted).intersection(there)
+
+        unmatched = [part for part in parts if not any(fnmatchcase(name, part) for name in found)]
+        missing = [name for name in wanted if name not in found and name not in parts] + unmatched
+        if missing and (found or len(wanted) > 1):
+            some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+            why = f"{len(missing):,} of the {len(wanted):,} names in it are missing: {some}"
+            raise ManifestError(f"{self}: {why}; {_listed(there)}")
+        if missing:
+            raise ManifestError(f"{self}: matches nothing; {_listed(there)}")
+        return sorted(found)
+
+
+def is_pattern(source: str | os.PathLike[str]) -> bool:
+    """Whether the last part of a path or URL is a pattern, and not the name of what exists."""
+    return pattern_of_files(source) is not None
+
+
+def pattern_of_files(source: str | os.PathLike[str]) -> Pattern | None:
+    """The pattern that `source` is; None: it is one file or folder.
+
+    Raises:
+        ManifestError: an earlier part of the path is a pattern.
+    """
+    text = os.fspath(source).rstrip("/")
+    folder, _, name = text.rpartition("/")
+    above = "/".join(folder.split("/")[3:]) if is_remote(text) else folder  # a host may have brackets
+    if not (_has_pattern(name, text) or _has_pattern(above, text)) or _exists(text):
+        return None
+    if _has_pattern(above, text) and not _exists(folder):
+        why = "a pattern is only read in the last part, the names of the files"
+        raise ManifestError(f"{text}: {why}; name one folder, and join several with Manifest.concat")
+    if not _has_pattern(name, text):
+        return None
+    return Pattern(folder if is_remote(text) else Path(os.path.abspath(folder or ".")), name)
+
+
+def expand_braces(pattern: Pattern) -> list[str]:
+    """The names that a pattern with braces stands for, in its order, without repeats; each may be a glob.
+
+    Raises:
+        ManifestError: braces within braces, or too many names.
+    """
+    pieces = _BRACES.split(pattern.name)
+    if re.search(r"\{[^}]*\{.*\}", pattern.name) and len(pieces) > 1:
+        raise ManifestError(f"{pattern}: braces within braces are not read; write the names out")
+    choices = [list(_choices(piece)) if place % 2 else [piece] for place, piece in enumerate(pieces)]
+
+    count = 1
+    for each in choices:
+        count *= len(each)
+    if count > _MOST_NAMES:
+        raise ManifestError(f"{pattern}: stands for {count:,} names; use * instead of the numbers")
+    return list(dict.fromkeys(map("".join, itertools.product(*choices))))
+
+
+def _choices(inside: str) -> Iterator[str]:
+    """What braces stand for: 08..10 for 08, 09 and 10, as in a shell; or a list."""
+    if found := _NUMBERS.fullmatch(inside):
+        first, last, step = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
+        padded = any(re.match(r"-?0\d", each) for each in found.group(1, 2))
+        width = max(map(len, found.group(1, 2))) if padded else 0
+        numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+        if len(numbers) > _MOST_NAMES:
+            raise ManifestError(f"{{{inside}}}: stands for {len(numbers):,} names; use * instead of the numbers")
+        yield from (f"{number:0{width}d}" for number in numbers)
+    elif found := _LETTERS.fullmatch(inside):
+        first, last = map(ord, found.groups())
+        yield from map(chr, range(first, last + 1) if first <= last else range(first, last - 1, -1))
+    else:
+        yield from inside.split(",")
+
+
+def _has_pattern(part: str, source: str) -> bool:
+    # a question mark in a web address begins what it asks for
+    text = part.split("?")[0] if source.startswith(("http://", "https://")) else part
+    return bool(_GLOB.search(text) or _BRACES.search(text))
+
+
+def _exists(place: str) -> bool:
+    return is_there(place) if is_remote(place) else os.path.lexists(place or "/")
+
+
+def _listed(there: list[str]) -> str:
+    if not there:
+        return "its folder is empty"
+    more = f", … ({len(there):,} in all)" if len(there) > _SHOWN else ""
+    return f"its folder has {', '.join(there[:_SHOWN])}{more}"
