@@ -4,6 +4,7 @@ Labels are kept as Arrow's int32 (one class), list of int32 (any number of class
 to predict); columns as int64, float32 or bool, fixed-size or large lists of these, or large strings.
 """
 
+import re
 import unicodedata
 from collections.abc import Collection
 from pathlib import Path
@@ -75,7 +76,9 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
         first = f" (row 1: {problems[0]})" if problems else ""
         raise ManifestError(f"{file}: no row has a label{first}; fill the column of labels")
 
-    rows = np.setdiff1d(np.arange(len(values)), np.fromiter(problems, np.int64, len(problems)))
+    rows = np.arange(len(values))
+    if problems:
+        rows = np.delete(rows, list(problems))
     known = _Cells(file, values.take(pa.array(rows)) if problems else values, rows)
     read = _several if is_list(values.type) else _single
     classes, labels = read(known, options.task)
@@ -103,8 +106,9 @@ def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: 
     known = distinct.filter(pc.invert(pc.is_in(distinct, nulls))).drop_null()
 
     def all_match(pattern: str) -> bool:
-        matches = pc.match_substring_regex(known, f"^(?:{pattern})$")
-        return len(known) > 0 and bool(pc.all(matches).as_py())
+        if not len(known) or not re.fullmatch(pattern, known[0].as_py()):
+            return False
+        return bool(pc.all(pc.match_substring_regex(known, f"^(?:{pattern})$")).as_py())
 
     numbers = pc.replace_with_mask(cells, pc.is_in(cells, nulls), pa.scalar(None, cells.type))
     if all_match(_WHOLE) or (task == "regression" and all_match(_ANY_WHOLE)):
@@ -112,7 +116,9 @@ def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: 
     if all_match(_ANY_WHOLE):
         return numbers
     if all_match(_NUMBER):
-        return pc.replace_substring_regex(numbers, "^[+]", "").cast(pa.float64())
+        if pc.any(pc.starts_with(known, "+")).as_py():  # which Arrow does not read
+            numbers = pc.replace_substring_regex(numbers, "^[+]", "")
+        return numbers.cast(pa.float64())
     if all_match(_DECIMAL_COMMA):  # some have one, or they were whole
         located.refuse(
             pc.match_substring(cells, ",").to_numpy(zero_copy_only=False),

@@ -35,25 +35,23 @@ def read_listed(
         ManifestError: no row has a path, or none leads to a file.
     """
     paths = [_placed(cell, folder, root) for cell in cells] if root != folder else list(cells)
-    headers = [Header(0, 0)] * len(paths)
-    unnamed = {row: why for row, cell in enumerate(cells) if (why := _no_path(cell))}
+    unnamed = _rows_without_path(cells)
     if len(unnamed) == len(cells):
         raise ManifestError(f"{file}: no row has a path; fill the column of paths")
 
-    named = [row for row in range(len(cells)) if row not in unnamed] if unnamed else range(len(cells))
-    for row, header in zip(named, _headers(root, [paths[row] for row in named], check), strict=True):
-        headers[row] = header
-    for row, why in unnamed.items():
-        headers[row] = Header(0, 0, problem=why)
+    named = [path for row, path in enumerate(paths) if row not in unnamed] if unnamed else paths
+    headers = list(_headers(root, named, check))
+    for row, why in sorted(unnamed.items()):
+        headers.insert(row, Header(0, 0, problem=why))
 
-    lost = [row for row, header in enumerate(headers) if header.problem in _GONE]
+    lost = [row for row, header in enumerate(headers) if header.problem and header.problem in _GONE]
     others = {row: other for row in lost if (other := _written_otherwise(cells[row])) != cells[row]}
     meant = [_placed(other, folder, root) for other in others.values()]
     for row, path, header in zip(others, meant, _headers(root, meant, check), strict=True):
         if header.problem not in _GONE:
             paths[row], headers[row] = path, header
 
-    if lost and all(headers[row].problem in _GONE for row in named):
+    if len(lost) == len(named) and all(headers[row].problem in _GONE for row in lost):
         raise _no_file(file, folder, os.fsdecode(_written_otherwise(cells[lost[0]])), len(named))
     return paths, headers
 
@@ -71,11 +69,17 @@ def _placed(cell: bytes, folder: Path, root: Path) -> bytes:
     return os.path.relpath(cell, os.fsencode(root)) if cell.startswith(b"/") else cell
 
 
-def _no_path(cell: bytes) -> str | None:
-    """Why a cell is no path; None: it is one."""
-    if b"\0" in cell:
-        return "its path has a NUL character; write it anew"
-    return None if cell.strip() else "no path; name the image, or remove the row"
+def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
+    """Why a cell is no path, by its row."""
+    if all(map(bytes.strip, cells)) and b"\0" not in b"".join(cells):
+        return {}
+    found = {}
+    for row, cell in enumerate(cells):
+        if not cell.strip():
+            found[row] = "no path; name the image, or remove the row"
+        elif b"\0" in cell:
+            found[row] = "its path has a NUL character; write it anew"
+    return found
 
 
 def _written_otherwise(cell: bytes) -> bytes:

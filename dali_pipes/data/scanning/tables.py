@@ -48,7 +48,7 @@ def scan_table(file: Path | str, root: Path, options: TableOptions, check: ScanO
     labels = _read_labels(file, table, options, targets)  # before the images, which take longer
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
     masks = [os.fsencode(path or "") for path in table[targets.mask].to_pylist()] if targets.mask else []
-    if any(path.startswith(b"/") for path in cells + masks):
+    if b"/" in {path[:1] for path in cells + masks}:
         masks = [path and os.path.join(os.fsencode(folder), path).lstrip(b"/") for path in masks]
         root = Path("/")
 
