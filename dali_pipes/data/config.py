@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from dali_pipes.data.objects import Targets
+from dali_pipes.data.table_options import check_column, check_delimiter, check_encoding, check_task
 from dali_pipes.errors import ConfigError, check_choice, check_options, option
 
 MISSING = ("problem", "skip")
@@ -23,7 +24,11 @@ class DataConfig:
             the masks' values from 0; []: those that are there.
         missing: "problem" lists images and masks without the other, "skip" passes them over.
         targets: what tables and shards hold besides labels.
+        path_column, label_column: the columns of a table that have the paths and the labels.
         label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
+        delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the header has the column of paths.
+        encoding: of a CSV, such as latin-1; None: UTF-8, or UTF-16 if the file begins with its byte-order mark.
+        task: of a table's numbers, "classification" or "regression"; None: integers are class numbers, fractions are predicted.
         cache_dir: folder for cached scans; None: no cache.
         filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None: all.
         demo: `root` is the demo set, and it is made if it is not there.
@@ -39,7 +44,12 @@ class DataConfig:
     classes: list[str] = field(default_factory=list)
     missing: str = option("problem", check_choice, MISSING)
     targets: Targets = field(default_factory=Targets)
+    path_column: str = option("path", check_column)
+    label_column: str = option("label", check_column)
     label_separator: str | None = None
+    delimiter: str | None = option(None, check_delimiter)
+    encoding: str | None = option(None, check_encoding)
+    task: str | None = option(None, check_task)
     cache_dir: str | None = None
     filter: str | None = None
     demo: bool = False

@@ -1,6 +1,7 @@
 """The manifest that a configuration names, and the samples of it that are measured."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.data.demo import make_demo_set
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.progress import track
 
@@ -42,7 +44,8 @@ def open_images(
         options.pop("unchanged", None)
         manifest = Manifest.from_masks(source, masks, classes=data.classes, missing=data.missing, **options)
     else:
-        options |= {"label_separator": data.label_separator, "targets": data.targets, "images": images}
+        table = {each.name: getattr(data, each.name) for each in fields(TableOptions)}
+        options |= table | {"targets": data.targets, "images": images}
         options |= {"classes": list(data.classes) or None, "with_labels": with_labels}
         manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
     manifest.refuse_bad_images(max_bad_fraction)

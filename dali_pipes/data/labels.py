@@ -5,18 +5,31 @@ to predict); columns as int64, float32 or bool, fixed-size or large lists of the
 """
 
 import re
+import unicodedata
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.table_options import PLAIN, TableOptions
 from dali_pipes.errors import ManifestError
 
 COLUMN = "column:"  # before the names of a table's own columns, in a manifest's
 MAX_CLASSES = 1_000_000
+# how numbers are written, as regular expressions
+_WHOLE = "0|-?[1-9][0-9]*"
+_ANY_WHOLE = "[+-]?[0-9]+"
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity)"
+_DECIMAL_COMMA = "[+-]?[0-9]+(?:,[0-9]+)?"
+# spellings of a missing number: those of pandas and Arrow
+_NULLS = (
+    *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
 
 
 def task_of(label: pa.DataType) -> str:
@@ -26,37 +39,96 @@ def task_of(label: pa.DataType) -> str:
     return "classification" if pa.types.is_integer(label) else "regression"
 
 
-def read_labels(file: Path | str, column: pa.ChunkedArray, separator: str | None) -> tuple[list[str], pa.Array]:
-    """The class names and labels of a table's column; its type decides what it means.
+class Labels(NamedTuple):
+    """The labels of a table.
 
-    Integers are class numbers from 0, text is a class name, a list of either is any number of classes; fractions, and lists of them
-    that all have the same length, are numbers to predict.
+    Attributes:
+        classes: class names; none for numbers to predict.
+        values: one for each row, of one of the stored types; of a row that has no label it means
+            nothing.
+        problems: why a row has no label, by its place.
+    """
+
+    classes: list[str]
+    values: pa.Array
+    problems: dict[int, str]
+
+
+def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions = PLAIN) -> Labels:
+    """The labels of a table's column; its type decides what they mean.
+
+    Integers are class numbers from 0, text is a class name, a list of either is any number of
+    classes; fractions, and lists of them that all have the same length, are numbers to predict.
+    Fractions that are all whole may be either, and `options.task` has to say which. A row whose cell
+    is empty, null, NaN or blank has no label.
 
     Args:
-        file: the table, for errors.
-        separator: splits text into a list.
+        file: the table, for errors, which count rows from 1.
+
+    Raises:
+        ManifestError: a label makes no sense, or no row has one.
     """
-    if separator is not None and not is_list(column.type):
-        column = _split(column, separator)
-    if null_count(column):
-        raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
-    if is_list(column.type) and pa.types.is_floating(column.type.value_type):
-        return [], _vectors(file, column)
-    if pa.types.is_floating(column.type):
-        return [], _finite(file, column.cast(pa.float32(), safe=False).combine_chunks())
-    if not is_list(column.type):
-        return _number_classes(file, column.combine_chunks())
-    lengths = pc.list_value_length(column).to_numpy()
-    classes, numbers = _number_classes(file, pc.list_flatten(column).combine_chunks())
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    pairs, counts = np.unique(rows * len(classes) + numbers.to_numpy(), return_counts=True)
-    if (counts > 1).any():
-        row, number = divmod(int(pairs[counts > 1][0]), len(classes))
-        raise ManifestError(
-            f"{file}: the label of row {row + 1} has the class {classes[number]} twice; list the numbers or names of an image's "
-            "classes (of a vector of zeros and ones: the places of its ones)"
+    values = _plain(column.combine_chunks())
+    if options.label_separator is not None and is_text(values.type):
+        values = _split(file, values, options)
+    problems = _missing_labels(values)
+    if len(problems) == len(values):
+        first = f" (row 1: {problems[0]})" if problems else ""
+        raise ManifestError(f"{file}: no row has a label{first}; fill the column of labels")
+
+    rows = np.arange(len(values))
+    if problems:
+        rows = np.delete(rows, list(problems))
+    known = _Cells(file, values.take(pa.array(rows)) if problems else values, rows)
+    read = _several if is_list(values.type) else _single
+    classes, labels = read(known, options.task)
+    return Labels(classes, _spread(labels, rows, len(values)) if problems else labels, problems)
+
+
+def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: NDArray[np.int64] | None = None) -> pa.Array:
+    """What text of a CSV means, all cells as one type: int64, float64 or names; nulls are missing.
+
+    Whole numbers are class numbers only if each is written as Python writes it: "001" is a name,
+    since it is another than "1". Among numbers the spellings of `_NULLS` are missing; among names
+    only the empty cell is, for "NA" is Namibia.
+
+    Args:
+        task: as in `TableOptions`; for "regression" "001" is a number.
+        rows: the row of each cell, from 0, for errors; None: its place.
+
+    Raises:
+        ManifestError: numbers with a decimal comma, or whole numbers beyond 64 bits.
+    """
+    cells = pc.utf8_trim_whitespace(cells)
+    located = _Cells(file, cells, np.arange(len(cells)) if rows is None else rows)
+    distinct = pc.unique(cells)
+    nulls = pa.array(["", *_NULLS], distinct.type)
+    known = distinct.filter(pc.invert(pc.is_in(distinct, nulls))).drop_null()
+
+    def all_match(pattern: str) -> bool:
+        if not len(known) or not re.fullmatch(pattern, known[0].as_py()):
+            return False
+        return bool(pc.all(pc.match_substring_regex(known, f"^(?:{pattern})$")).as_py())
+
+    numbers = pc.replace_with_mask(cells, pc.is_in(cells, nulls), pa.scalar(None, cells.type))
+    if all_match(_WHOLE) or (task == "regression" and all_match(_ANY_WHOLE)):
+        return _as_int64(located._replace(values=numbers))
+    if all_match(_ANY_WHOLE):
+        return numbers
+    if all_match(_NUMBER):
+        if pc.any(pc.starts_with(known, "+")).as_py():  # which Arrow does not read
+            numbers = pc.replace_substring_regex(numbers, "^[+]", "")
+        return numbers.cast(pa.float64())
+    if all_match(_DECIMAL_COMMA):  # some have one, or they were whole
+        located.refuse(
+            pc.match_substring(cells, ",").to_numpy(zero_copy_only=False),
+            "the label {value!r} has a comma, and all labels are numbers",
+            "write fractions with a point, or split several classes with label_separator=','",
         )
-    return classes, pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
+    if all_match("true|True|TRUE|false|False|FALSE"):
+        cells = pc.utf8_lower(cells)  # as Arrow writes booleans, which Parquet may hold
+    empty = pc.equal(cells, pa.scalar("", cells.type))
+    return pc.replace_with_mask(cells, empty, pa.scalar(None, cells.type))
 
 
 def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")) -> dict[str, pa.Array]:
@@ -113,43 +185,197 @@ def is_numeric(kind: pa.DataType) -> bool:
     return not (pa.types.is_large_string(kind) or pa.types.is_large_list(kind))
 
 
-def _split(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
-    cells = column.cast(pa.string()).to_pylist()
-    rows = [[part.strip() for part in (cell or "").split(separator) if part.strip()] for cell in cells]
-    if all(re.fullmatch("-?[0-9]+", part) for row in rows for part in row):
-        return pa.chunked_array([pa.array([list(map(int, row)) for row in rows], pa.list_(pa.int64()))])
-    return pa.chunked_array([pa.array(rows, pa.list_(pa.string()))])
+class _Cells(NamedTuple):
+    """Labels as a table has them, none of them missing; and which row each is in, from 0."""
+
+    file: Path | str
+    values: pa.Array
+    rows: NDArray[np.int64]
+
+    def refuse(self, bad: NDArray[np.bool_], why: str, instead: str) -> None:
+        """Raises ManifestError for the first of the bad ones: `why` may name it as {value}."""
+        if bad.any():
+            first = int(bad.argmax())
+            what = why.format(value=self.values[first].as_py())
+            raise ManifestError(f"{self.file}: {what} (row {self.rows[first] + 1}); {instead}")
 
 
-def _number_classes(file: Path | str, labels: pa.Array) -> tuple[list[str], pa.Array]:
+def _plain(values: pa.Array) -> pa.Array:
+    """The same values in fewer types: no dictionaries, decimals or half floats; text without blanks around it."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _plain(values.dictionary_decode())
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        return values.cast(pa.float64())
+    if is_text(kind) or pa.types.is_string_view(kind):
+        return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
+    return values
+
+
+def _missing(values: pa.Array) -> NDArray[np.bool_]:
+    """Which are null, NaN or blank."""
+    missing = pc.is_null(values, nan_is_null=True)
+    if is_text(values.type):
+        missing = pc.or_(missing, pc.fill_null(pc.equal(values, pa.scalar("", values.type)), True))
+    return missing.to_numpy(zero_copy_only=False)
+
+
+def _missing_labels(values: pa.Array) -> dict[int, str]:
+    """Why a row has no label, by its place."""
+    missing = _missing(values)
+    problems = dict.fromkeys(np.flatnonzero(missing).tolist(), "no label")
+    if not is_list(values.type):
+        return problems
+
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+    holes = _missing(_plain(pc.list_flatten(values)))
+    held = np.repeat(np.arange(len(values)), lengths)[holes]
+    problems |= dict.fromkeys(held.tolist(), "an empty place in its list of labels")
+    if pa.types.is_floating(_plain(pc.list_flatten(values)).type):
+        problems |= dict.fromkeys(np.flatnonzero(~missing & (lengths == 0)).tolist(), "no label")
+    return problems
+
+
+def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
+    """`count` labels, those of `rows` in their places, and zero or nothing in all others."""
+    kind = labels.type
+    nothing = [0] * kind.list_size if pa.types.is_fixed_size_list(kind) else [] if is_list(kind) else 0
+    places = np.full(count, len(labels))
+    places[rows] = np.arange(len(labels))
+    return pa.concat_arrays([labels, pa.array([nothing], kind)]).take(pa.array(places))
+
+
+def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
+    """Lists of class numbers, names or fractions; of an empty cell an empty list."""
+    cells = values.cast(pa.string()).to_pylist()
+    rows = [[part.strip() for part in (cell or "").split(options.label_separator) if part.strip()] for cell in cells]
+    ends = np.append(0, np.cumsum([len(row) for row in rows]))
+    parts = pa.array([part for row in rows for part in row], pa.string())
+    held = np.repeat(np.arange(len(rows)), np.diff(ends))
+    read = read_text(file, parts, options.task, held)
+    if pa.types.is_floating(read.type) and options.task is None:
+        _refuse_whole_fractions(_Cells(file, read.drop_null(), held[read.is_valid()]))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), read)
+
+
+def _single(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
+    """Of labels that are no lists."""
+    kind = cells.values.type
+    if task == "regression":
+        return [], _to_predict(cells)
+    if not pa.types.is_floating(kind):
+        return _number_classes(cells)
+
+    if task == "classification":
+        return _number_classes(_whole_numbers(cells))
+    _refuse_whole_fractions(cells)
+    return [], _to_predict(cells)
+
+
+def _refuse_whole_fractions(cells: _Cells) -> None:
+    """Raises ManifestError if all fractions are whole."""
+    values = cells.values.cast(pa.float64()).to_numpy()
+    if np.isfinite(values).all() and (values == np.floor(values)).all():
+        raise ManifestError(
+            f"{cells.file}: the labels are whole numbers that are written as fractions, such as "
+            f"{values[0]} (row {cells.rows[0] + 1}), as pandas writes integers if a cell was empty; "
+            "give task='classification' if they are class numbers, or task='regression' if they are "
+            "to be predicted (data.task=classification, data.task=regression)"
+        )
+
+
+def _several(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
+    """Of labels that are lists: any number of classes each, or as many numbers to predict."""
+    lengths = pc.list_value_length(cells.values).to_numpy()
+    flat = _Cells(cells.file, _plain(pc.list_flatten(cells.values)), np.repeat(cells.rows, lengths))
+    is_fractions = pa.types.is_floating(flat.values.type)
+    if task == "regression" or (is_fractions and task is None):
+        return [], _vectors(cells, flat, lengths)
+    if is_fractions:
+        flat = _whole_numbers(flat)
+
+    classes, numbers = _number_classes(flat)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    pairs, counts = np.unique(rows * len(classes) + numbers.to_numpy(), return_counts=True)
+    if (counts > 1).any():
+        row, number = divmod(int(pairs[counts > 1][0]), len(classes))
+        raise ManifestError(
+            f"{cells.file}: the label of row {cells.rows[row] + 1} has the class {classes[number]} twice; list the numbers or "
+            "names of an image's classes (of a vector of zeros and ones: the places of its ones)"
+        )
+    return classes, pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
+
+
+def _whole_numbers(cells: _Cells) -> _Cells:
+    """Fractions that are all whole, as integers."""
+    values = cells.values.cast(pa.float64()).to_numpy()
+    instead = "class numbers are whole; give task='regression' if labels are numbers to predict (data.task=regression)"
+    cells.refuse(~np.isfinite(values) | (values != np.floor(values)), "the label {value} is not a whole number", instead)
+    return cells._replace(values=pa.array(np.clip(values, -MAX_CLASSES, MAX_CLASSES).astype(np.int64)))
+
+
+def _number_classes(cells: _Cells) -> tuple[list[str], pa.Array]:
+    """Class names, and int32 class numbers."""
+    file, labels = cells.file, cells.values
     if not len(labels):
-        raise ManifestError(f"{file}: no row has a label")
+        raise ManifestError(f"{file}: no row has a label; fill the column of labels")
     if pa.types.is_integer(labels.type):
         low, high = pc.min_max(labels).as_py().values()
-        if low < 0 or high >= MAX_CLASSES:
-            raise ManifestError(f"{file}: labels run from {low} to {high}; number the classes from 0, without large gaps")
+        bad = pc.or_(pc.less(labels, 0), pc.greater_equal(labels, MAX_CLASSES))
+        instead = "number the classes from 0, without large gaps"
+        cells.refuse(bad.to_numpy(zero_copy_only=False), f"labels run from {low} to {high}, as {{value}}", instead)
         return [str(label) for label in range(high + 1)], labels.cast(pa.int32())
     try:
         names = labels.cast(pa.string())
     except pa.ArrowException:
         why = f"labels of type {labels.type} make no sense"
         raise ManifestError(f"{file}: {why}; give class numbers, names, or fractions") from None
-    classes = sorted(set(names.to_pylist()))
+    classes = sorted(pc.unique(names).to_pylist())
+    _refuse_lookalikes(cells._replace(values=names), classes)
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
 
 
-def _vectors(file: Path | str, column: pa.ChunkedArray) -> pa.Array:
-    lengths = np.unique(pc.list_value_length(column).to_numpy())
-    if len(lengths) != 1 or not lengths[0]:
-        raise ManifestError(f"{file}: labels that are lists of fractions must all have the same length, not {lengths.tolist()}")
-    values = pc.list_flatten(column).cast(pa.float32(), safe=False).combine_chunks()
-    return pa.FixedSizeListArray.from_arrays(_finite(file, values), int(lengths[0]))
+def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
+    """Raises ManifestError if two names are one text, composed in two ways: é as one character, or as e and an accent."""
+    seen: dict[str, str] = {}
+    for name in classes:
+        first = seen.setdefault(unicodedata.normalize("NFC", name), name)
+        if first != name:
+            same = pc.is_in(cells.values, pa.array([name])).to_numpy(zero_copy_only=False)
+            other = cells.rows[pc.index(cells.values, first).as_py()] + 1
+            why = f"the classes {first!a} (row {other}) and {name!a} look the same"
+            cells.refuse(same, why.replace("{", "{{").replace("}", "}}"), "write one of them in all rows")
 
 
-def _finite(file: Path | str, values: pa.Array) -> pa.Array:
-    if not pc.all(pc.is_finite(values)).as_py():
-        raise ManifestError(f"{file}: a label is not finite; every image needs a number to predict")
+def _vectors(cells: _Cells, flat: _Cells, lengths: NDArray[np.int64]) -> pa.Array:
+    other = f"labels that are lists of fractions must all have the same length, not {np.unique(lengths).tolist()}"
+    cells.refuse(lengths != lengths[0], other, "give each image as many numbers")
+    cells.refuse(lengths == 0, "a list of numbers to predict is empty", "give each image as many numbers")
+    return pa.FixedSizeListArray.from_arrays(_to_predict(flat), int(lengths[0]))
+
+
+def _to_predict(cells: _Cells) -> pa.Array:
+    """float32 numbers."""
+    kind = cells.values.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        first = f"{cells.values[0].as_py()!r} (row {cells.rows[0] + 1})"
+        raise ManifestError(
+            f"{cells.file}: task='regression' predicts numbers, and labels are of type {kind}, such "
+            f"as {first}; give numbers, or leave out task"
+        )
+    values = cells.values.cast(pa.float32(), safe=False)
+    bad = ~np.isfinite(values.to_numpy(zero_copy_only=False))
+    cells.refuse(bad, "a label is not finite, {value}", "every image needs a number to predict, as a float32")
     return values
+
+
+def _as_int64(numbers: _Cells) -> pa.Array:
+    try:
+        return numbers.values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        long = pc.fill_null(pc.greater(pc.utf8_length(numbers.values), 18), False).to_numpy(zero_copy_only=False)
+        numbers.refuse(long, "the label {value} is too large", "number the classes from 0, without large gaps")
+        raise
 
 
 def _stored(array: pa.Array) -> pa.Array:

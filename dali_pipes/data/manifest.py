@@ -29,6 +29,7 @@ from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
+from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 _KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
@@ -103,7 +104,12 @@ class Manifest(ImageTable):
         file: str | Path,
         *,
         root: str | Path | None = None,
+        path_column: str = "path",
+        label_column: str = "label",
         label_separator: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        task: str | None = None,
         targets: Targets = NO_TARGETS,
         classes: Sequence[str] | None = None,
         with_labels: bool = True,
@@ -113,7 +119,7 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images that a CSV or Parquet file lists in its columns `path` and `label`.
+        """Reads the headers of the images that a CSV or Parquet file lists, in columns of paths and of labels.
 
         A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the images themselves, as Hugging
         Face's `datasets` writes them: docs/shards.md.
@@ -121,7 +127,14 @@ class Manifest(ImageTable):
         Args:
             file: the table.
             root: folder that relative paths start from; by default the table's folder.
+            path_column, label_column: the names of these columns. Of a Parquet file that holds the images the labels are by
+                default in `label`, or else in the first column that `datasets` notes as a ClassLabel.
             label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
+            delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the header has the column of
+                paths.
+            encoding: of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file begins with its byte-order mark.
+            task: "classification": whole numbers are class numbers, also those written as 1.0; "regression": all numbers are to
+                be predicted; None: integers are class numbers, and fractions are to be predicted.
             targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them `label` may be missing; of objects it
                 is not read.
             classes: class names in the order of their numbers, such as those of the training images; None: those that occur.
@@ -129,16 +142,18 @@ class Manifest(ImageTable):
             strict, verify, max_pixels: as for `scan`.
 
         A label is a class number from 0, a class name, a list of either, a fraction or a list of fractions: docs/targets.md. Names
-        are numbered in sorted order. All other columns of numbers are kept.
+        are numbered in sorted order. All other columns of numbers are kept. A row without a label, or whose file is not there, is
+        one of the `problems`.
 
         Raises:
-            ManifestError: no such table, or its labels make no sense.
+            ManifestError: no such table, its labels make no sense, or no row has a label or a file.
             OmissionError: `strict`, and something is left out.
         """
         named = None if classes is None else tuple(classes)
+        options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, named)
         folder = Path(os.path.abspath(root or Path(file).parent))
-        made = cls(*scan_table(absolute(file), folder, label_separator, check), keypoints=targets.keypoints_named)
+        made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
         return made._finished(classes, strict)
 
     @classmethod
@@ -236,7 +251,12 @@ class Manifest(ImageTable):
         max_pixels: int = MAX_PIXELS,
         cache_dir: str | Path | None = None,
         unchanged: str = "folder",
+        path_column: str = "path",
+        label_column: str = "label",
         label_separator: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        task: str | None = None,
         targets: Targets = NO_TARGETS,
         images: str | Path | None = None,
         classes: Sequence[str] | None = None,
@@ -251,7 +271,7 @@ class Manifest(ImageTable):
             verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
-            label_separator: as for `from_table`; for tables only.
+            path_column, label_column, label_separator, delimiter, encoding, task: as for `from_table`; for tables only.
             targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
             images: folder of the images that a table or COCO file names; by default the file's.
             classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has them.
@@ -278,7 +298,17 @@ class Manifest(ImageTable):
 
         checks |= {"classes": classes, "with_labels": with_labels, "targets": targets}
         if kind == "table":
-            return cls.from_table(source, root=images, label_separator=label_separator, **checks)
+            return cls.from_table(
+                source,
+                root=images,
+                path_column=path_column,
+                label_column=label_column,
+                label_separator=label_separator,
+                delimiter=delimiter,
+                encoding=encoding,
+                task=task,
+                **checks,
+            )
         cache = opening.cache_file(cache_dir, source, with_labels) if cache_dir and not targets.named else None
         return cls.scan(source, cache=cache, unchanged=unchanged, **checks)
 

@@ -133,7 +133,7 @@ def kind_of(source: str | Path) -> str:
     if (
         (file.is_dir() and embedded_files(file))
         or (file.is_file() and not is_shard(file))
-        or file.suffix in (saved.MAPPED, ".parquet", ".csv")
+        or file.suffix in (saved.MAPPED, ".parquet", ".csv", ".tsv")
     ):
         return "table"
     return "images"

@@ -84,11 +84,12 @@ def test_one_class_stays_one_class(listed):
         ([[0, 1, 0], [1, 0, 1]], "the label of row 1 has the class 0 twice"),
         ([[0.5], [1.0, 2.0]], "must all have the same length"),
         ([[], []], "no row has a label"),
-        ([[1], None], "every row needs a path and a label"),
-        ([[1, None]], "every row needs a path and a label"),
-        ([0.5, None], "every row needs a path and a label"),
-        ([0.5, NAN], "a label is not finite"),
-        ([[1.0, NAN]], "a label is not finite"),
+        ([[1, None]], r"no row has a label \(row 1: an empty place in its list of labels\)"),
+        ([None, None], "no row has a label"),
+        ([NAN], "no row has a label"),
+        ([0.5, float("inf")], r"a label is not finite, inf \(row 2\)"),
+        ([[1.0, NAN]], "no row has a label"),
+        ([[0.5, 1.0], [1.0, -float("inf")]], r"a label is not finite, -inf \(row 2\)"),
         ([[-1]], "labels run from -1 to -1"),
         ([{"a": 1}], "make no sense"),
         ([[[1]]], "make no sense"),
@@ -97,6 +98,22 @@ def test_one_class_stays_one_class(listed):
 def test_labels_that_cannot_be_meant(listed, labels, message):
     with pytest.raises(dp.ManifestError, match=message):
         listed(labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "missing"),
+    [
+        ([[1], None], "no label (row 2)"),
+        ([[1], [0, None]], "an empty place in its list of labels (row 2)"),
+        ([0.5, None], "no label (row 2)"),
+        ([0.5, NAN], "no label (row 2)"),
+        ([[1.0, 0.5], [1.0, NAN]], "an empty place in its list of labels (row 2)"),
+    ],
+)
+def test_a_row_without_a_label_is_a_problem(listed, labels, missing):
+    made = listed(labels)
+    assert len(made) == 1 and [why.partition(";")[0] for _, why in made.problems] == [missing]
+    assert made.labels.tolist() == [labels[0]]
 
 
 def test_columns_are_kept(listed):

@@ -12,67 +12,76 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dali_pipes.data.labels import is_text, no_labels, read_columns, read_labels
+from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels, read_text
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
-from dali_pipes.data.scanning.files import file_rows, read_each, read_headers
+from dali_pipes.data.scanning.csv_tables import read_csv
+from dali_pipes.data.scanning.files import file_rows, read_each
 from dali_pipes.data.scanning.found import numbered, object_columns, read_cells
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.scanning.listed_files import read_listed
 from dali_pipes.data.scanning.masks import mask_column, with_masks
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.splits import refuse_mixed_files
+from dali_pipes.data.scanning.table_columns import refuse_missing
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
 from dali_pipes.data.shards.remote import is_remote, list_objects, open_object, version_of
+from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
 _SUFFIX = ".parquet"
 
 
-def scan_table(file: Path | str, root: Path, separator: str | None, check: ScanOptions) -> tuple[Path | str, list[str], pa.Table]:
+def scan_table(file: Path | str, root: Path, options: TableOptions, check: ScanOptions) -> tuple[Path | str, list[str], pa.Table]:
     """The folder that the paths are relative to, class names and rows.
 
     Args:
         root: of relative paths; if one path is absolute, all become relative to "/".
-        separator: of the classes of an image, in a column of text.
     """
-    if files := embedded_files(file):
-        return _scan_embedded(file, files, separator, check)
+    if files := embedded_files(file, options.path_column):
+        return _scan_embedded(file, files, options, check)
     if isinstance(file, str):
         raise ManifestError(f"{file}: no such object; tables in an object store are Parquet files that hold the images")
-    table, targets = _read(file, separator, check.targets), check.targets
-    paths = [os.fsencode(path) for path in table["path"].to_pylist()]
+    table, targets, folder = _read(file, options, check), check.targets, root
+    labels = _read_labels(file, table, options, check)  # before the images, which take longer
+    cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
     masks = [os.fsencode(path or "") for path in table[targets.mask].to_pylist()] if targets.mask else []
-    if any(path.startswith(b"/") for path in paths + masks):
-        paths, masks = ([path and os.path.join(os.fsencode(root), path).lstrip(b"/") for path in each] for each in (paths, masks))
+    if b"/" in {path[:1] for path in cells + masks}:
+        masks = [path and os.path.join(os.fsencode(folder), path).lstrip(b"/") for path in masks]
         root = Path("/")
-    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
+
+    paths, headers = read_listed(file, folder, root, cells, check)
     columns: dict[str, pa.Array] = {}
     if targets.mask:
         headers = with_masks(root, masks, headers, check)
         columns[TARGET + "mask"] = mask_column(masks)
-    return root, *_rows(file, table, paths, headers, columns, separator, targets)
+    classes, rows = _rows(file, table, paths, headers, columns, options, labels, targets)
+    return root, classes, _with_row_numbers(rows)
 
 
-def embedded_files(source: Path | str) -> list[str]:
+def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such as train-*.parquet; sorted.
 
     Of a URL all files of the pattern are taken, and those of a folder if there are no shards beside them.
 
+    Args:
+        path_column: a file that has this column lists images.
+
     Raises:
         ManifestError: they are of several splits, or nothing matches the pattern.
     """
-    files = all_embedded_files(source)
+    files = all_embedded_files(source, path_column)
     if len(files) > 1:
         folder = files[0].rpartition("/")[0]
         refuse_mixed_files(source, folder, [file.rpartition("/")[2] for file in files])
     return files
 
 
-def all_embedded_files(source: Path | str) -> list[str]:
+def all_embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """Likewise, whatever splits they are of."""
     pattern = pattern_of_files(source)
     if isinstance(source, str):
@@ -84,7 +93,7 @@ def all_embedded_files(source: Path | str) -> list[str]:
         found = sorted(file for file in source.glob(f"*{_SUFFIX}") if not is_housekeeping(file.name))
     else:
         found = [source]
-    return [str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file)]
+    return [str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file, path_column)]
 
 
 def _list_remote(url: str, pattern: Pattern | None) -> list[str]:
@@ -103,16 +112,16 @@ def _folder_of(source: str) -> str:
     return source.rpartition("/")[0] if source.endswith(_SUFFIX) else source.rstrip("/")
 
 
-def _holds_images(file: Path) -> bool:
+def _holds_images(file: Path, path_column: str) -> bool:
     try:
         schema = pq.read_schema(file)
     except (pa.ArrowException, OSError):
         return False
-    return image_column(schema) is not None and "path" not in schema.names
+    return image_column(schema) is not None and path_column not in schema.names
 
 
 def _scan_embedded(
-    file: Path | str, files: list[str], separator: str | None, check: ScanOptions
+    file: Path | str, files: list[str], options: TableOptions, check: ScanOptions
 ) -> tuple[Path | str, list[str], pa.Table]:
     """Of images that lie in the files themselves; what `datasets` notes of the classes names them."""
     targets = check.targets
@@ -124,13 +133,17 @@ def _scan_embedded(
     except pa.ArrowException as error:
         raise ManifestError(f"{files[0]}: it and the other Parquet files have not the same columns ({error})") from None
     paths, headers, places = _read_groups([group for each in groups for group in each], check)
-    label = _label_names(columns[0].schema)
-    if label and "label" not in table.column_names:
-        table = table.rename_columns(["label" if name == label[0] else name for name in table.column_names])
-    _check_columns(file, table, targets)
-    classes, rows = _rows(file, table, paths, headers, places, separator, targets)
-    if label and not targets.boxes and len(classes) <= len(label[1]):
-        classes = label[1]
+    named = _label_names(columns[0].schema)
+    column = options.label_column
+    if column == "label" not in table.column_names and named:
+        column = next(iter(named))
+        table = table.rename_columns(["label" if name == column else name for name in table.column_names])
+    _check_columns(file, table, options, check)
+    labels = _read_labels(file, table, options, check)
+    classes, rows = _rows(file, table, paths, headers, places, options, labels, targets)
+    names = named.get(column, [])
+    if not targets.boxes and len(classes) <= len(names):
+        classes = names
     root = files[0].rpartition("/")[0] if isinstance(file, str) else file if file.is_dir() else file.parent
     return root, classes, rows
 
@@ -190,16 +203,21 @@ def _opened(file: str) -> Any:
     return open_object(file) if is_remote(file) else file
 
 
-def _label_names(schema: pa.Schema) -> tuple[str, list[str]] | None:
-    """The column of classes and their names, by what `datasets` notes of its columns; None: nothing."""
+def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
+    """The columns of classes and the names of each, by what `datasets` notes of its columns."""
     try:
         features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         labels = {name: each for name, each in features.items() if isinstance(each, dict) and each.get("_type") == "ClassLabel"}
-        classes = {name: each["names"] for name, each in labels.items()}
+        return {name: list(map(str, each["names"])) for name, each in labels.items()}
     except (KeyError, TypeError, ValueError):
+        return {}
+
+
+def _read_labels(file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions) -> Labels | None:
+    """None: none are read, the targets are all that there is, or objects have the labels."""
+    if not check.with_labels or check.targets.boxes or options.label_column not in table.column_names:
         return None
-    chosen = "label" if "label" in classes else next(iter(classes), None)
-    return (chosen, [str(name) for name in classes[chosen]]) if chosen else None
+    return read_labels(file, table[options.label_column], options)
 
 
 def _rows(
@@ -208,46 +226,94 @@ def _rows(
     paths: list[bytes],
     headers: list[Header],
     columns: dict[str, pa.Array],
-    separator: str | None,
+    options: TableOptions,
+    labels: Labels | None,
     targets: Targets,
 ) -> tuple[list[str], pa.Table]:
     """Class names, and a row for each image; `columns` are the manifest's besides those that the table has."""
-    columns |= read_columns(file, table, {"path", "label", *targets.named.values()})
+    columns |= read_columns(file, table, {options.path_column, options.label_column, *targets.named.values()})
     if targets.text:
         columns[TARGET + "text"] = table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
     if targets.boxes:
         headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
-        classes, objects[BOX_LABELS], labels = numbered(file, objects[BOX_LABELS])
-        return classes, file_rows(paths, labels, headers, columns | objects)
-    classes, labels = read_labels(file, table["label"], separator) if "label" in table.column_names else ([], no_labels(len(table)))
-    return classes, file_rows(paths, labels, headers, columns)
+        classes, objects[BOX_LABELS], values = numbered(file, objects[BOX_LABELS])
+        return classes, file_rows(paths, values, headers, columns | objects)
+    if labels is None:
+        return [], file_rows(paths, no_labels(len(table)), headers, columns)
+
+    for row, why in labels.problems.items():
+        why = f"{why} (row {row + 1}); give it one, or remove the row"
+        problem = headers[row].problem
+        headers[row] = headers[row]._replace(problem=f"{problem}; {why}" if problem else why)
+    return labels.classes, file_rows(paths, labels.values, headers, columns)
 
 
-def _read(file: Path, separator: str | None, targets: Targets) -> pa.Table:
-    """A CSV or Parquet file with the columns `path`, those of the targets, and `label` if there are no targets."""
-    needed = ["path", *(targets.named.values() or ["label"])]
+def _with_row_numbers(rows: pa.Table) -> pa.Table:
+    """With the row in the table, from 1, in each problem, before what it says to do."""
+    if rows["problem"].null_count == len(rows):
+        return rows
+
+    problems = rows["problem"].to_pylist()
+    for place, problem in enumerate(problems):
+        row = f"(row {place + 1})"
+        if problem and row not in problem:
+            what, semicolon, instead = problem.partition(";")
+            problems[place] = f"{what} {row}{semicolon}{instead}"
+    return replaced(rows, "problem", pa.array(problems, pa.string()))
+
+
+def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
+    """A CSV or Parquet file with the columns of the paths, of the targets, and of the labels if there are no targets."""
+    targets = check.targets
+    texts = {options.path_column, options.label_column, *filter(None, (targets.mask, targets.text))}
     if not file.is_file():
-        raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns {' and '.join(needed)}")
+        needed = f"{options.path_column} and {options.label_column}"
+        raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns {needed}")
     try:
         if file.suffix == ".parquet":
             table = pq.read_table(file)
+            table = table.rename_columns([name.strip() for name in table.column_names])
         else:
-            types = {} if separator is None else {"label": pa.string()}  # even if no row has more than one class
-            table = pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(column_types=types))
-        paths, _ = table["path"].to_pylist(), [table[name] for name in needed]
-    except (pa.ArrowException, KeyError, OSError) as error:
-        raise ManifestError(f"{file}: not a table with the columns {' and '.join(needed)} ({error})") from None
-    if not paths or not all(isinstance(path, (str, bytes)) and path for path in paths):
-        raise ManifestError(f"{file}: every row needs a path and a label, and there must be at least one row")
-    _check_columns(file, table, targets)
+            table = read_csv(file, options, texts)
+    except (pa.ArrowException, OSError) as error:
+        raise ManifestError(f"{file}: cannot be read as a table ({error}); write it again") from None
+
+    if not len(table):
+        raise ManifestError(f"{file}: has no row below its header; write one for each image")
+    _check_columns(file, table, options, check, {options.path_column: "path_column"})
+    for name in {options.path_column} & set(table.column_names):
+        table = replaced(table, name, _as_paths(file, name, table[name]))
+    has_labels = check.with_labels and options.label_column in table.column_names
+    if file.suffix != ".parquet" and options.label_separator is None and has_labels:
+        cells = table[options.label_column].combine_chunks()
+        table = replaced(table, options.label_column, read_text(file, cells, options.task))
     return table
 
 
-def _check_columns(file: Path | str, table: pa.Table, targets: Targets) -> None:
-    needed = list(targets.named.values()) or ["label"]
-    if missing := [name for name in needed if name not in table.column_names]:
-        has = ", ".join(table.column_names) or "none besides the images"
-        raise ManifestError(f"{file}: not a table with the columns {' and '.join(missing)}; it has {has}")
+def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return column
+    if pa.types.is_integer(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind):
+        return column.cast(pa.string())
+    raise ManifestError(f"{file}: the column {name} is of type {kind}; it must be text, the paths of the images")
+
+
+def _check_columns(
+    file: Path | str,
+    table: pa.Table,
+    options: TableOptions,
+    check: ScanOptions,
+    more: dict[str, str] | None = None,
+) -> None:
+    targets = check.targets
+    needed = (more or {}) | {name: f"targets.{field}" for field, name in targets.named.items()}
+    is_labelled = not targets.named or (options.label_column != "label" and not targets.boxes)
+    if is_labelled and check.with_labels:
+        needed[options.label_column] = "label_column"
+    refuse_missing(file, table.column_names, needed)
     for name in filter(None, (targets.mask, targets.text)):
         if not is_text(table[name].type):
             raise ManifestError(f"{file}: the column {name} is of type {table[name].type}; it must be text")

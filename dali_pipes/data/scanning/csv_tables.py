@@ -1,0 +1,184 @@
+"""A CSV file as a table: its encoding, the separator of its cells, its header, and its rows."""
+
+import codecs
+import csv
+import io
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
+from dali_pipes.data.scanning.table_columns import missing_error
+from dali_pipes.data.table_options import TableOptions
+from dali_pipes.errors import ManifestError
+
+_BLOCK = 1 << 22  # bytes that are decoded at once
+_SHOWN = 80  # characters of a line in an error
+_MARKS = {  # the longer before those that they begin with
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -> pa.Table:
+    """The rows, under the names of the header without blanks around them.
+
+    Args:
+        text_columns: columns that are text whatever is in them: "001" is not 1. Others are of the
+            type that all their cells have.
+
+    Raises:
+        ManifestError: the file is not text of its encoding, has no column of paths, or a row has too
+            many cells or too few.
+        OSError: it cannot be read.
+    """
+    with pa.input_stream(str(file)) as stream:  # also of .csv.gz
+        content = _as_utf8(file, stream.read(), options)
+    names, delimiter = _read_header(file, content, options)
+    stripped = [name.strip() for name in names]
+
+    types = {raw: pa.string() for raw, name in zip(names, stripped, strict=True) if name in text_columns}
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in content)
+    convert = pyarrow.csv.ConvertOptions(column_types=types)
+    try:
+        table = pyarrow.csv.read_csv(pa.BufferReader(content), parse_options=parse, convert_options=convert)
+    except pa.ArrowException as error:
+        _refuse_rows(file, content, delimiter)
+        raise ManifestError(f"{file}: cannot be read as a CSV ({error}); write it again") from None
+
+    # a quote that is not closed takes the rows after it into its cell, and Arrow says nothing
+    if b'"' in content and max(map(content.count, (b"\n", b"\r"))) > len(table) + 1:
+        _refuse_rows(file, content, delimiter)
+    if table.column_names != names:
+        raise ManifestError(f"{file}: its header cannot be read ({', '.join(names)}); write plain names")
+    return table.rename_columns(stripped)
+
+
+def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
+    """The text in UTF-8, without a byte-order mark."""
+    mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
+    encoding = options.encoding or {"utf-8": "utf-8", "utf-16": "utf-16"}.get(_MARKS.get(mark, ""), "utf-8")
+    is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
+    if mark == codecs.BOM_UTF8:
+        if not is_utf8:
+            raise ManifestError(
+                f"{file}: begins with the mark of UTF-8, and encoding={encoding!r} is given; leave out encoding (data.encoding)"
+            )
+        content = content[len(mark) :]
+
+    decoder = codecs.getincrementaldecoder(encoding)()
+    blocks = []
+    try:
+        for start in range(0, len(content) + 1, _BLOCK):
+            is_last = start + _BLOCK > len(content)
+            text = decoder.decode(content[start : start + _BLOCK], is_last)
+            if "\0" in text:
+                raise ManifestError(f"{file}: {_nul_problem(content, mark)}")
+            if not is_utf8:
+                blocks.append(text.encode())
+    except UnicodeError:
+        raise ManifestError(f"{file}: {_encoding_problem(content, encoding, options)}") from None
+    return content if is_utf8 else b"".join(blocks).removeprefix(codecs.BOM_UTF8)
+
+
+def _nul_problem(content: bytes, mark: bytes) -> str:
+    if _MARKS.get(mark) == "utf-32":
+        return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
+    wide = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
+    return (
+        "has characters of the value 0, which no text has; if it is UTF-16 without a byte-order mark, "
+        f"give encoding='{wide}' (data.encoding={wide}), or else write it again as text"
+    )
+
+
+def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> str:
+    """Which row is not of this encoding, and what to do."""
+    if any(content.startswith(mark) for mark, name in _MARKS.items() if name == "utf-32"):
+        return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
+    row = "a row"
+    if encoding.lower().replace("_", "-") in ("utf-8", "utf-8-sig", "ascii"):
+        try:
+            content.decode(encoding)
+        except UnicodeDecodeError as again:
+            number = sum(1 for _ in _rows(content[: again.start + 1].decode("latin-1"), ",")) - 1
+            row = f"row {number}" if number > 0 else "the header"
+    if options.encoding:
+        return f"{row} is not text in {encoding}; give the encoding that the file has (data.encoding)"
+    return (
+        f"{row} is not text in {encoding.upper()}; give the encoding that the file has, such as "
+        "encoding='latin-1' (data.encoding=latin-1), or write it again in UTF-8"
+    )
+
+
+def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[list[str], str]:
+    """The names as they are written, and the delimiter by which they have the column of paths."""
+    start = content[:_BLOCK].decode(errors="ignore")
+    headers = {each: next(_rows(start, each), []) for each in options.delimiters}
+    for delimiter, names in headers.items():
+        if options.path_column in map(str.strip, names):
+            return names, delimiter
+
+    if not any(headers.values()):
+        needed = f"{options.path_column},{options.label_column}"
+        raise ManifestError(f"{file}: is empty; give a CSV or Parquet table that begins with a line such as {needed}")
+    delimiter = max(headers, key=lambda each: len(headers[each]))
+    names = [name.strip() for name in headers[delimiter]]
+    _refuse_no_header(file, start, names, delimiter, options)
+    raise missing_error(file, names, {options.path_column: "path_column"}, _other_delimiter(start, options))
+
+
+def _other_delimiter(start: str, options: TableOptions) -> str:
+    """A hint at the delimiter by which the header has the column of paths."""
+    for other in (*TableOptions().delimiters, " ", ":"):
+        if options.path_column in map(str.strip, next(_rows(start, other), [])):
+            return f"give delimiter={other!r} (data.delimiter), which parts its names"
+    if start.lstrip("\r\n").startswith("sep="):
+        return "remove the line sep=, which Excel alone reads"
+    return ""
+
+
+def _refuse_no_header(file: Path, start: str, names: list[str], delimiter: str, options: TableOptions) -> None:
+    """Raises ManifestError if the first line is one of an image, as in Caffe's lists."""
+    words = [word for name in names for word in (name, name.split()[0] if name else "")]
+    is_image = any(word.strip("\"'").lower().endswith(IMAGE_EXTENSIONS) for word in words)
+    if not is_image and not any(name.replace(".", "", 1).lstrip("-").isdigit() for name in names):
+        return
+    line = start.lstrip("\r\n").splitlines()[0][:_SHOWN]
+    if len(names) == 1 and len(line.split()) > 1:
+        delimiter = "\t" if "\t" in line else " "
+    header = delimiter.join((options.path_column, options.label_column))
+    also = " and give delimiter=' ' (data.delimiter=' ')" if delimiter == " " else ""
+    raise ManifestError(
+        f"{file}: has no header: its first line is {line!r}, which names no column "
+        f"{options.path_column!r}; write a first line of names, such as {header!r}{also}"
+    )
+
+
+def _refuse_rows(file: Path, content: bytes, delimiter: str) -> None:
+    """Raises ManifestError for the first row with another number of cells than the header, or with quotes gone wrong."""
+    rows, number = _rows(content.decode(), delimiter, strict=True), -1
+    try:
+        header = next(rows)
+        for number, row in enumerate(rows):
+            if len(row) != len(header):
+                shown = delimiter.join(row)[:_SHOWN]
+                what = f"row {number + 1} has {len(row)} cells, and the header has {len(header)} ({shown})"
+                raise ManifestError(f"{file}: {what}; put a cell with {delimiter!r} in it into quotes")
+    except csv.Error as error:
+        what = f"row {number + 2} has a quote that is not closed where its cell ends ({error})"
+        raise ManifestError(f'{file}: {what}; close it, and write a quote within quotes as ""') from None
+
+
+def _rows(text: str, delimiter: str, strict: bool = False) -> Iterator[list[str]]:
+    """The cells of each row, without empty lines, as Arrow counts them."""
+    limit = csv.field_size_limit(max(len(text), 1 << 17))
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
+        yield from (row for row in reader if row)
+    finally:
+        csv.field_size_limit(limit)

@@ -1,0 +1,159 @@
+"""The files that a table lists: where they lie, their headers, and what is wrong with paths that lead nowhere."""
+
+import errno
+import itertools
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from dali_pipes.data.scanning.files import read_headers
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions
+from dali_pipes.errors import ManifestError
+
+_GONE = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
+_EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(each.upper() for each in IMAGE_EXTENSIONS)]
+_FOLDER_OPTIONS = "root= of from_table, images= of open, data.train_images= or data.val_images="
+_LOOKED_AT = 10_000  # names of a folder
+_FOLDERS = 100  # subfolders of a folder
+
+
+def read_listed(
+    file: Path, folder: Path, root: Path, cells: Sequence[bytes], check: ScanOptions
+) -> tuple[list[bytes], list[Header]]:
+    """Of each row its path, relative to `root`, and its header.
+
+    A path that leads to no file is tried without blanks around it and with slashes for backslashes.
+
+    Args:
+        file: the table, for errors.
+        folder: where relative paths start from.
+        root: `folder`, or "/".
+        cells: the paths as the table has them; empty: none.
+
+    Raises:
+        ManifestError: no row has a path, or none leads to a file.
+    """
+    paths = [_placed(cell, folder, root) for cell in cells] if root != folder else list(cells)
+    unnamed = _rows_without_path(cells)
+    if len(unnamed) == len(cells):
+        raise ManifestError(f"{file}: no row has a path; fill the column of paths")
+
+    named = [path for row, path in enumerate(paths) if row not in unnamed] if unnamed else paths
+    headers = list(_headers(root, named, check))
+    for row, why in sorted(unnamed.items()):
+        headers.insert(row, Header(0, 0, problem=why))
+
+    lost = [row for row, header in enumerate(headers) if header.problem and header.problem in _GONE]
+    others = {row: other for row in lost if (other := _written_otherwise(cells[row])) != cells[row]}
+    meant = [_placed(other, folder, root) for other in others.values()]
+    for row, path, header in zip(others, meant, _headers(root, meant, check), strict=True):
+        if header.problem not in _GONE:
+            paths[row], headers[row] = path, header
+
+    if len(lost) == len(named) and all(headers[row].problem in _GONE for row in lost):
+        raise _no_file(file, folder, os.fsdecode(_written_otherwise(cells[lost[0]])), len(named))
+    return paths, headers
+
+
+def _headers(root: Path, paths: Sequence[bytes], check: ScanOptions) -> Iterable[Header]:
+    return read_headers(root, ((path, None) for path in paths), len(paths), check) if paths else ()
+
+
+def _placed(cell: bytes, folder: Path, root: Path) -> bytes:
+    """The path relative to the root."""
+    if not cell:
+        return cell
+    if root != folder:
+        return os.path.join(os.fsencode(folder), cell).lstrip(b"/")
+    return os.path.relpath(cell, os.fsencode(root)) if cell.startswith(b"/") else cell
+
+
+def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
+    """Why a cell is no path, by its row."""
+    if all(map(bytes.strip, cells)) and b"\0" not in b"".join(cells):
+        return {}
+    found = {}
+    for row, cell in enumerate(cells):
+        if not cell.strip():
+            found[row] = "no path; name the image, or remove the row"
+        elif b"\0" in cell:
+            found[row] = "its path has a NUL character; write it anew"
+    return found
+
+
+def _written_otherwise(cell: bytes) -> bytes:
+    return os.fsencode(os.fsdecode(cell).strip().replace("\\", "/"))
+
+
+def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
+    """The error of a table of which no path leads to a file, by the first path."""
+    rows = "its only row" if count == 1 else f"none of its {count:,} rows"
+    has = "names a file that is not there" if count == 1 else "names a file that is there"
+    if "://" in first:
+        instead = "paths are of this machine; copy the images to it, or read them as shards (docs/shards.md)"
+    else:
+        instead = _near(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
+    return ManifestError(f"{file}: {rows} {has}; the first is {first!r}, looked for in {folder}; {instead}")
+
+
+def _near(folder: Path, first: str) -> str | None:
+    """What else the first path may mean: a few looks at the folder, at that above it and at those in it."""
+    for place in _folders_near(folder):
+        for name, how in _names_near(place, first):
+            if not _is_file(os.path.join(place, name)):
+                continue
+            if not how:
+                return f"it is in {place}; give this folder: {_FOLDER_OPTIONS}"
+            where = "" if place == str(folder) else f" in {place}"
+            return f"did you mean {name}{where}? {how}; another folder is given with {_FOLDER_OPTIONS}"
+    return None
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # a name that is too long
+        return False
+
+
+def _folders_near(folder: Path) -> Iterator[str]:
+    yield str(folder)
+    yield str(folder.parent)
+    try:
+        with os.scandir(folder) as entries:
+            subfolders = (entry.path for entry in itertools.islice(entries, _LOOKED_AT) if entry.is_dir())
+            yield from sorted(itertools.islice(subfolders, _FOLDERS))
+    except OSError:
+        return
+
+
+def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
+    """Other paths from this folder on, and how to write them; ("", "") of the path itself."""
+    yield first, ""
+    extension = Path(first).suffix
+    stem = first.removesuffix(extension)
+    for each in _EXTENSIONS:
+        yield first + each, "give the names with their extension"
+    if extension.lower() in IMAGE_EXTENSIONS:
+        for each in _EXTENSIONS:
+            yield stem + each, "give the names with the extension that they have"
+    if other := _same_letters(os.path.join(place, first)):
+        yield str(Path(first).with_name(other)), "write the names letter by letter as the files have them"
+    if (name := Path(first).name) != first:
+        yield name, "give the paths from the folder on"
+
+
+def _same_letters(path: str) -> str | None:
+    """A name in the same folder which differs by case, or by how its accents are composed."""
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT)]
+    except OSError:
+        return None
+    return next((each for each in sorted(names) if _folded(each) == _folded(name)), None)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()

@@ -1,0 +1,53 @@
+"""The columns that a table has, and those that it must have."""
+
+import difflib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from dali_pipes.errors import ManifestError
+
+_SHOWN = 20  # columns in an error
+_NEAR = {  # what others call these columns
+    "path_column": ("image_path", "filepath", "file_path", "filename", "file_name", "file", "image", "image_id", "img", "id"),
+    "label_column": ("labels", "class", "class_name", "category", "target", "y"),
+}
+
+
+def refuse_missing(file: Path | str, names: Sequence[str], needed: Mapping[str, str], hint: str = "") -> None:
+    """Raises ManifestError if one of the needed columns is not there, or there twice.
+
+    Args:
+        needed: by the column's name the option that names it.
+        hint: what to do instead, if something is known.
+    """
+    if any(name not in names for name in needed):
+        raise missing_error(file, names, needed, hint)
+    counts = Counter(names)
+    if twice := [name for name in needed if counts[name] > 1]:
+        raise ManifestError(f"{file}: has the column {twice[0]} {counts[twice[0]]} times; rename the others")
+
+
+def missing_error(file: Path | str, names: Sequence[str], needed: Mapping[str, str], hint: str = "") -> ManifestError:
+    """The error that says which of the needed columns are not there, and which there are."""
+    missing = [name for name in needed if name not in names]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    has = ", ".join(filter(None, names[:_SHOWN])) + more or "none besides the images"
+
+    option = needed[missing[0]]
+    others = [name for name in names if name not in needed]
+    if hint:
+        instead = hint
+    elif near := nearest(missing[0], others, _NEAR.get(option, ())):
+        instead = f"did you mean {near!r}? Give {option}={near!r} (data.{option}={near})"
+    else:
+        instead = f"rename one, or name it with {option} (data.{option})"
+    columns = " and ".join(missing)
+    return ManifestError(f"{file}: not a table with the columns {columns}; it has {has}; {instead}")
+
+
+def nearest(wanted: str, names: Collection[str], known: Sequence[str]) -> str | None:
+    """The name that is written much like another one, whatever its case, or is one of those known for it."""
+    lower = {name.casefold(): name for name in names if name}
+    found = difflib.get_close_matches(wanted.casefold(), lower, n=1, cutoff=0.6)
+    return next((lower[each] for each in [*found, *known] if each in lower), None)

@@ -1,0 +1,69 @@
+"""How a table is read: which columns have the paths and the labels, and how the text of a CSV is written."""
+
+import codecs
+from dataclasses import dataclass
+
+from dali_pipes.errors import ConfigError, check_choice, check_options, option
+
+TASKS = ("classification", "regression")
+
+
+def check_delimiter(option: str, value: str | None) -> None:
+    """Checks for one ASCII character that is neither a quote nor an end of a line; "\\t" in two characters is a tab."""
+    good = value is None or value == "\\t" or (len(value) == 1 and value.isascii() and value not in '"\r\n\0')
+    if not good:
+        raise ConfigError(f"{option} is {value!r}; it takes one ASCII character, such as ';'")
+
+
+def check_encoding(option: str, value: str | None) -> None:
+    """Checks for the name of an encoding of text that Python knows."""
+    try:
+        is_text = value is None or codecs.lookup(value)._is_text_encoding
+    except (LookupError, ValueError):
+        is_text = False
+    if not is_text:
+        raise ConfigError(f"{option} is {value!r}; it takes the name of an encoding of text, such as 'latin-1'")
+
+
+def check_column(option: str, value: object) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{option} is {value!r}; it takes the name of a column")
+
+
+def check_task(option: str, value: str | None) -> None:
+    check_choice(option, value, (None, *TASKS))
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How a table is read.
+
+    Attributes:
+        path_column, label_column: columns of the paths and of the labels.
+        label_separator: splits a label that is text into several; None: it is one class name.
+        delimiter: between the cells of a CSV; None: that of , ; tab | by which the header has the
+            column of paths, the first of them if several do.
+        encoding: of a CSV; None: UTF-8, or UTF-16 if the file begins with its byte-order mark.
+        task: what numbers are, "classification" for class numbers or "regression" for numbers to
+            predict; None: integers are class numbers, and fractions are numbers to predict.
+    """
+
+    path_column: str = option("path", check_column)
+    label_column: str = option("label", check_column)
+    label_separator: str | None = None
+    delimiter: str | None = option(None, check_delimiter)
+    encoding: str | None = option(None, check_encoding)
+    task: str | None = option(None, check_task)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @property
+    def delimiters(self) -> tuple[str, ...]:
+        """Those that a CSV may have, in the order in which they are tried."""
+        if self.delimiter is None:
+            return (",", ";", "\t", "|")
+        return ("\t",) if self.delimiter == "\\t" else (self.delimiter,)
+
+
+PLAIN = TableOptions()
