@@ -1,6 +1,7 @@
 """How every job starts: compose the configuration, explain it, run the job, and end user mistakes in one line."""
 
 import inspect
+import logging
 import os
 import re
 import sys
@@ -54,6 +55,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
 
     def task(config: DictConfig) -> None:
         nonlocal composed
+        print_warnings_on_stderr()
         try:
             options = OmegaConf.to_object(config)
             composed = True
@@ -88,6 +90,22 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         if composed or isinstance(error, BrokenPipeError):
             raise
         stop_once(_explain(error, users))
+
+
+def print_warnings_on_stderr() -> None:
+    """Prints the package's warnings as plain lines on stderr. Hydra's handler prints on stdout, where a job's JSON goes."""
+    root, name = logging.getLogger(), "dali_pipes"
+    if any(handler.name == name for handler in root.handlers):
+        return
+
+    for handler in root.handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.addFilter(lambda record: not record.name.startswith(name))
+    own = logging.StreamHandler(sys.stderr)
+    own.name = name
+    own.setLevel(logging.WARNING)
+    own.addFilter(logging.Filter(name))
+    root.addHandler(own)
 
 
 def quoted_filter(word: str) -> str:

@@ -91,9 +91,8 @@ class Manifest(ImageTable):
             ManifestError: no such folder, no class folders in it, no image in them, or folders of splits such as train and val.
             OmissionError: `strict`, and something is left out.
         """
-        named = None if classes is None else tuple(classes)
         file = Path(cache) if cache else None
-        check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, named)
+        check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
         return opening.scan(cls, root, check, file, unchanged)._finished(None, strict)
@@ -149,9 +148,8 @@ class Manifest(ImageTable):
             ManifestError: no such table, its labels make no sense, or no row has a label or a file.
             OmissionError: `strict`, and something is left out.
         """
-        named = None if classes is None else tuple(classes)
         options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
-        check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, named)
+        check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
         return made._finished(classes, strict)

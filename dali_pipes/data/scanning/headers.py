@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
@@ -66,7 +67,7 @@ class ScanOptions:
     progress: bool = True
     targets: Targets = field(default_factory=Targets)
     with_labels: bool = True
-    classes: tuple[str, ...] | None = None
+    classes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, VERIFY)
