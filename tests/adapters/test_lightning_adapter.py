@@ -212,3 +212,13 @@ def test_the_example(image_folder, tmp_path):
     assert main(image_folder, tmp_path, max_steps=3, **options).global_step == 3
     resumed = main(image_folder, tmp_path, max_steps=5, **options)
     assert resumed.global_step == 5 and 0 <= resumed.callback_metrics["val_accuracy"] <= 1
+
+
+def test_validation_with_other_classes_is_refused(train, thumbnails):
+    other = thumbnails.map_classes({"class 1": "class 7"})
+    options = {"batch_size": 12, "transform": dp.EvalTransform(resize=8, size=8)}
+    module = DataModule(train=train, val=partial(dp.build_loader, other, dp.TorchConfig(num_workers=0), **options))
+    with pytest.raises(dp.ManifestError, match=r"not the same classes: 1 only in the first .*; give both the same"):
+        pl.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
+            Model(), datamodule=module
+        )

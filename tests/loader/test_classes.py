@@ -1,0 +1,44 @@
+"""A class number means the same class in training and in evaluation, in one program."""
+
+import gc
+
+import pytest
+from PIL import Image
+
+import dali_pipes as dp
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("train/a/0.jpg", "train/b/0.jpg", "train/c/0.jpg", "val/a/0.jpg", "val/c/0.jpg", "other/c/0.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        Image.new("RGB", (8, 6)).save(tmp_path / name)
+    return tmp_path
+
+
+def loader(manifest, transform=dp.EvalTransform(size=8, resize=8)):
+    return dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu")
+
+
+def test_the_split_of_a_set_with_other_numbers_is_refused(folder):
+    train = dp.Manifest.scan(folder / "train", progress=False)
+    val = dp.Manifest.scan(folder / "val", progress=False)
+    with loader(train, dp.TrainTransform(size=8)):
+        with pytest.raises(
+            dp.ManifestError, match=r"not the same classes: 1 only in the first \(b\).*with_classes\(train\.classes\)"
+        ):
+            loader(val)
+        for good in (val.with_classes(train.classes), dp.Manifest.scan(folder / "val", classes=train.classes, progress=False)):
+            with loader(good) as batches:
+                assert [batch.labels.tolist() for batch in batches] == [[0], [2]]
+        loader(dp.Manifest.scan(folder / "other", progress=False)).close()  # another set, not a split of this one
+    del train
+    gc.collect()
+    loader(val).close()
+
+
+def test_other_classes_of_the_same_images_are_no_mistake(folder):
+    train = dp.Manifest.scan(folder / "train", progress=False)
+    with loader(train, dp.TrainTransform(size=8)):
+        loader(train.map_classes({"a": "vowel", "b": "consonant", "c": "consonant"})).close()
+        loader(dp.Manifest.scan(folder / "val", classes=["a", "b", "c", "d"], progress=False)).close()
