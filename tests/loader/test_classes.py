@@ -16,7 +16,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def loader(manifest, transform=dp.EvalTransform(size=8, resize=8)):
+EVAL = dp.EvalTransform(size=8, resize=8)
+
+
+def loader(manifest, transform=EVAL):
     return dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu")
 
 
