@@ -132,9 +132,7 @@ def index() -> None:
     from dali_pipes.tools.scan.run import index as write_index
 
     parser = _parser(index)
-    parser.add_argument(
-        "source", metavar="URL", help="of the images: a folder of shards, a pattern of all of them, or a folder of class folders"
-    )
+    parser.add_argument("source", metavar="URL", help="of the images: shards in a folder, by a pattern or not, or class folders")
     parser.add_argument("--verify", choices=VERIFY, default=VERIFY[0], help="header: reads headers only; full: decodes every image")
     given = parser.parse_args()
     write_index(given.source, given.verify)

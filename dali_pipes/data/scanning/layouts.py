@@ -145,7 +145,7 @@ def refuse_other_layouts(source: str | os.PathLike[str]) -> None:
     text = os.fspath(source)
     _refuse_address(text)
     path = Path(text)
-    if is_remote(text) or is_pattern(text):
+    if is_remote(text) or is_pattern(source):
         return
     if path.is_dir():
         _refuse_folder(_Tree(path))
@@ -291,7 +291,7 @@ def _refuse_content(path: Path) -> None:
     if path.suffix in (".csv", ".tsv") or re.search(r"\bpath\b", line):
         return
     if re.fullmatch(r"\d+( -?\d*\.?\d+(e-?\d+)?){4,}", line):
-        _refuse(path, "the labels of one image, as YOLO writes them", _COCO_FORM)
+        _refuse(path, "a file of the labels of one image, as YOLO writes them", _COCO_FORM)
     if re.fullmatch(rf"\S.*({images})([ \t]+[-\d. \t]+)?", line, re.IGNORECASE):
         do = "write a CSV file with the header path,label and a comma in each line"
         _refuse(path, "a list of images without a header, as Caffe has them", do)
@@ -360,10 +360,17 @@ def _refuse_folder(tree: _Tree) -> None:
 
 
 def _find_yolo(tree: _Tree) -> None:
-    for part in ("", *(name for name in tree.look()[0] if split_of(name))):
+    folders, files = tree.look()
+    if {"obj.names", "obj.data"} & set(files):
+        _refuse(tree.root, "Darknet's layout of YOLO", _COCO_FORM)
+    for part in ("", *(name for name in folders if split_of(name))):
         images, labels = tree.named(("images",), part), tree.named(("labels",), part)
         if images and labels and tree.holds(_join(part, labels), ".txt"):
             _refuse(_place(tree, part), _YOLO[0], f"{_YOLO[1]}{_place(tree, part)}/{images}")
+
+    root = tree.root
+    if isinstance(root, Path) and root.name == "images" and _Tree(root.parent).holds("labels", ".txt"):
+        _refuse(root, f"a part of {_YOLO[0]}", f"{_YOLO[1]}{root}")
 
 
 def _find_voc(tree: _Tree) -> None:
@@ -397,30 +404,34 @@ def _find_coco(tree: _Tree) -> None:
 
 def _find_masks(tree: _Tree) -> None:
     folders = tree.look()[0]
-    if {"leftImg8bit", "gtFine"} <= set(folders):
-        pairs = [("leftImg8bit", "gtFine")]
-    else:
-        lower = {name.lower(): name for name in folders}
-        pairs = [(lower[one], lower[two]) for one in _IMAGES for two in _MASKS if one in lower and two in lower]
-        ends = ("_masks", "_mask", "_labels", "annot")
-        pairs += [(name, name + end) for name in folders if split_of(name) for end in ends if name + end in folders]
-        pairs = [pair for pair in pairs if _share_names(tree, *pair)]
-    if pairs:
-        images, masks = (f"{tree.root}/{name}" for name in pairs[0])
-        what = f"a folder of images and one of masks, {' and '.join(pairs[0])}"
-        do = f"give both, with a mask of the name of each image: {_masks(images, masks)}"
-        _refuse(tree.root, what, do)
+    lower = {name.lower(): name for name in folders}
+    pairs = [(lower[one], lower[two]) for one in _IMAGES for two in _MASKS if one in lower and two in lower]
+    ends = ("_masks", "_mask", "_labels", "annot")
+    pairs += [(name, name + end) for name in folders if split_of(name) for end in ends if name + end in folders]
+    found = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
+    if {"leftImg8bit", "gtFine"} <= set(folders):  # Cityscapes, whose names from_masks knows
+        found = [("leftImg8bit", "gtFine")]
+
+    for images, there in found:
+        if there:
+            both = _masks(f"{tree.root}/{images}", f"{tree.root}/{there}")
+            what = f"a folder of images and one of masks, {images} and {there}"
+            _refuse(tree.root, what, f"give both, with a mask of the name of each image: {both}")
 
 
-def _share_names(tree: _Tree, images: str, masks: str) -> bool:
-    """Whether a PNG of the masks has the name of an image."""
+def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
+    """The folder of masks, or the one in it, that has a mask of the name of an image."""
     endings = [*IMAGE_EXTENSIONS, *map(str.upper, IMAGE_EXTENSIONS)]
-    for part in ("", *tree.look(masks)[0][:4]):  # a folder for each split
+    for part in ("", *tree.look(masks)[0][:8]):
         for name in tree.look(_join(masks, part))[1][:20]:
-            stem = _join(_join(images, part), Path(name).stem.removesuffix("_mask"))
-            if name.lower().endswith(".png") and any(tree.has(stem + each) for each in endings):
-                return True
-    return False
+            if not name.lower().endswith((".png", ".gif")):
+                continue
+            stem = Path(name).stem.removesuffix("_mask")
+            if any(tree.has(_join(images, part, stem + each)) for each in endings):  # a folder for each split
+                return masks
+            if part and any(tree.has(_join(images, stem + each)) for each in endings):
+                return _join(masks, part)
+    return None
 
 
 def _find_containers(tree: _Tree) -> None:

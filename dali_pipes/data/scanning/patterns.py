@@ -82,7 +82,12 @@ def pattern_of_files(source: str | os.PathLike[str]) -> Pattern | None:
         raise ManifestError(f"{text}: {why}; name one folder, and join several with Manifest.concat")
     if not _has_pattern(name, text):
         return None
-    return Pattern(folder if is_remote(text) else Path(os.path.abspath(folder or ".")), name)
+    if is_remote(text):
+        return Pattern(folder, name)
+    place = Path(os.path.abspath(folder or "."))
+    if not place.is_dir():
+        raise ManifestError(f"{text}: no such folder or file; its folder {place} is missing")
+    return Pattern(place, name)
 
 
 def expand_braces(pattern: Pattern) -> list[str]:
