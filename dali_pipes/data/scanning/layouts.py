@@ -1,8 +1,8 @@
 """Data sets of other programs: what each is called, and what to do with it.
 
-A folder of YOLO's looks like one with the classes images and labels, and the bytes of an archive like a
-broken table. So what is known is named before anything is read. Nothing here is a guess by one name:
-a layout is what its own program would not be without.
+A folder of YOLO's looks like one with the classes images and labels, and the bytes of an archive
+like a broken table. So what is known is named before anything is read. Nothing here is a guess by
+one name of a folder: a layout is what its own program would not be without.
 """
 
 import json
@@ -30,11 +30,11 @@ _SMALL_JSON = 2**22
 _TEXT_TABLES = (".csv", ".tsv", ".txt")
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "http", "https")
 
-_AS_FILES = "write each image as a JPEG or PNG into a folder for its class, or pack them into .tar shards"
+_AS_FILES = "write each image as JPEG or PNG into a folder for its class, or pack them into .tar shards"
 _ARCHIVE = ("a compressed archive", "unpack it and give the folder")
 _TAR = ("is compressed, so its images cannot be read one by one", "unpack it to a .tar or to files")
 _ARRAYS = ("an array or a pickled object, not encoded images", _AS_FILES)
-_VIDEO = ("a video", "write its frames as images, such as with ffmpeg, into a folder for each class")
+_VIDEO = ("a video", "write its frames as images (ffmpeg) into a folder for each class")
 _COCO_FORM = "convert it to one COCO JSON file (docs/inputs.md) and give that file"
 _YOLO = ("YOLO's layout, images/ with labels/ of text files", f"{_COCO_FORM} with images=")
 _VOC = ("Pascal VOC's layout, with an XML file for each image", _COCO_FORM)
@@ -48,8 +48,8 @@ _CIFAR = (
 _MNIST = ("MNIST's idx format, raw pixels of all images in one file", _AS_FILES)
 _HUGGING_FACE = (
     "a data set that save_to_disk of Hugging Face's datasets wrote",
-    'write it as Parquet, load_from_disk("…").to_parquet("train.parquet"), and give that file (images that are '
-    "only paths need datasets.table.embed_table_storage first)",
+    'write it as Parquet, load_from_disk("…").to_parquet("train.parquet"), and give that file '
+    "(images that are only paths need datasets.table.embed_table_storage first)",
 )
 
 # the end of a file's name; what it is; what to do instead
@@ -58,7 +58,10 @@ _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
     ((".zip", ".7z", ".rar"), _ARCHIVE),
     ((".beton",), ("a file of FFCV", f"only FFCV reads it; {_AS_FILES}")),
     ((".h5", ".hdf5", ".he5"), ("an HDF5 file", _AS_FILES)),
-    ((".npz", ".npy", ".pkl", ".pickle", ".pt", ".pth", ".mat", ".safetensors", ".joblib"), _ARRAYS),
+    (
+        (".npz", ".npy", ".pkl", ".pickle", ".pt", ".pth", ".mat", ".safetensors", ".joblib"),
+        _ARRAYS,
+    ),
     ((".mdb",), _LMDB),
     ((".mds", ".mds.zstd", ".mds.zst"), _MDS),
     ((".rec", ".idx"), ("MXNet's RecordIO", _AS_FILES)),
@@ -66,11 +69,14 @@ _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
     ((".xlsx", ".xls", ".ods"), ("a spreadsheet", "save it as CSV with a header path,label")),
     ((".xml",), ("an XML file, as Pascal VOC has one for each image", _COCO_FORM)),
     ((".yaml", ".yml"), ("a YAML file, as YOLO describes a data set in", _COCO_FORM)),
-    ((".jsonl", ".ndjson"), ("a file of JSON lines", "write a CSV or Parquet table with the columns path and label")),
+    (
+        (".jsonl", ".ndjson"),
+        ("a file of JSON lines", "write a table (CSV or Parquet) with path,label"),
+    ),
     ((".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".wmv", ".flv"), _VIDEO),
     (
         (*IMAGE_EXTENSIONS, ".gif", ".heic", ".heif", ".avif", ".jfif", ".jpe", ".jp2", ".jxl"),
-        ("one image", "give a folder with a subfolder of images for each class, or a table with path,label"),
+        ("one image", "give a folder with a subfolder for each class, or a table with path,label"),
     ),
 )
 _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
@@ -84,18 +90,31 @@ _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
     (b"\x89HDF", ("an HDF5 file", _AS_FILES)),
     (b"SQLite format 3", ("a database", _AS_FILES)),
     (b"PAR1", ("a Parquet file by its first bytes", "name it NAME.parquet")),
-    (b"ARROW1", ("an Arrow file by its first bytes", "name it NAME.arrow if it is a saved manifest")),
+    (
+        b"ARROW1",
+        ("an Arrow file by its first bytes", "name it NAME.arrow if it is a saved manifest"),
+    ),
     (b"\xff\xd8\xff", ("one image", "give a folder with a subfolder of images for each class")),
     (b"\x89PNG", ("one image", "give a folder with a subfolder of images for each class")),
     (b"\xff\xfe", ("text in UTF-16", "save it as UTF-8")),
     (b"\xfe\xff", ("text in UTF-16", "save it as UTF-8")),
 )
 _IMAGES = ("images", "image", "imgs", "img", "jpegimages")
-_MASKS = ("masks", "mask", "annotations", "annotation", "labels", "gt", "ground_truth", "segmentations", "trimaps")
+_MASKS = (
+    "masks",
+    "mask",
+    "annotations",
+    "annotation",
+    "labels",
+    "gt",
+    "ground_truth",
+    "segmentations",
+    "trimaps",
+)
 
 
 class _Tree:
-    """Folders and files below one place, of this machine or by a list of objects; housekeeping left out."""
+    """Folders and files below one place, of this machine or by a list of objects, but housekeeping."""
 
     def __init__(self, root: Path | str, objects: Iterable[str] = ()):
         self.root = root
@@ -141,7 +160,7 @@ class _Tree:
 
 
 def refuse_other_layouts(source: str | os.PathLike[str]) -> None:
-    """Raises ManifestError if a source is of another program, or nothing, and says what to do instead."""
+    """Raises ManifestError if a source is of another program, or nothing: what it is, what to do."""
     text = os.fspath(source)
     _refuse_address(text)
     path = Path(text)
@@ -161,7 +180,8 @@ def refuse_other_objects(url: str, names: Iterable[str]) -> None:
 
 
 def local_path(source: str | Path) -> str | Path:
-    """The source with ~ as the home folder, and the URL of a local file or folder without its scheme unless it holds shards.
+    """The source with ~ as the home folder, and the URL of a local file as a path, unless it is a
+    shard.
 
     file:// is a store like others for what stores have: shards, and images in class folders.
     """
@@ -178,7 +198,7 @@ def local_path(source: str | Path) -> str | Path:
 
 
 def describe_no_classes(root: Path) -> str:
-    """Why a folder without subfolders, shards and Parquet files is no data set, and what it may be."""
+    """Why a folder without subfolders, shards and Parquet files is no data set; what it may be."""
     _, files = _Tree(root).look()
     start = f"{root}: no class folders in it"
     images = [name for name in files if _is_image(name)]
@@ -200,34 +220,40 @@ def describe_no_classes(root: Path) -> str:
     meant = ""
     if len(_Tree(root.parent).look()[0]) > 1 or split_of(root.parent.name):
         meant = f"; did you mean {root.parent}, which holds the classes?"
-    do = "put the images of each class into a separate subfolder, or list them in a table with path,label"
+    do = "put the images of each class into a separate subfolder, or list them in a table (path,label)"
     return f"{start}, only images side by side; {do}; dali-pipes predict takes it as it is{meant}"
 
 
 def _refuse_address(text: str) -> None:
     scheme, _, rest = text.partition(":")
     if scheme == "pipe":
-        do = "give the URL itself (s3://…, gs://…), or copy the shards to a disk and give their folder"
-        raise ManifestError(f"{text}: shards from a command (pipe:) are not read, since they have no size; {do}")
+        do = "give the URL itself (s3://…), or copy the shards to a disk and give their folder"
+        why = "shards from a command (pipe:) are not read, since they have no size"
+        raise ManifestError(f"{text}: {why}; {do}")
     if "::" in text and is_remote(text):
-        raise ManifestError(f"{text}: several URLs in one are not read; open each, and join them with Manifest.concat")
+        do = "open each, and join them with Manifest.concat"
+        raise ManifestError(f"{text}: several URLs in one are not read; {do}")
     if scheme.lower() not in _SCHEMES or os.path.lexists(text):
         return
 
     right = f"{scheme.lower()}://{rest.lstrip('/')}"
     if not rest.startswith("//") or scheme != scheme.lower():
-        raise ManifestError(f"{text}: is not a URL, which begins with {scheme.lower()}://; write {right}")
+        why = f"is not a URL, which begins with {scheme.lower()}://"
+        raise ManifestError(f"{text}: {why}; write {right}")
     if scheme == "hf" and not find_spec("huggingface_hub"):
-        do = "pip install huggingface_hub, or better download it (hf download NAME --repo-type dataset) and give the local folder"
+        download = "download it (hf download NAME --repo-type dataset) and give the local folder"
+        do = f"{download}, or pip install huggingface_hub"
         raise ManifestError(f"{text}: is on Hugging Face's hub; {do}")
 
 
 def _missing(path: Path) -> str:
     full = Path(os.path.abspath(path))
     if path.is_symlink():
-        return f"{path}: no such folder or file: a link to {os.readlink(path)}, which is gone; mend it"  # noqa: PTH115
+        there = f"a link to {path.readlink()}, which is gone"
+        return f"{path}: no such folder or file: {there}; mend it"
     if re.match(r"[A-Za-z]:[\\/]|\\\\", os.fspath(path)):
-        return f"{path}: no such folder or file: a path of Windows; give the path on this machine, such as /mnt/…"
+        do = "give the path on this machine, such as /mnt/…"
+        return f"{path}: no such folder or file: a path of Windows; {do}"
     nearest = next(each for each in full.parents if each.exists())
     names = _Tree(nearest).look()
     has = ", ".join([*names[0], *names[1]][:5]) or "nothing"
@@ -283,7 +309,7 @@ def _refuse_content(path: Path) -> None:
         _refuse(path, "a tar by its content", "name it NAME.tar")
     control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     if b"\0" in head or control > len(head) // 50:
-        kinds = "a CSV or Parquet table, COCO's JSON, or a .tar, .tfrecord or .parquet with the images"
+        kinds = "a CSV or Parquet table, COCO's JSON, or images in a .tar, .tfrecord or .parquet"
         _refuse(path, "a binary file of a kind that is not known", f"give {kinds}")
 
     line = head.decode("utf-8", "replace").lstrip("\ufeff\r\n").split("\n")[0].strip()
@@ -322,13 +348,14 @@ def _refuse_json(path: Path) -> None:
         _refuse(path, *_LITDATA)
     if isinstance(content, list) or (isinstance(content, dict) and "images" not in content):
         looks = f"a list of {len(content):,}" if isinstance(content, list) else f"an object with {_some(content)}"
-        do = "of a list of images write a table with path,label; of boxes a file with images, annotations and categories"
-        _refuse(path, f"not COCO's form, which needs the lists images and annotations, but {looks}", do)
+        do = "of images and labels write a table with path,label; of boxes all three lists of COCO's form"
+        what = f"not COCO's form, which needs the lists images and annotations, but {looks}"
+        _refuse(path, what, do)
 
 
 def _small_json(path: Path) -> object:
     with suppress(OSError, ValueError, RecursionError):
-        if path.stat().st_size <= _SMALL_JSON:  # larger ones are read once, by who reads COCO's form
+        if path.stat().st_size <= _SMALL_JSON:  # larger ones are read once, for COCO's form
             return json.loads(path.read_bytes())
     return None
 
@@ -375,7 +402,11 @@ def _find_yolo(tree: _Tree) -> None:
 
 def _find_voc(tree: _Tree) -> None:
     years = [name for name in tree.look()[0] if re.fullmatch(r"VOC\d{4}|VOCdevkit", name)]
-    for part in ("", *years, *(_join(each, name) for each in years for name in tree.look(each)[0][:8])):
+    for part in (
+        "",
+        *years,
+        *(_join(each, name) for each in years for name in tree.look(each)[0][:8]),
+    ):
         notes, images = tree.named(("annotations", "annotation"), part), tree.named(_IMAGES, part)
         if not notes or not images or not (tree.holds(_join(part, notes), ".xml") or images == "JPEGImages"):
             continue
@@ -427,7 +458,8 @@ def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
             if not name.lower().endswith((".png", ".gif")):
                 continue
             stem = Path(name).stem.removesuffix("_mask")
-            if any(tree.has(_join(images, part, stem + each)) for each in endings):  # a folder for each split
+            # a folder for each split
+            if any(tree.has(_join(images, part, stem + each)) for each in endings):
                 return masks
             if part and any(tree.has(_join(images, stem + each)) for each in endings):
                 return _join(masks, part)
@@ -457,7 +489,13 @@ def _may_hold_containers(folder: str) -> bool:
     return bool(split_of(folder) or re.search(r"lmdb\Z|\A(cifar-.*-(py|bin|python|binary)|raw)\Z", folder.lower()))
 
 
-_LAYOUTS: tuple[Callable[[_Tree], None], ...] = (_find_yolo, _find_voc, _find_coco, _find_masks, _find_containers)
+_LAYOUTS: tuple[Callable[[_Tree], None], ...] = (
+    _find_yolo,
+    _find_voc,
+    _find_coco,
+    _find_masks,
+    _find_containers,
+)
 
 
 def _chunks(files: Iterable[str]) -> tuple[str, str] | None:
@@ -469,7 +507,7 @@ def _chunks(files: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _labels_of(images: Path) -> Path | None:
-    """YOLO's folder of the labels of a folder of images; or that folder itself, if they lie among the images."""
+    """YOLO's folder of the labels of a folder of images, which may be that folder itself."""
     parts = images.parts
     for place in (place for place, part in enumerate(parts) if part == "images"):
         labels = Path(*parts[:place], "labels", *parts[place + 1 :])
