@@ -127,11 +127,12 @@ def index() -> None:
 
     dali-pipes index s3://bucket/train
     dali-pipes index /my/shards/train     # before they are uploaded
+    dali-pipes index 's3://bucket/train/shard-*.tar'     # a pattern must name all shards of its folder
     """
     from dali_pipes.tools.scan.run import index as write_index
 
     parser = _parser(index)
-    parser.add_argument("source", metavar="URL", help="of the images: a folder of shards, or of class folders")
+    parser.add_argument("source", metavar="URL", help="of the images: shards in a folder, by a pattern or not, or class folders")
     parser.add_argument("--verify", choices=VERIFY, default=VERIFY[0], help="header: reads headers only; full: decodes every image")
     given = parser.parse_args()
     write_index(given.source, given.verify)

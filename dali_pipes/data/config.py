@@ -16,8 +16,9 @@ class DataConfig:
 
     Attributes:
         root: folder that holds train/ and val/.
-        train, val: a folder with a subfolder for each class, a folder or URL of shards, a CSV or Parquet table of path and label,
-            a JSON file of COCO's form, or a saved manifest; with masks any folder; None: the folder of that name in `root`.
+        train, val: a folder with a subfolder for each class; a folder, URL or pattern of shards (in quotes,
+            'data.train=DIR/train-*'); a CSV or Parquet table of path and label; a JSON file of COCO's form; or a saved
+            manifest; with masks any folder; None: the folder of that name in `root`.
         train_images, val_images: folder of the images that a table or COCO file names; None: the file's.
         train_masks, val_masks: folder of masks, each of the name of an image in `train` or `val`; None: none, or as in `targets`.
         classes: class names in the order of their numbers: the class folders that are read, the names of a table or of shards,

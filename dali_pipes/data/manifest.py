@@ -215,7 +215,7 @@ class Manifest(ImageTable):
             ManifestError: a folder without images, or no image has a mask.
         """
         check_choice("missing", missing, MISSING)
-        folders = Path(os.path.abspath(images)), Path(os.path.abspath(masks))
+        folders = Path(os.path.abspath(local_path(images))), Path(os.path.abspath(local_path(masks)))
         root, table, omissions = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
         return cls(root, list(classes), table, omissions=omissions)._finished(None, strict)
 

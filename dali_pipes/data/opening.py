@@ -251,5 +251,5 @@ def _check_named(named: set[str], folder: str | Path) -> None:
     if missing := sorted(there - named):
         few = f"{len(missing):,} of the {len(there):,} files there are not in this manifest, such as {missing[0]}"
         why = "and an index is of all files of its folder, so who reads it would miss them"
-        do = "index the whole folder, move these to one of their own, or save this manifest (Manifest.save) and open that file"
+        do = "if all are one data set, index the folder; otherwise save this manifest (Manifest.save) and open that file"
         raise ManifestError(f"{folder}/{INDEX}: {few}, {why}; {do}")

@@ -7,12 +7,11 @@ _NAMES = {*_MACOS, *_WINDOWS, *_NAS, "lost+found", "__pycache__"}
 
 
 def is_housekeeping(name: str) -> bool:
-    """Whether a system or a program keeps a file or folder of this name (without its folder), such as
-    .DS_Store."""
+    """Whether a system or a program keeps a file or folder of this name, such as .DS_Store."""
     return (name.startswith(".") and name not in (".", "..")) or name.lower() in _NAMES
 
 
 def is_housekeeping_member(path: str) -> bool:
-    """Whether a member of an archive is such a file. Other names with a dot are the archive's own."""
-    folders_and_name = path.split("/")
-    return folders_and_name[-1].startswith("._") or any(part.lower() in _NAMES for part in folders_and_name)
+    """Whether a member of an archive is such a file. Others with a dot are the archive's own."""
+    parts = path.split("/")
+    return parts[-1].startswith("._") or any(part.lower() in _NAMES for part in parts)

@@ -1,8 +1,8 @@
 """Data sets of other programs: what each is called, and what to do with it.
 
-A folder of YOLO's looks like one with the classes images and labels, and the bytes of an archive like a
-broken table. So what is known is named before anything is read. Nothing here is a guess by one name:
-a layout is what its own program would not be without.
+A folder of YOLO's looks like one with the classes images and labels, and the bytes of an archive
+like a broken table. So what is known is named before anything is read. Nothing here is a guess by
+one name of a folder: a layout is what its own program would not be without.
 """
 
 import json
@@ -30,11 +30,11 @@ _SMALL_JSON = 2**22
 _TEXT_TABLES = (".csv", ".tsv", ".txt")
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "http", "https")
 
-_AS_FILES = "write each image as a JPEG or PNG into a folder for its class, or pack them into .tar shards"
+_AS_FILES = "write each image as JPEG or PNG into a folder for its class, or pack them into .tar shards"
 _ARCHIVE = ("a compressed archive", "unpack it and give the folder")
 _TAR = ("is compressed, so its images cannot be read one by one", "unpack it to a .tar or to files")
 _ARRAYS = ("an array or a pickled object, not encoded images", _AS_FILES)
-_VIDEO = ("a video", "write its frames as images, such as with ffmpeg, into a folder for each class")
+_VIDEO = ("a video", "write its frames as images (ffmpeg) into a folder for each class")
 _COCO_FORM = "convert it to one COCO JSON file (docs/inputs.md) and give that file"
 _YOLO = ("YOLO's layout, images/ with labels/ of text files", f"{_COCO_FORM} with images=")
 _VOC = ("Pascal VOC's layout, with an XML file for each image", _COCO_FORM)
@@ -48,8 +48,8 @@ _CIFAR = (
 _MNIST = ("MNIST's idx format, raw pixels of all images in one file", _AS_FILES)
 _HUGGING_FACE = (
     "a data set that save_to_disk of Hugging Face's datasets wrote",
-    'write it as Parquet, load_from_disk("…").to_parquet("train.parquet"), and give that file (images that are '
-    "only paths need datasets.table.embed_table_storage first)",
+    'write it as Parquet, load_from_disk("…").to_parquet("train.parquet"), and give that file '
+    "(images that are only paths need datasets.table.embed_table_storage first)",
 )
 
 # the end of a file's name; what it is; what to do instead
@@ -58,7 +58,10 @@ _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
     ((".zip", ".7z", ".rar"), _ARCHIVE),
     ((".beton",), ("a file of FFCV", f"only FFCV reads it; {_AS_FILES}")),
     ((".h5", ".hdf5", ".he5"), ("an HDF5 file", _AS_FILES)),
-    ((".npz", ".npy", ".pkl", ".pickle", ".pt", ".pth", ".mat", ".safetensors", ".joblib"), _ARRAYS),
+    (
+        (".npz", ".npy", ".pkl", ".pickle", ".pt", ".pth", ".mat", ".safetensors", ".joblib"),
+        _ARRAYS,
+    ),
     ((".mdb",), _LMDB),
     ((".mds", ".mds.zstd", ".mds.zst"), _MDS),
     ((".rec", ".idx"), ("MXNet's RecordIO", _AS_FILES)),
@@ -66,11 +69,14 @@ _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
     ((".xlsx", ".xls", ".ods"), ("a spreadsheet", "save it as CSV with a header path,label")),
     ((".xml",), ("an XML file, as Pascal VOC has one for each image", _COCO_FORM)),
     ((".yaml", ".yml"), ("a YAML file, as YOLO describes a data set in", _COCO_FORM)),
-    ((".jsonl", ".ndjson"), ("a file of JSON lines", "write a CSV or Parquet table with the columns path and label")),
+    (
+        (".jsonl", ".ndjson"),
+        ("a file of JSON lines", "write a table (CSV or Parquet) with path,label"),
+    ),
     ((".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".wmv", ".flv"), _VIDEO),
     (
         (*IMAGE_EXTENSIONS, ".gif", ".heic", ".heif", ".avif", ".jfif", ".jpe", ".jp2", ".jxl"),
-        ("one image", "give a folder with a subfolder of images for each class, or a table with path,label"),
+        ("one image", "give a folder with a subfolder for each class, or a table with path,label"),
     ),
 )
 _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
@@ -84,18 +90,31 @@ _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
     (b"\x89HDF", ("an HDF5 file", _AS_FILES)),
     (b"SQLite format 3", ("a database", _AS_FILES)),
     (b"PAR1", ("a Parquet file by its first bytes", "name it NAME.parquet")),
-    (b"ARROW1", ("an Arrow file by its first bytes", "name it NAME.arrow if it is a saved manifest")),
+    (
+        b"ARROW1",
+        ("an Arrow file by its first bytes", "name it NAME.arrow if it is a saved manifest"),
+    ),
     (b"\xff\xd8\xff", ("one image", "give a folder with a subfolder of images for each class")),
     (b"\x89PNG", ("one image", "give a folder with a subfolder of images for each class")),
     (b"\xff\xfe", ("text in UTF-16", "save it as UTF-8")),
     (b"\xfe\xff", ("text in UTF-16", "save it as UTF-8")),
 )
 _IMAGES = ("images", "image", "imgs", "img", "jpegimages")
-_MASKS = ("masks", "mask", "annotations", "annotation", "labels", "gt", "ground_truth", "segmentations", "trimaps")
+_MASKS = (
+    "masks",
+    "mask",
+    "annotations",
+    "annotation",
+    "labels",
+    "gt",
+    "ground_truth",
+    "segmentations",
+    "trimaps",
+)
 
 
 class _Tree:
-    """Folders and files below one place, of this machine or by a list of objects; housekeeping left out."""
+    """Folders and files below one place, of this machine or by a list of objects, but housekeeping."""
 
     def __init__(self, root: Path | str, objects: Iterable[str] = ()):
         self.root = root
@@ -141,15 +160,16 @@ class _Tree:
 
 
 def refuse_other_layouts(source: str | os.PathLike[str], with_labels: bool = True) -> None:
-    """Raises ManifestError if a source is of another program, or nothing, and says what to do instead.
+    """Raises ManifestError if a source is of another program, or nothing: what it is, what to do.
 
     Args:
-        with_labels: whether images need a label; without, a folder is refused only if its images are in no files of their own.
+        with_labels: whether images need a label; without, a folder is refused only if its images
+            are in no files of their own.
     """
     text = os.fspath(source)
     _refuse_address(text)
     path = Path(text)
-    if is_remote(text) or is_pattern(text):
+    if is_remote(text) or is_pattern(source):
         return
     if path.is_dir():
         _refuse_folder(_Tree(path), with_labels)
@@ -165,7 +185,8 @@ def refuse_other_objects(url: str, names: Iterable[str]) -> None:
 
 
 def local_path(source: str | Path) -> str | Path:
-    """The source with ~ as the home folder, and the URL of a local file or folder without its scheme unless it holds shards.
+    """The source with ~ as the home folder, and the URL of a local file as a path, unless it is a
+    shard.
 
     file:// is a store like others for what stores have: shards, and images in class folders.
     """
@@ -182,7 +203,7 @@ def local_path(source: str | Path) -> str | Path:
 
 
 def describe_no_classes(root: Path) -> str:
-    """Why a folder without subfolders, shards and Parquet files is no data set, and what it may be."""
+    """Why a folder without subfolders, shards and Parquet files is no data set; what it may be."""
     _, files = _Tree(root).look()
     start = f"{root}: no class folders in it"
     images = [name for name in files if _is_image(name)]
@@ -204,34 +225,40 @@ def describe_no_classes(root: Path) -> str:
     meant = ""
     if len(_Tree(root.parent).look()[0]) > 1 or split_of(root.parent.name):
         meant = f"; did you mean {root.parent}, which holds the classes?"
-    do = "put the images of each class into a separate subfolder, or list them in a table with path,label"
+    do = "put the images of each class into a separate subfolder, or list them in a table (path,label)"
     return f"{start}, only images side by side; {do}; dali-pipes predict takes it as it is{meant}"
 
 
 def _refuse_address(text: str) -> None:
     scheme, _, rest = text.partition(":")
     if scheme == "pipe":
-        do = "give the URL itself (s3://…, gs://…), or copy the shards to a disk and give their folder"
-        raise ManifestError(f"{text}: shards from a command (pipe:) are not read, since they have no size; {do}")
+        do = "give the URL itself (s3://…), or copy the shards to a disk and give their folder"
+        why = "shards from a command (pipe:) are not read, since they have no size"
+        raise ManifestError(f"{text}: {why}; {do}")
     if "::" in text and is_remote(text):
-        raise ManifestError(f"{text}: several URLs in one are not read; open each, and join them with Manifest.concat")
+        do = "open each, and join them with Manifest.concat"
+        raise ManifestError(f"{text}: several URLs in one are not read; {do}")
     if scheme.lower() not in _SCHEMES or os.path.lexists(text):
         return
 
     right = f"{scheme.lower()}://{rest.lstrip('/')}"
     if not rest.startswith("//") or scheme != scheme.lower():
-        raise ManifestError(f"{text}: is not a URL, which begins with {scheme.lower()}://; write {right}")
+        why = f"is not a URL, which begins with {scheme.lower()}://"
+        raise ManifestError(f"{text}: {why}; write {right}")
     if scheme == "hf" and not find_spec("huggingface_hub"):
-        do = "pip install huggingface_hub, or better download it (hf download NAME --repo-type dataset) and give the local folder"
+        download = "download it (hf download NAME --repo-type dataset) and give the local folder"
+        do = f"{download}, or pip install huggingface_hub"
         raise ManifestError(f"{text}: is on Hugging Face's hub; {do}")
 
 
 def _missing(path: Path) -> str:
     full = Path(os.path.abspath(path))
     if path.is_symlink():
-        return f"{path}: no such folder or file: a link to {os.readlink(path)}, which is gone; mend it"  # noqa: PTH115
+        there = f"a link to {path.readlink()}, which is gone"
+        return f"{path}: no such folder or file: {there}; mend it"
     if re.match(r"[A-Za-z]:[\\/]|\\\\", os.fspath(path)):
-        return f"{path}: no such folder or file: a path of Windows; give the path on this machine, such as /mnt/…"
+        do = "give the path on this machine, such as /mnt/…"
+        return f"{path}: no such folder or file: a path of Windows; {do}"
     nearest = next(each for each in full.parents if each.exists())
     names = _Tree(nearest).look()
     has = ", ".join([*names[0], *names[1]][:5]) or "nothing"
@@ -287,7 +314,7 @@ def _refuse_content(path: Path) -> None:
         _refuse(path, "a tar by its content", "name it NAME.tar")
     control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     if b"\0" in head or control > len(head) // 50:
-        kinds = "a CSV or Parquet table, COCO's JSON, or a .tar, .tfrecord or .parquet with the images"
+        kinds = "a CSV or Parquet table, COCO's JSON, or images in a .tar, .tfrecord or .parquet"
         _refuse(path, "a binary file of a kind that is not known", f"give {kinds}")
 
     line = head.decode("utf-8", "replace").lstrip("\ufeff\r\n").split("\n")[0].strip()
@@ -295,7 +322,7 @@ def _refuse_content(path: Path) -> None:
     if path.suffix in (".csv", ".tsv") or re.search(r"\bpath\b", line):
         return
     if re.fullmatch(r"\d+( -?\d*\.?\d+(e-?\d+)?){4,}", line):
-        _refuse(path, "the labels of one image, as YOLO writes them", _COCO_FORM)
+        _refuse(path, "a file of the labels of one image, as YOLO writes them", _COCO_FORM)
     if re.fullmatch(rf"\S.*({images})([ \t]+[-\d. \t]+)?", line, re.IGNORECASE):
         do = "write a CSV file with the header path,label and a comma in each line"
         _refuse(path, "a list of images without a header, as Caffe has them", do)
@@ -326,13 +353,14 @@ def _refuse_json(path: Path) -> None:
         _refuse(path, *_LITDATA)
     if isinstance(content, list) or (isinstance(content, dict) and "images" not in content):
         looks = f"a list of {len(content):,}" if isinstance(content, list) else f"an object with {_some(content)}"
-        do = "of a list of images write a table with path,label; of boxes a file with images, annotations and categories"
-        _refuse(path, f"not COCO's form, which needs the lists images and annotations, but {looks}", do)
+        do = "of images and labels write a table with path,label; of boxes all three lists of COCO's form"
+        what = f"not COCO's form, which needs the lists images and annotations, but {looks}"
+        _refuse(path, what, do)
 
 
 def _small_json(path: Path) -> object:
     with suppress(OSError, ValueError, RecursionError):
-        if path.stat().st_size <= _SMALL_JSON:  # larger ones are read once, by who reads COCO's form
+        if path.stat().st_size <= _SMALL_JSON:  # larger ones are read once, for COCO's form
             return json.loads(path.read_bytes())
     return None
 
@@ -364,15 +392,26 @@ def _refuse_folder(tree: _Tree, with_labels: bool = True) -> None:
 
 
 def _find_yolo(tree: _Tree) -> None:
-    for part in ("", *(name for name in tree.look()[0] if split_of(name))):
+    folders, files = tree.look()
+    if {"obj.names", "obj.data"} & set(files):
+        _refuse(tree.root, "Darknet's layout of YOLO", _COCO_FORM)
+    for part in ("", *(name for name in folders if split_of(name))):
         images, labels = tree.named(("images",), part), tree.named(("labels",), part)
         if images and labels and tree.holds(_join(part, labels), ".txt"):
             _refuse(_place(tree, part), _YOLO[0], f"{_YOLO[1]}{_place(tree, part)}/{images}")
 
+    root = tree.root
+    if isinstance(root, Path) and root.name == "images" and _Tree(root.parent).holds("labels", ".txt"):
+        _refuse(root, f"a part of {_YOLO[0]}", f"{_YOLO[1]}{root}")
+
 
 def _find_voc(tree: _Tree) -> None:
     years = [name for name in tree.look()[0] if re.fullmatch(r"VOC\d{4}|VOCdevkit", name)]
-    for part in ("", *years, *(_join(each, name) for each in years for name in tree.look(each)[0][:8])):
+    for part in (
+        "",
+        *years,
+        *(_join(each, name) for each in years for name in tree.look(each)[0][:8]),
+    ):
         notes, images = tree.named(("annotations", "annotation"), part), tree.named(_IMAGES, part)
         if not notes or not images or not (tree.holds(_join(part, notes), ".xml") or images == "JPEGImages"):
             continue
@@ -401,30 +440,35 @@ def _find_coco(tree: _Tree) -> None:
 
 def _find_masks(tree: _Tree) -> None:
     folders = tree.look()[0]
-    if {"leftImg8bit", "gtFine"} <= set(folders):
-        pairs = [("leftImg8bit", "gtFine")]
-    else:
-        lower = {name.lower(): name for name in folders}
-        pairs = [(lower[one], lower[two]) for one in _IMAGES for two in _MASKS if one in lower and two in lower]
-        ends = ("_masks", "_mask", "_labels", "annot")
-        pairs += [(name, name + end) for name in folders if split_of(name) for end in ends if name + end in folders]
-        pairs = [pair for pair in pairs if _share_names(tree, *pair)]
-    if pairs:
-        images, masks = (f"{tree.root}/{name}" for name in pairs[0])
-        what = f"a folder of images and one of masks, {' and '.join(pairs[0])}"
-        do = f"give both, with a mask of the name of each image: {_masks(images, masks)}"
-        _refuse(tree.root, what, do)
+    lower = {name.lower(): name for name in folders}
+    pairs = [(lower[one], lower[two]) for one in _IMAGES for two in _MASKS if one in lower and two in lower]
+    ends = ("_masks", "_mask", "_labels", "annot")
+    pairs += [(name, name + end) for name in folders if split_of(name) for end in ends if name + end in folders]
+    found = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
+    if {"leftImg8bit", "gtFine"} <= set(folders):  # Cityscapes, whose names from_masks knows
+        found = [("leftImg8bit", "gtFine")]
+
+    for images, there in found:
+        if there:
+            both = _masks(f"{tree.root}/{images}", f"{tree.root}/{there}")
+            what = f"a folder of images and one of masks, {images} and {there}"
+            _refuse(tree.root, what, f"give both, with a mask of the name of each image: {both}")
 
 
-def _share_names(tree: _Tree, images: str, masks: str) -> bool:
-    """Whether a PNG of the masks has the name of an image."""
+def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
+    """The folder of masks, or the one in it, that has a mask of the name of an image."""
     endings = [*IMAGE_EXTENSIONS, *map(str.upper, IMAGE_EXTENSIONS)]
-    for part in ("", *tree.look(masks)[0][:4]):  # a folder for each split
+    for part in ("", *tree.look(masks)[0][:8]):
         for name in tree.look(_join(masks, part))[1][:20]:
-            stem = _join(_join(images, part), Path(name).stem.removesuffix("_mask"))
-            if name.lower().endswith(".png") and any(tree.has(stem + each) for each in endings):
-                return True
-    return False
+            if not name.lower().endswith((".png", ".gif")):
+                continue
+            stem = Path(name).stem.removesuffix("_mask")
+            # a folder for each split
+            if any(tree.has(_join(images, part, stem + each)) for each in endings):
+                return masks
+            if part and any(tree.has(_join(images, stem + each)) for each in endings):
+                return _join(masks, part)
+    return None
 
 
 def _find_containers(tree: _Tree) -> None:
@@ -450,7 +494,13 @@ def _may_hold_containers(folder: str) -> bool:
     return bool(split_of(folder) or re.search(r"lmdb\Z|\A(cifar-.*-(py|bin|python|binary)|raw)\Z", folder.lower()))
 
 
-_LAYOUTS: tuple[Callable[[_Tree], None], ...] = (_find_yolo, _find_voc, _find_coco, _find_masks, _find_containers)
+_LAYOUTS: tuple[Callable[[_Tree], None], ...] = (
+    _find_yolo,
+    _find_voc,
+    _find_coco,
+    _find_masks,
+    _find_containers,
+)
 
 
 def _chunks(files: Iterable[str]) -> tuple[str, str] | None:
@@ -462,7 +512,7 @@ def _chunks(files: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _labels_of(images: Path) -> Path | None:
-    """YOLO's folder of the labels of a folder of images; or that folder itself, if they lie among the images."""
+    """YOLO's folder of the labels of a folder of images, which may be that folder itself."""
     parts = images.parts
     for place in (place for place, part in enumerate(parts) if part == "images"):
         labels = Path(*parts[:place], "labels", *parts[place + 1 :])

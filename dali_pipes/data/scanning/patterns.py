@@ -1,7 +1,7 @@
-"""Patterns of file names, such as train-*.tar and train-{0000..1023}.tar, which name some files of a folder.
+"""Patterns of file names, such as train-*.tar and train-{0000..1023}.tar: some files of a folder.
 
-They are for the last part of a path or URL only. What exists under a name that looks like a pattern is
-meant literally.
+They are for the last part of a path or URL only. What exists under a name that looks like a pattern
+is meant literally.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from dali_pipes.data.shards.remote import is_remote, is_there
 from dali_pipes.errors import ManifestError
 
 _GLOB = re.compile(r"[*?]|\[[^\]]+\]")
-_BRACES = re.compile(r"(?<!\$)\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # {train} alone is no pattern, as in a shell
+_BRACES = re.compile(r"(?<!\$)\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # {train} is none
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])")
 _MOST_NAMES = 1_000_000
@@ -74,19 +74,26 @@ def pattern_of_files(source: str | os.PathLike[str]) -> Pattern | None:
     """
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
-    above = "/".join(folder.split("/")[3:]) if is_remote(text) else folder  # a host may have brackets
+    # a host may have brackets
+    above = "/".join(folder.split("/")[3:]) if is_remote(text) else folder
     if not (_has_pattern(name, text) or _has_pattern(above, text)) or _exists(text):
         return None
     if _has_pattern(above, text) and not _exists(folder):
         why = "a pattern is only read in the last part, the names of the files"
-        raise ManifestError(f"{text}: {why}; name one folder, and join several with Manifest.concat")
+        do = "name one folder, and join several with Manifest.concat"
+        raise ManifestError(f"{text}: {why}; {do}")
     if not _has_pattern(name, text):
         return None
-    return Pattern(folder if is_remote(text) else Path(os.path.abspath(folder or ".")), name)
+    if is_remote(text):
+        return Pattern(folder, name)
+    place = Path(os.path.abspath(folder or "."))
+    if not place.is_dir():
+        raise ManifestError(f"{text}: no such folder or file; its folder {place} is missing")
+    return Pattern(place, name)
 
 
 def expand_braces(pattern: Pattern) -> list[str]:
-    """The names that a pattern with braces stands for, in its order, without repeats; each may be a glob.
+    """The names that a pattern with braces stands for, in order, without repeats; each may be a glob.
 
     Raises:
         ManifestError: braces within braces, or too many names.
@@ -112,7 +119,8 @@ def _choices(inside: str) -> Iterator[str]:
         width = max(map(len, found.group(1, 2))) if padded else 0
         numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
         if len(numbers) > _MOST_NAMES:
-            raise ManifestError(f"{{{inside}}}: stands for {len(numbers):,} names; use * instead of the numbers")
+            do = "use * instead of the numbers"
+            raise ManifestError(f"{{{inside}}}: stands for {len(numbers):,} names; {do}")
         yield from (f"{number:0{width}d}" for number in numbers)
     elif found := _LETTERS.fullmatch(inside):
         first, last = map(ord, found.groups())

@@ -1,5 +1,5 @@
-"""The words train, val and test in names: files or folders of different splits are never read as one
-data set."""
+"""The words train, val and test in names: files or folders of different splits are never read as
+one data set."""
 
 import glob
 import os
@@ -19,13 +19,15 @@ _SPLITS = {
     "test": ("test", "tests", "testing", "testings"),
     "trainval": ("trainval", "trainvals"),
 }
-_WORD = re.compile(r"[^\W\d_]+")
+# Letters between digits and signs; a capital after a small letter begins a word, as in imagenetTrain.
+_WORD = re.compile(r"[^\W\d_]+?(?=(?<=[a-z])[A-Z]|[\W\d_]|\Z)")
 _WORDS = {word: split for split, words in _SPLITS.items() for word in words}
+_WORDS |= {word + end: split for word, split in _WORDS.items() for end in ("set", "data", "images")}
 
 
 def split_of(name: str) -> str | None:
-    """The split that a file or folder of this name is of: "train", "val", "test" or "trainval"; None:
-    its name does not say.
+    """The split that a file or folder of this name is of: "train", "val", "test" or "trainval";
+    None: its name does not say.
 
     A split is a word of its own between digits and signs, as in imagenet2012-train.tfrecord or
     train2017. Of several the last one counts, since the others belong to the data set's name, but
@@ -44,8 +46,8 @@ def refuse_several_splits(
     names: Iterable[str],
     spelled: Callable[[str, Sequence[str]], str],
 ) -> None:
-    """Raises ManifestError if names under `place` are of two or more splits. Names without a split go
-    with any.
+    """Raises ManifestError if names under `place` are of two or more splits. Names without a split
+    go with any.
 
     Args:
         spelled: what to give instead of `place` for one of the splits and its names.
@@ -63,7 +65,7 @@ def refuse_several_splits(
 
 
 def refuse_mixed_files(source: str | os.PathLike[str], folder: str | os.PathLike[str], names: Iterable[str]) -> None:
-    """Raises ManifestError if the files of a source, all in one folder, are of two or more splits."""
+    """Raises ManifestError if files of a source, all in one folder, are of two or more splits."""
     files = list(names)
 
     def spelled(split: str, some: Sequence[str]) -> str:

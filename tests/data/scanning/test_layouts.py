@@ -50,6 +50,7 @@ ROOTS = {
     "yolo": ({"images/1.jpg": JPEG, "labels/1.txt": BOX}, "YOLO's layout.*COCO JSON"),
     "yolo by split": ({"images/train/1.jpg": JPEG, "labels/train/1.txt": BOX, "data.yaml": "nc: 1"}, "YOLO's layout"),
     "roboflow": ({"train/images/1.jpg": JPEG, "train/labels/1.txt": BOX, "valid/images/1.jpg": JPEG}, "YOLO's layout"),
+    "darknet": ({"obj_train_data/1.jpg": JPEG, "obj_train_data/1.txt": BOX, "obj.names": "a"}, "Darknet"),
     "voc": ({"Annotations/1.xml": "<a/>", "JPEGImages/1.jpg": JPEG, "ImageSets/Main/train.txt": "1"}, "Pascal VOC"),
     "voc with masks": (
         {"VOC2012/Annotations/1.xml": "<a/>", "VOC2012/JPEGImages/1.jpg": JPEG, "VOC2012/SegmentationClass/1.png": PNG},
@@ -70,6 +71,7 @@ ROOTS = {
         "COCO's layout.*images='.*/images",
     ),
     "masks": ({"images/1.jpg": JPEG, "masks/1.png": PNG}, "from_masks.*data.train=.*/images data.train_masks=.*/masks"),
+    "pets": ({"images/a_1.jpg": JPEG, "annotations/trimaps/a_1.png": PNG}, "data.train_masks=.*/annotations/trimaps"),
     "ade20k": ({"images/training/1.jpg": JPEG, "annotations/training/1.png": PNG}, "from_masks"),
     "camvid": ({"train/1.png": PNG, "trainannot/1.png": PNG}, "from_masks.*/train', '.*/trainannot"),
     "cityscapes": ({"leftImg8bit/train/a/1.png": PNG, "gtFine/train/a/2.png": PNG}, "from_masks"),
@@ -109,6 +111,12 @@ def test_and_so_it_is_in_an_object_store(kind, tmp_path):
     put(tmp_path / "set", files)
     with pytest.raises(ManifestError, match=message):
         layouts.refuse_other_objects("s3://b/set", files)
+
+
+@pytest.mark.parametrize("given", ["images", "images/train"])
+def test_the_images_of_yolo_are_named(given, tmp_path):
+    put(tmp_path, ROOTS["yolo by split"][0])
+    assert "YOLO's layout" in refusal(tmp_path / given)
 
 
 def zipped():
