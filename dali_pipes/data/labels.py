@@ -246,15 +246,15 @@ def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
 
 
 def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
-    """Lists of class numbers, names or fractions; of an empty cell an empty list."""
+    """Lists of class numbers or names, or by `options.task` of fractions; of an empty cell an empty list."""
     cells = values.cast(pa.string()).to_pylist()
     rows = [[part.strip() for part in (cell or "").split(options.label_separator) if part.strip()] for cell in cells]
     ends = np.append(0, np.cumsum([len(row) for row in rows]))
     parts = pa.array([part for row in rows for part in row], pa.string())
     held = np.repeat(np.arange(len(rows)), np.diff(ends))
     read = read_text(file, parts, options.task, held)
-    if pa.types.is_floating(read.type) and options.task is None:
-        _refuse_whole_fractions(_Cells(file, read.drop_null(), held[read.is_valid()]))
+    if options.task is None and not pa.types.is_integer(read.type):
+        read = parts  # what is split are classes: "0.5" is a name, unless `task` says otherwise
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), read)
 
 

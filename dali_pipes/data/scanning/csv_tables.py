@@ -167,7 +167,8 @@ def _refuse_rows(file: Path, content: bytes, delimiter: str) -> None:
         for number, row in enumerate(rows):
             if len(row) != len(header):
                 shown = delimiter.join(row)[:_SHOWN]
-                what = f"row {number + 1} has {len(row)} cells, and the header has {len(header)} ({shown})"
+                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                what = f"row {number + 1} has {cells}, and the header has {len(header)} ({shown})"
                 raise ManifestError(f"{file}: {what}; put a cell with {delimiter!r} in it into quotes")
     except csv.Error as error:
         what = f"row {number + 2} has a quote that is not closed where its cell ends ({error})"

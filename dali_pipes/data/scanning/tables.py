@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels, read_text
@@ -255,10 +256,21 @@ def _read(file: Path, options: TableOptions, targets: Targets) -> pa.Table:
     _check_columns(file, table, options, targets, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
         table = replaced(table, name, _as_paths(file, name, table[name]))
-    if file.suffix != ".parquet" and options.label_separator is None and options.label_column in table.column_names:
-        cells = table[options.label_column].combine_chunks()
-        table = replaced(table, options.label_column, read_text(file, cells, options.task))
-    return table
+    if file.suffix == ".parquet" or options.label_column not in table.column_names:
+        return table
+
+    labels = table[options.label_column].combine_chunks()
+    _refuse_second_header(file, table[options.path_column], labels, options)
+    if options.label_separator is None:
+        labels = read_text(file, labels, options.task)
+    return replaced(table, options.label_column, labels)
+
+
+def _refuse_second_header(file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions) -> None:
+    """Raises ManifestError for a header between the rows, whose label would make all labels names."""
+    row = pc.index(paths, options.path_column).as_py()
+    if row >= 0 and labels[row].as_py().strip() == options.label_column:
+        raise ManifestError(f"{file}: row {row + 1} is a header again, as of files that were joined; remove it")
 
 
 def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
