@@ -216,9 +216,10 @@ def _rows(
         return [], file_rows(paths, no_labels(len(table)), headers, columns)
 
     for row, why in labels.problems.items():
+        if problem := headers[row].problem:
+            why = f"{problem.partition(';')[0]}, and {why}"
         why = f"{why} (row {row + 1}); give it one, or remove the row"
-        problem = headers[row].problem
-        headers[row] = headers[row]._replace(problem=f"{problem}; {why}" if problem else why)
+        headers[row] = headers[row]._replace(problem=why)
     return labels.classes, file_rows(paths, labels.values, headers, columns)
 
 
@@ -268,7 +269,8 @@ def _read(file: Path, options: TableOptions, targets: Targets) -> pa.Table:
 
 def _refuse_second_header(file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions) -> None:
     """Raises ManifestError for a header between the rows, whose label would make all labels names."""
-    row = pc.index(paths, options.path_column).as_py()
+    names = pa.array([options.path_column, f"\ufeff{options.path_column}"])
+    row = pc.index(pc.is_in(paths, names), True).as_py()
     if row >= 0 and labels[row].as_py().strip() == options.label_column:
         raise ManifestError(f"{file}: row {row + 1} is a header again, as of files that were joined; remove it")
 

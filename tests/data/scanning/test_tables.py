@@ -205,6 +205,11 @@ def test_the_separator_is_that_of_the_header(opened, delimiter):
     assert names(opened(text, name="t.tsv")) == [("0.png", "cat"), ("1.png", "a dog")]
 
 
+def test_quotes_after_a_blank(opened):
+    made = opened('path, "label"\n0.png, "cat"\n1.png,cat\n2.png,"""cat"""\n')
+    assert names(made) == [("0.png", "cat"), ("1.png", "cat"), ("2.png", '"cat"')]
+
+
 def test_other_separators_are_given(opened):
     assert names(opened("path label\n0.png cat\n", delimiter=" ")) == [("0.png", "cat")]
     assert names(opened("path\tlabel\n0.png\tcat\n", delimiter="\\t")) == [("0.png", "cat")]
@@ -221,7 +226,8 @@ def test_other_separators_are_given(opened):
         ("0.png\t0\n", r"'path\\tlabel'"),
         ('"0.png","cat"\n', "'path,label'"),
         ("0,1\n1,0\n", "'path,label'"),
-        ("0.png\n1.png\n", "'path,label'"),
+        ("0.png\n1.png\n", "'path,label', and separate the cells as it does"),
+        ("my photo.png 0\n", "'path,label', and separate the cells as it does"),
     ],
 )
 def test_a_list_without_a_header_is_told_to_have_one(opened, text, header):
@@ -241,7 +247,12 @@ def test_a_list_without_a_header_is_told_to_have_one(opened, text, header):
         ('path,label\n0.png,"cat\n1.png,"dog\n2.png,cat\n', "row 1 has a quote that is not closed"),
         ('path,label,text\n0.png,cat,"a\n1.png,dog,b\n', "row 1 has a quote that is not closed"),
         ("path,label\n0.png,0\npath,label\n1.png,1\n", "row 2 is a header again, as of files that were joined"),
-        ("sep=;\npath;label\n0.png;cat\n", "remove the line sep="),
+        ("sep=;\npath;label\n0.png;cat\n", "the line 'path;label' below has it; remove what is above that line"),
+        ("# mine\n\n# too\npath,label\n0.png,cat\n", "the line 'path,label' below has it; remove what is above that line"),
+        ("path;label\n0.png,cat\n", "row 1 has 1 cell, and the header has 2 .*; separate its cells with ';'"),
+        (b"PK\3\4\0\0", "is a ZIP archive, as Excel writes"),
+        (b"PAR1\0\0", r"is Parquet; end its name in \.parquet"),
+        ("path,label\n0.png,0\n\ufeffpath,label\n1.png,1\n", "row 2 is a header again"),
         ("", "is empty; give a CSV or Parquet table that begins with a line such as path,label"),
         ("\n\n", "is empty"),
         ("path,label\n", "has no row below its header"),
@@ -377,7 +388,9 @@ def test_the_task_says_what_numbers_are(opened, tmp_path, pictures):
         (["1.0;2.5", "3.0;1.0"], {"label_separator": ";", "task": "classification"}, r"2.5 is not a whole number \(row 1\)"),
         (["0.5;1", "0.5;1", "0.5"], {"label_separator": ";", "task": "regression"}, r"same length, not \[1, 2\] \(row 3\)"),
         (['"0,5"', '"1"'], {}, r"the label '0,5' has a comma, and all labels are numbers \(row 1\)"),
-        (["caf\u00e9", "cafe\u0301"], {}, r"the classes .* \(row 1\) and .* look the same|look the same \(row"),
+        (["cat", "cat\u200b"], {}, r"the classes 'cat' \(row 1\) and 'cat.u200b' \(row 2\) look the same"),
+        (["a b", "a\u00a0b"], {}, "look the same"),
+        (["caf\u00e9", "cafe\u0301"], {}, r"the classes 'cafe.u0301' \(row 2\) and 'caf.xe9' \(row 1\) look the same"),
     ],
 )
 def test_labels_that_cannot_be_meant_are_named_by_row(opened, cells, options, message):
@@ -404,7 +417,7 @@ def test_rows_of_parquet_count_from_one_too(opened, labels, message):
     [
         (["01;1", "1"], ["01", "1"], [[0, 1], [1, -1]]),
         (["0.5;1", "2"], ["0.5", "1", "2"], [[0, 1], [2, -1]]),
-        (["True;NA", "x"], ["NA", "True", "x"], [[0, 1], [2, -1]]),
+        (["True;NA", "x"], ["NA", "True", "x"], [[1, 0], [2, -1]]),
         ([" 1;0", "1"], ["0", "1"], [[1, 0], [1, -1]]),
     ],
 )
@@ -445,8 +458,8 @@ def test_every_fault_of_a_row_is_told(opened):
     made = opened(pa.table({"path": ["gone.png", None, "0\0.png", "3.png"], "label": [None, None, 0, 1]}))
     assert names(made) == [("3.png", "1")]
     assert [why for _, why in made.problems] == [
-        "no such file or directory; no label (row 1); give it one, or remove the row",
-        "no path; name the image, or remove the row; no label (row 2); give it one, or remove the row",
+        "no such file or directory, and no label (row 1); give it one, or remove the row",
+        "no path, and no label (row 2); give it one, or remove the row",
         "its path has a NUL character (row 3); write it anew",
     ]
 
@@ -498,6 +511,7 @@ def test_numbers_are_paths_too(opened, pictures, tmp_path):
         ("pictures\\0.png", "did you mean 0.png. give the paths from the folder on"),
         ("/home/me/pictures/0.png", "did you mean 0.png. give the paths from the folder on"),
         ("C:\\pictures\\0.png", "did you mean 0.png"),
+        ("~/0.png", "write the whole path: nothing replaces ~"),
         ("s3://bucket/0.png", "paths are of this machine"),
         ("nothing", "give the folder of the images: root= of from_table, images= of open, data.train_images="),
         ("x" * 300, "."),
@@ -517,6 +531,8 @@ def test_a_table_of_other_files_says_where_it_looked(opened, pictures, path, hin
 
 def test_paths_from_the_folder_above(pictures, tmp_path):
     (tmp_path / "t.csv").write_text("path,label\n0.png,a\n")
+    with pytest.raises(dp.ManifestError, match="there is no such folder; give that of the images: root="):
+        dp.Manifest.from_table(tmp_path / "t.csv", root=tmp_path / "gone", progress=False)
     with pytest.raises(dp.ManifestError, match=f"its only row names a file .* it is in {pictures}; give this folder"):
         dp.Manifest.from_table(tmp_path / "t.csv", root=pictures / "sub", progress=False)
 
