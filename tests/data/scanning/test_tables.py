@@ -68,15 +68,31 @@ def labels_of(opened, cells, **options):
     [
         ("image_id,label", {}, "columns path; it has image_id, label; did you mean 'image_id'. Give path_column='image_id'"),
         ("Path,label", {}, "did you mean 'Path'. Give path_column='Path' .data.path_column=Path"),
-        ("path,Labels", {}, "columns label; it has path, Labels; did you mean 'Labels'. Give label_column='Labels'"),
-        ("path,klass,size", {}, "it has path, klass, size; rename one, or name it with label_column"),
-        ("path,label", {"label_column": "lable"}, "columns lable; it has path, label; did you mean 'label'"),
+        (
+            "path,Labels",
+            {},
+            "columns path and label; it has path, Labels; label is missing: did you mean 'Labels'. Give label_column='Labels'",
+        ),
+        ("path,klass,size", {}, "it has path, klass, size; label is missing: rename one, or name it with label_column"),
+        (
+            "path,label",
+            {"label_column": "lable"},
+            "columns path and lable; it has path, label; lable is missing: did you mean 'label'",
+        ),
         ("path,label", {"path_column": "image"}, "columns image; it has path, label"),
         ("path,label,label", {}, "has the column label 2 times"),
         ("path,label", {"delimiter": ";"}, r"it has path,label; give delimiter=',' \(data.delimiter\)"),
         ("path:label", {}, "give delimiter=':'"),
-        ("path,x", {"targets": dp.Targets(text="caption")}, r"columns caption; it has path, x; .* targets.text"),
-        ("path,caption", {"targets": dp.Targets(text="caption"), "label_column": "kind"}, "columns kind; it has path, caption"),
+        (
+            "path,x",
+            {"targets": dp.Targets(text="caption")},
+            r"columns path and caption; it has path, x; caption is missing: .* targets.text",
+        ),
+        (
+            "path,caption",
+            {"targets": dp.Targets(text="caption"), "label_column": "kind"},
+            "columns path and caption and kind; it has path, caption; kind is missing",
+        ),
     ],
 )
 def test_a_column_that_is_not_there_is_named_with_those_that_are(opened, header, options, message):
