@@ -58,6 +58,8 @@ class TableOptions:
     def __post_init__(self) -> None:
         check_column("path_column", self.path_column)
         check_column("label_column", self.label_column)
+        if self.path_column == self.label_column:
+            raise ConfigError(f"path_column and label_column are both {self.path_column!r}; name two columns")
         check_delimiter("delimiter", self.delimiter)
         check_encoding("encoding", self.encoding)
         check_task("task", self.task)

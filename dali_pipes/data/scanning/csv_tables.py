@@ -120,19 +120,28 @@ def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> s
     """Which row is not of this encoding, and what to do."""
     if any(content.startswith(mark) for mark, name in _MARKS.items() if name == "utf-32"):
         return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
-    row = "a row"
-    if encoding.lower().replace("_", "-") in ("utf-8", "utf-8-sig", "ascii"):
-        try:
-            content.decode(encoding)
-        except UnicodeDecodeError as again:
-            number = sum(1 for _ in _rows(content[: again.start + 1].decode("latin-1"), ",")) - 1
-            row = f"row {number}" if number > 0 else "the header"
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode(encoding, errors="ignore") + "?"
+    except UnicodeError:  # of a codec that does not say where
+        before = ""
+
+    number = _count_rows(before, options) - 1
+    row = "some row" if not before else "the header" if number < 1 else f"row {number}"
     if options.encoding:
-        return f"{row} is not text in {encoding}; give the encoding that the file has (data.encoding)"
+        return f"{row} is not text in {encoding}; give the file's encoding (data.encoding)"
     return (
         f"{row} is not text in {encoding.upper()}; give the encoding that the file has, such as "
         "encoding='latin-1' (data.encoding=latin-1), or write it again in UTF-8"
     )
+
+
+def _count_rows(text: str, options: TableOptions) -> int:
+    """With the header; by the delimiter that it shows, on which it depends which quotes count."""
+    headers = {each: next(_rows(text, each), []) for each in options.delimiters}
+    delimiter = max(headers, key=lambda each: len(headers[each]))
+    return sum(1 for _ in _rows(text, delimiter))
 
 
 def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[list[str], str]:

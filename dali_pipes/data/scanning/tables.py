@@ -116,7 +116,7 @@ def _scan_embedded(
     labels = _read_labels(file, table, options, targets)
     classes, rows = _rows(file, table, paths, headers, places, options, labels, targets)
     names = named.get(column, [])
-    if not targets.boxes and len(classes) <= len(names):
+    if classes and not targets.boxes and len(classes) <= len(names):
         classes = names
     root = _folder_of(file) if isinstance(file, str) else file if file.is_dir() else file.parent
     return root, classes, rows

@@ -15,6 +15,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
+from dali_pipes.data.scanning import files
 
 PICTURES = 6
 
@@ -149,6 +150,8 @@ def test_options_that_cannot_be(opened, options):
         opened("path,label\n0.png,cat\n", **options)
     with pytest.raises(dp.ConfigError, match=f"DataConfig.{name} is "):
         DataConfig(root="x", **options)
+    with pytest.raises(dp.ConfigError, match="path_column and label_column are both 'x'"):
+        opened("x,y\n0.png,cat\n", path_column="x", label_column="x")
 
 
 # encodings
@@ -193,15 +196,16 @@ def test_big_endian_text_too(opened):
             r"row 2 is not text in UTF-8; .* encoding='latin-1' \(data.encoding=latin-1\)",
         ),
         ('path,label\n"0.png","a\nb"\n1.png,é\n'.encode("latin-1"), {}, "row 2 is not text in UTF-8"),
+        ('path;label\n0.png;"a\nb"\n1.png;é\n'.encode("latin-1"), {}, "row 2 is not text in UTF-8"),
         ("path,label,né\n0.png,a,1\n".encode("latin-1"), {}, "the header is not text in UTF-8"),
         ("path,label,caption\n0.png,a,né\n".encode("latin-1"), {}, "row 1 is not text in UTF-8"),
         ("path,label\n0.png,é\n".encode(), {"encoding": "ascii"}, "row 1 is not text in ascii"),
         ("path,label\n0.png,a\n".encode("utf-16-le"), {}, r"encoding='utf-16-le' \(data.encoding=utf-16-le\)"),
         ("path,label\n0.png,a\n".encode("utf-16-be"), {}, "encoding='utf-16-be'"),
         ("path,label\n0.png,a\n".encode("utf-32"), {}, "encoding='utf-32'"),
-        ("path,label\n0.png,a\n".encode("utf-16")[:-1], {}, "a row is not text in UTF-16"),
+        ("path,label\n0.png,a\n".encode("utf-16")[:-1], {}, "row 1 is not text in UTF-16"),
         ("path,label\n0.png,a\n".encode("utf-8-sig"), {"encoding": "latin-1"}, "begins with the mark of UTF-8"),
-        (b"path,label\n0.png,\x81\n", {"encoding": "cp1252"}, "a row is not text in cp1252"),
+        (b"path,label\n0.png,\x81\n", {"encoding": "cp1252"}, "row 1 is not text in cp1252"),
         (b"path,label\n0.p\0ng,a\n", {}, "characters of the value 0"),
         (b"\x89PNG\r\n\x1a\n\0\0", {}, "is not text in UTF-8"),
     ],
@@ -455,6 +459,15 @@ def test_an_empty_cell_of_several_classes_is_no_class(opened):
 
 
 # paths
+
+
+def test_rows_that_are_fine_are_looked_at_once(opened, monkeypatch):
+    looks, read = [], files.read_header
+    monkeypatch.setattr(files, "read_header", lambda path, check: looks.append(path) or read(path, check))
+    opened("path,label\n0.png,a\n1.png,a\n")
+    assert len(looks) == 2
+    opened("path,label\n0.png,a\ngone.png,a\nsub\\6.png,a\n")
+    assert len(looks) == 2 + 3 + 1
 
 
 def test_a_lost_row_is_a_problem_and_the_others_are_not(opened):
