@@ -4,6 +4,7 @@ Labels are kept as Arrow's int32 (one class), list of int32 (any number of class
 to predict); columns as int64, float32 or bool, fixed-size or large lists of these, or large strings.
 """
 
+import contextlib
 import re
 import unicodedata
 from collections.abc import Collection
@@ -73,7 +74,7 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
         values = _split(file, values, options)
     problems = _missing_labels(values)
     if len(problems) == len(values):
-        first = f" (row 1: {problems[0]})" if problems else ""
+        first = f" (row 1: {problems[0]})" if problems.get(0, "no label") != "no label" else ""
         raise ManifestError(f"{file}: no row has a label{first}; fill the column of labels")
 
     rows = np.arange(len(values))
@@ -115,10 +116,11 @@ def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: 
         return _as_int64(located._replace(values=numbers))
     if all_match(_ANY_WHOLE):
         return numbers
-    if all_match(_NUMBER):
+    if len(known) and re.fullmatch(_NUMBER, known[0].as_py()):
         if pc.any(pc.starts_with(known, "+")).as_py():  # which Arrow does not read
             numbers = pc.replace_substring_regex(numbers, "^[+]", "")
-        return numbers.cast(pa.float64())
+        with contextlib.suppress(pa.ArrowInvalid):  # another one is no number
+            return numbers.cast(pa.float64())
     if all_match(_DECIMAL_COMMA):  # some have one, or they were whole
         located.refuse(
             pc.match_substring(cells, ",").to_numpy(zero_copy_only=False),
@@ -246,15 +248,15 @@ def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
 
 
 def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
-    """Lists of class numbers, names or fractions; of an empty cell an empty list."""
+    """Lists of class numbers or names, or by `options.task` of fractions; of an empty cell an empty list."""
     cells = values.cast(pa.string()).to_pylist()
     rows = [[part.strip() for part in (cell or "").split(options.label_separator) if part.strip()] for cell in cells]
     ends = np.append(0, np.cumsum([len(row) for row in rows]))
     parts = pa.array([part for row in rows for part in row], pa.string())
     held = np.repeat(np.arange(len(rows)), np.diff(ends))
     read = read_text(file, parts, options.task, held)
-    if pa.types.is_floating(read.type) and options.task is None:
-        _refuse_whole_fractions(_Cells(file, read.drop_null(), held[read.is_valid()]))
+    if options.task is None and not pa.types.is_integer(read.type):
+        read = parts  # what is split are classes: "0.5" is a name, unless `task` says otherwise
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), read)
 
 
@@ -336,15 +338,25 @@ def _number_classes(cells: _Cells) -> tuple[list[str], pa.Array]:
 
 
 def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
-    """Raises ManifestError if two names are one text, composed in two ways: é as one character, or as e and an accent."""
+    """Raises ManifestError if two names look the same, such as é as one character, and as e and an accent."""
+    if all(map(str.isascii, classes)):
+        return
     seen: dict[str, str] = {}
     for name in classes:
-        first = seen.setdefault(unicodedata.normalize("NFC", name), name)
+        first = seen.setdefault(_seen(name), name)
         if first != name:
-            same = pc.is_in(cells.values, pa.array([name])).to_numpy(zero_copy_only=False)
-            other = cells.rows[pc.index(cells.values, first).as_py()] + 1
-            why = f"the classes {first!a} (row {other}) and {name!a} look the same"
-            cells.refuse(same, why.replace("{", "{{").replace("}", "}}"), "write one of them in all rows")
+            row, other = (cells.rows[pc.index(cells.values, each).as_py()] + 1 for each in (first, name))
+            raise ManifestError(
+                f"{cells.file}: the classes {first!a} (row {row}) and {name!a} (row {other}) look the "
+                "same; write one of them in all rows"
+            )
+
+
+def _seen(name: str) -> str:
+    """What one sees of a name: characters composed, all blanks alike, and nothing of no width."""
+    composed = unicodedata.normalize("NFC", name)
+    shown = (" " if each.isspace() else each for each in composed if unicodedata.category(each) != "Cf")
+    return "".join(shown)
 
 
 def _vectors(cells: _Cells, flat: _Cells, lengths: NDArray[np.int64]) -> pa.Array:

@@ -3,7 +3,7 @@
 import codecs
 from dataclasses import dataclass
 
-from dali_pipes.errors import ConfigError, check_choice, check_options, option
+from dali_pipes.errors import ConfigError, check_choice
 
 TASKS = ("classification", "regression")
 
@@ -48,15 +48,21 @@ class TableOptions:
             predict; None: integers are class numbers, and fractions are numbers to predict.
     """
 
-    path_column: str = option("path", check_column)
-    label_column: str = option("label", check_column)
+    path_column: str = "path"
+    label_column: str = "label"
     label_separator: str | None = None
-    delimiter: str | None = option(None, check_delimiter)
-    encoding: str | None = option(None, check_encoding)
-    task: str | None = option(None, check_task)
+    delimiter: str | None = None
+    encoding: str | None = None
+    task: str | None = None
 
     def __post_init__(self) -> None:
-        check_options(self)
+        check_column("path_column", self.path_column)
+        check_column("label_column", self.label_column)
+        if self.path_column == self.label_column:
+            raise ConfigError(f"path_column and label_column are both {self.path_column!r}; name two columns")
+        check_delimiter("delimiter", self.delimiter)
+        check_encoding("encoding", self.encoding)
+        check_task("task", self.task)
 
     @property
     def delimiters(self) -> tuple[str, ...]:

@@ -3,10 +3,13 @@
 import codecs
 import csv
 import io
+import itertools
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
@@ -15,7 +18,13 @@ from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 22  # bytes that are decoded at once
+_QUOTED = r'^\s+"(.*)"\s*$'
+_LINES = 20  # that are searched for a header
 _SHOWN = 80  # characters of a line in an error
+_OTHERS = {  # what some files that are no CSV begin with
+    b"PAR1": "is Parquet; end its name in .parquet",
+    b"PK\3\4": "is a ZIP archive, as Excel writes; save the table as CSV",
+}
 _MARKS = {  # the longer before those that they begin with
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -40,7 +49,7 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
     with pa.input_stream(str(file)) as stream:  # also of .csv.gz
         content = _as_utf8(file, stream.read(), options)
     names, delimiter = _read_header(file, content, options)
-    stripped = [name.strip() for name in names]
+    stripped = [_bare(name) for name in names]
 
     types = {raw: pa.string() for raw, name in zip(names, stripped, strict=True) if name in text_columns}
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in content)
@@ -56,11 +65,22 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
         _refuse_rows(file, content, delimiter)
     if table.column_names != names:
         raise ManifestError(f"{file}: its header cannot be read ({', '.join(names)}); write plain names")
+    if f'{delimiter} "'.encode() in content:  # a quote after a blank quotes nothing, for Arrow
+        for name in types:
+            bare = pc.replace_substring_regex(table[name], _QUOTED, r"\1")
+            table = table.set_column(table.column_names.index(name), name, bare)
     return table.rename_columns(stripped)
+
+
+def _bare(name: str) -> str:
+    """Without blanks around it, and without quotes within these."""
+    return re.sub(_QUOTED, r"\1", name).strip()
 
 
 def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
     """The text in UTF-8, without a byte-order mark."""
+    if kind := next((kind for start, kind in _OTHERS.items() if content.startswith(start)), None):
+        raise ManifestError(f"{file}: {kind}")
     mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
     encoding = options.encoding or {"utf-8": "utf-8", "utf-16": "utf-16"}.get(_MARKS.get(mark, ""), "utf-8")
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
@@ -100,19 +120,28 @@ def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> s
     """Which row is not of this encoding, and what to do."""
     if any(content.startswith(mark) for mark, name in _MARKS.items() if name == "utf-32"):
         return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
-    row = "a row"
-    if encoding.lower().replace("_", "-") in ("utf-8", "utf-8-sig", "ascii"):
-        try:
-            content.decode(encoding)
-        except UnicodeDecodeError as again:
-            number = sum(1 for _ in _rows(content[: again.start + 1].decode("latin-1"), ",")) - 1
-            row = f"row {number}" if number > 0 else "the header"
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode(encoding, errors="ignore") + "?"
+    except UnicodeError:  # of a codec that does not say where
+        before = ""
+
+    number = _count_rows(before, options) - 1
+    row = "some row" if not before else "the header" if number < 1 else f"row {number}"
     if options.encoding:
-        return f"{row} is not text in {encoding}; give the encoding that the file has (data.encoding)"
+        return f"{row} is not text in {encoding}; give the file's encoding (data.encoding)"
     return (
         f"{row} is not text in {encoding.upper()}; give the encoding that the file has, such as "
         "encoding='latin-1' (data.encoding=latin-1), or write it again in UTF-8"
     )
+
+
+def _count_rows(text: str, options: TableOptions) -> int:
+    """With the header; by the delimiter that it shows, on which it depends which quotes count."""
+    headers = {each: next(_rows(text, each), []) for each in options.delimiters}
+    delimiter = max(headers, key=lambda each: len(headers[each]))
+    return sum(1 for _ in _rows(text, delimiter))
 
 
 def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[list[str], str]:
@@ -120,14 +149,14 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
     start = content[:_BLOCK].decode(errors="ignore")
     headers = {each: next(_rows(start, each), []) for each in options.delimiters}
     for delimiter, names in headers.items():
-        if options.path_column in map(str.strip, names):
+        if options.path_column in map(_bare, names):
             return names, delimiter
 
     if not any(headers.values()):
         needed = f"{options.path_column},{options.label_column}"
         raise ManifestError(f"{file}: is empty; give a CSV or Parquet table that begins with a line such as {needed}")
     delimiter = max(headers, key=lambda each: len(headers[each]))
-    names = [name.strip() for name in headers[delimiter]]
+    names = [_bare(name) for name in headers[delimiter]]
     _refuse_no_header(file, start, names, delimiter, options)
     raise missing_error(file, names, {options.path_column: "path_column"}, _other_delimiter(start, options))
 
@@ -135,24 +164,28 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
 def _other_delimiter(start: str, options: TableOptions) -> str:
     """A hint at the delimiter by which the header has the column of paths."""
     for other in (*TableOptions().delimiters, " ", ":"):
-        if options.path_column in map(str.strip, next(_rows(start, other), [])):
-            return f"give delimiter={other!r} (data.delimiter), which parts its names"
-    if start.lstrip("\r\n").startswith("sep="):
-        return "remove the line sep=, which Excel alone reads"
+        for place, row in enumerate(itertools.islice(_rows(start, other), _LINES)):
+            if options.path_column not in map(_bare, row):
+                continue
+            if not place:
+                return f"give delimiter={other!r} (data.delimiter), which parts its names"
+            return f"the line {other.join(row)[:_SHOWN]!r} below has it; remove what is above that line"
     return ""
 
 
 def _refuse_no_header(file: Path, start: str, names: list[str], delimiter: str, options: TableOptions) -> None:
     """Raises ManifestError if the first line is one of an image, as in Caffe's lists."""
-    words = [word for name in names for word in (name, name.split()[0] if name else "")]
+    words = [word for name in names for word in name.split()]
     is_image = any(word.strip("\"'").lower().endswith(IMAGE_EXTENSIONS) for word in words)
     if not is_image and not any(name.replace(".", "", 1).lstrip("-").isdigit() for name in names):
         return
     line = start.lstrip("\r\n").splitlines()[0][:_SHOWN]
-    if len(names) == 1 and len(line.split()) > 1:
-        delimiter = "\t" if "\t" in line else " "
+    also = ""
+    if len(names) == 1 and len(words) == 2:
+        delimiter, also = " ", " and give delimiter=' ' (data.delimiter=' ')"
+    elif len(names) == 1:
+        also = ", and separate the cells as it does"
     header = delimiter.join((options.path_column, options.label_column))
-    also = " and give delimiter=' ' (data.delimiter=' ')" if delimiter == " " else ""
     raise ManifestError(
         f"{file}: has no header: its first line is {line!r}, which names no column "
         f"{options.path_column!r}; write a first line of names, such as {header!r}{also}"
@@ -167,8 +200,10 @@ def _refuse_rows(file: Path, content: bytes, delimiter: str) -> None:
         for number, row in enumerate(rows):
             if len(row) != len(header):
                 shown = delimiter.join(row)[:_SHOWN]
-                what = f"row {number + 1} has {len(row)} cells, and the header has {len(header)} ({shown})"
-                raise ManifestError(f"{file}: {what}; put a cell with {delimiter!r} in it into quotes")
+                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                what = f"row {number + 1} has {cells}, and the header has {len(header)} ({shown})"
+                instead = "put a cell with {} in it into quotes" if len(row) > len(header) else "separate its cells with {}"
+                raise ManifestError(f"{file}: {what}; {instead.format(repr(delimiter))}")
     except csv.Error as error:
         what = f"row {number + 2} has a quote that is not closed where its cell ends ({error})"
         raise ManifestError(f'{file}: {what}; close it, and write a quote within quotes as ""') from None

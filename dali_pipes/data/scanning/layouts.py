@@ -96,8 +96,6 @@ _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
     ),
     (b"\xff\xd8\xff", ("one image", "give a folder with a subfolder of images for each class")),
     (b"\x89PNG", ("one image", "give a folder with a subfolder of images for each class")),
-    (b"\xff\xfe", ("text in UTF-16", "save it as UTF-8")),
-    (b"\xfe\xff", ("text in UTF-16", "save it as UTF-8")),
 )
 _IMAGES = ("images", "image", "imgs", "img", "jpegimages")
 _MASKS = (
@@ -302,6 +300,8 @@ def _without_compression(name: str) -> str:
 
 
 def _refuse_content(path: Path) -> None:
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return  # csv_tables.py says what is wrong with the bytes of a table
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -312,6 +312,8 @@ def _refuse_content(path: Path) -> None:
             _refuse(path, *kind)
     if head[257:262] == b"ustar":
         _refuse(path, "a tar by its content", "name it NAME.tar")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return  # a table in UTF-16
     control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     if b"\0" in head or control > len(head) // 50:
         kinds = "a CSV or Parquet table, COCO's JSON, or images in a .tar, .tfrecord or .parquet"
@@ -319,7 +321,7 @@ def _refuse_content(path: Path) -> None:
 
     line = head.decode("utf-8", "replace").lstrip("\ufeff\r\n").split("\n")[0].strip()
     images = "|".join(re.escape(each) for each in IMAGE_EXTENSIONS)
-    if path.suffix in (".csv", ".tsv") or re.search(r"\bpath\b", line):
+    if re.search(r"\bpath\b", line):
         return
     if re.fullmatch(r"\d+( -?\d*\.?\d+(e-?\d+)?){4,}", line):
         _refuse(path, "a file of the labels of one image, as YOLO writes them", _COCO_FORM)

@@ -92,6 +92,10 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
     has = "names a file that is not there" if count == 1 else "names a file that is there"
     if "://" in first:
         instead = "paths are of this machine; copy the images to it, or read them as shards (docs/shards.md)"
+    elif first.startswith("~"):
+        instead = "write the whole path: nothing replaces ~"
+    elif not folder.is_dir():
+        instead = f"there is no such folder; give that of the images: {_FOLDER_OPTIONS}"
     else:
         instead = _near(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
     return ManifestError(f"{file}: {rows} {has}; the first is {first!r}, looked for in {folder}; {instead}")

@@ -42,7 +42,9 @@ def missing_error(file: Path | str, names: Sequence[str], needed: Mapping[str, s
         instead = f"did you mean {near!r}? Give {option}={near!r} (data.{option}={near})"
     else:
         instead = f"rename one, or name it with {option} (data.{option})"
-    columns = " and ".join(missing)
+    if len(missing) < len(needed):
+        instead = f"{' and '.join(missing)} is missing: {instead}"
+    columns = " and ".join(needed)
     return ManifestError(f"{file}: not a table with the columns {columns}; it has {has}; {instead}")
 
 

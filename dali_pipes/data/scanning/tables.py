@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels, read_text
@@ -142,7 +143,7 @@ def _scan_embedded(
     labels = _read_labels(file, table, options, check)
     classes, rows = _rows(file, table, paths, headers, places, options, labels, targets)
     names = named.get(column, [])
-    if not targets.boxes and len(classes) <= len(names):
+    if classes and not targets.boxes and len(classes) <= len(names):
         classes = names
     root = files[0].rpartition("/")[0] if isinstance(file, str) else file if file.is_dir() else file.parent
     return root, classes, rows
@@ -242,9 +243,10 @@ def _rows(
         return [], file_rows(paths, no_labels(len(table)), headers, columns)
 
     for row, why in labels.problems.items():
+        if problem := headers[row].problem:
+            why = f"{problem.partition(';')[0]}, and {why}"
         why = f"{why} (row {row + 1}); give it one, or remove the row"
-        problem = headers[row].problem
-        headers[row] = headers[row]._replace(problem=f"{problem}; {why}" if problem else why)
+        headers[row] = headers[row]._replace(problem=why)
     return labels.classes, file_rows(paths, labels.values, headers, columns)
 
 
@@ -283,11 +285,22 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     _check_columns(file, table, options, check, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
         table = replaced(table, name, _as_paths(file, name, table[name]))
-    has_labels = check.with_labels and options.label_column in table.column_names
-    if file.suffix != ".parquet" and options.label_separator is None and has_labels:
-        cells = table[options.label_column].combine_chunks()
-        table = replaced(table, options.label_column, read_text(file, cells, options.task))
-    return table
+    if file.suffix == ".parquet" or options.label_column not in table.column_names or not check.with_labels:
+        return table
+
+    labels = table[options.label_column].combine_chunks()
+    _refuse_second_header(file, table[options.path_column], labels, options)
+    if options.label_separator is None:
+        labels = read_text(file, labels, options.task)
+    return replaced(table, options.label_column, labels)
+
+
+def _refuse_second_header(file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions) -> None:
+    """Raises ManifestError for a header between the rows, whose label would make all labels names."""
+    names = pa.array([options.path_column, f"\ufeff{options.path_column}"])
+    row = pc.index(pc.is_in(paths, names), True).as_py()
+    if row >= 0 and labels[row].as_py().strip() == options.label_column:
+        raise ManifestError(f"{file}: row {row + 1} is a header again, as of files that were joined; remove it")
 
 
 def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

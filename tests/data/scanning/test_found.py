@@ -101,7 +101,7 @@ def test_a_negative_label_or_area_is_a_bad_object(folder):
 
 def test_masks_and_texts_need_no_objects(folder):
     manifest = scan(folder, Targets(mask="m", text="t"), m=["m0.png", "", "m2.png"], t=["a", "b", "c"])
-    assert manifest.problems == [("1.png", "no mask of its name")] and manifest.take_objects(np.arange(2)) is None
+    assert manifest.problems == [("1.png", "no mask of its name (row 2)")] and manifest.take_objects(np.arange(2)) is None
     assert str(manifest.mask_extent(1)) == str(folder / "m2.png") and manifest.labels.shape == (2, 0)
     labelled = scan(folder, Targets(text="t"), t=["a", "b", "c"], label=["x", "y", "x"])
     assert labelled.task == "classification" and labelled.labels.tolist() == [0, 1, 0]
