@@ -118,6 +118,24 @@ def test_without_labels_every_image_is_delivered_or_named_wherever_it_lies(tmp_p
     shutil.rmtree(root)
 
 
+@settings(max_examples=EXAMPLES // 2, suppress_health_check=[HealthCheck.too_slow])
+@given(FILES)
+def test_a_store_leaves_out_what_a_folder_does(tmp_path_factory, files):
+    root = tmp_path_factory.mktemp("store") / "set"
+    lay(root, files)
+    for with_labels in (True, False):
+        near = dp.Manifest.scan(root, with_labels=with_labels, progress=False)
+        far = dp.Manifest.scan(f"file://{root}", with_labels=with_labels, progress=False)
+        assert len(far) + counted(far) == len(files_to_account_for(root))
+        names = [[each.name(number).rpartition("/set/")[2] for number in range(len(each))] for each in (near, far)]
+        assert names[0] == names[1] or (not with_labels and sorted(names[0]) == sorted(names[1]))
+        kinds = [[(each.kind, each.number, each.unit) for each in manifest.omissions] for manifest in (near, far)]
+        assert kinds[0] == kinds[1]
+        used = [{manifest.classes[label] for label in manifest.labels} if with_labels else set() for manifest in (near, far)]
+        assert used[0] == used[1]
+    shutil.rmtree(root)
+
+
 ROWS = st.lists(
     st.tuples(st.sampled_from(["0.jpg", "1.jpg", "gone.jpg", "0.gif", "cut.jpg"]), st.integers(0, 3)), min_size=1, max_size=9
 )

@@ -218,7 +218,8 @@ def list_classes(root: Path, check: ScanOptions) -> ClassFolders:
 
     classes = choose_classes(root, folders, check.classes, has_images, subfolders)
     unnamed = [name for name in folders if name not in set(classes)]
-    numbered = [name for name, is_folder in entries if is_folder and name not in folders and has_images(name)]
+    aside = [name for name, is_folder in entries if is_folder and name not in folders]
+    numbered = [name for name in aside if any(_images_below(root, name, hidden=True))]
     omissions += [
         *count_by_kind((BESIDE, name) for name in images),
         *count_by_kind((UNNAMED, name) for folder in unnamed for name in _images_below(root, folder)),
@@ -322,8 +323,12 @@ def _list(base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOpt
     return folder, [os.path.join(path, name) for name in subfolders]
 
 
-def _images_below(root: Path, folder: str) -> Iterator[str]:
-    """The images of a folder in the root, and of those below it; links are followed, and no folder is listed twice."""
+def _images_below(root: Path, folder: str, hidden: bool = False) -> Iterator[str]:
+    """The images of a folder in the root, and of those below it; links are followed, and no folder is listed twice.
+
+    Args:
+        hidden: with those that are no images for a scan, as ImageFolder has them.
+    """
     listed: set[tuple[int, int]] = set()
     for where, inner, files in os.walk(root / folder, followlinks=True):
         stat = os.stat(where)
@@ -331,8 +336,9 @@ def _images_below(root: Path, folder: str) -> Iterator[str]:
             inner.clear()
             continue
         listed.add((stat.st_dev, stat.st_ino))
-        inner[:] = sorted(name for name in inner if not is_housekeeping(name))
-        yield from sort_names(os.path.join(os.path.relpath(where, root), name) for name in sorted(files))[0]
+        inner[:] = sorted(name for name in inner if hidden or not is_housekeeping(name))
+        paths = [os.path.join(os.path.relpath(where, root), name) for name in sorted(files)]
+        yield from filter(is_image, paths) if hidden else sort_names(paths)[0]
 
 
 def _is_in_housekeeping(path: str) -> bool:
