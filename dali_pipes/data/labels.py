@@ -26,6 +26,7 @@ _WHOLE = "0|-?[1-9][0-9]*"
 _ANY_WHOLE = "[+-]?[0-9]+"
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity)"
 _DECIMAL_COMMA = "[+-]?[0-9]+(?:,[0-9]+)?"
+_MARK = "[-?._…–—]+"  # of what is missing
 # spellings of a missing number: those of pandas and Arrow
 _NULLS = (
     *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
@@ -103,34 +104,59 @@ def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: 
     cells = pc.utf8_trim_whitespace(cells)
     located = _Cells(file, cells, np.arange(len(cells)) if rows is None else rows)
     distinct = pc.unique(cells)
-    nulls = pa.array(["", *_NULLS], distinct.type)
-    known = distinct.filter(pc.invert(pc.is_in(distinct, nulls))).drop_null()
+    known = distinct.filter(pc.invert(pc.is_in(distinct, pa.array(["", *_NULLS], distinct.type))))
 
     def all_match(pattern: str) -> bool:
         if not len(known) or not re.fullmatch(pattern, known[0].as_py()):
             return False
         return bool(pc.all(pc.match_substring_regex(known, f"^(?:{pattern})$")).as_py())
 
-    numbers = pc.replace_with_mask(cells, pc.is_in(cells, nulls), pa.scalar(None, cells.type))
     if all_match(_WHOLE) or (task == "regression" and all_match(_ANY_WHOLE)):
-        return _as_int64(located._replace(values=numbers))
+        return _as_int64(located._replace(values=_without(cells, distinct, _NULLS)))
     if all_match(_ANY_WHOLE):
-        return numbers
+        return _without(cells, distinct, _NULLS)
     if len(known) and re.fullmatch(_NUMBER, known[0].as_py()):
+        numbers = _without(cells, distinct, _NULLS)
         if pc.any(pc.starts_with(known, "+")).as_py():  # which Arrow does not read
             numbers = pc.replace_substring_regex(numbers, "^[+]", "")
         with contextlib.suppress(pa.ArrowInvalid):  # another one is no number
             return numbers.cast(pa.float64())
+
     if all_match(_DECIMAL_COMMA):  # some have one, or they were whole
         located.refuse(
             pc.match_substring(cells, ",").to_numpy(zero_copy_only=False),
             "the label {value!r} has a comma, and all labels are numbers",
             "write fractions with a point, or split several classes with label_separator=','",
         )
+    if task is None:
+        _refuse_odd_ones(located, known)
     if all_match("true|True|TRUE|false|False|FALSE"):
         cells = pc.utf8_lower(cells)  # as Arrow writes booleans, which Parquet may hold
-    empty = pc.equal(cells, pa.scalar("", cells.type))
-    return pc.replace_with_mask(cells, empty, pa.scalar(None, cells.type))
+    return _without(cells, distinct, ())
+
+
+def _without(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) -> pa.Array:
+    """The cells, null where they are empty or one of these spellings."""
+    empty = pa.array(["", *spellings], cells.type)
+    if not pc.any(pc.is_in(distinct, empty)).as_py():
+        return cells
+    return pc.replace_with_mask(cells, pc.is_in(cells, empty), pa.scalar(None, cells.type))
+
+
+def _refuse_odd_ones(cells: "_Cells", known: pa.Array) -> None:
+    """Raises ManifestError if a few labels make names of what are numbers: "?" among numbers, text among fractions."""
+    is_number = pc.match_substring_regex(known, f"^(?:{_NUMBER})$").to_numpy(zero_copy_only=False)
+    if not is_number.any() or is_number.all():
+        return
+    numbers, others = (known.filter(pa.array(each)).to_pylist() for each in (is_number, ~is_number))
+    fractions = sum(not re.fullmatch(_ANY_WHOLE, each) for each in numbers)
+    if fractions > len(known) / 2 or all(re.fullmatch(_MARK, each) for each in others):
+        odd = pc.is_in(cells.values, pa.array(others, cells.values.type))
+        cells.refuse(
+            odd.to_numpy(zero_copy_only=False),
+            "the label {value!r} is no number, and others are",
+            "correct it or leave it empty, or give task='classification' if all are names (data.task=classification)",
+        )
 
 
 def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")) -> dict[str, pa.Array]:

@@ -269,8 +269,8 @@ def _read(file: Path, options: TableOptions, targets: Targets) -> pa.Table:
 
 def _refuse_second_header(file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions) -> None:
     """Raises ManifestError for a header between the rows, whose label would make all labels names."""
-    names = pa.array([options.path_column, f"\ufeff{options.path_column}"])
-    row = pc.index(pc.is_in(paths, names), True).as_py()
+    marked = f"\ufeff{options.path_column}"  # by the byte-order mark of a file that was joined
+    row = max(pc.index(paths, name).as_py() for name in (options.path_column, marked))
     if row >= 0 and labels[row].as_py().strip() == options.label_column:
         raise ManifestError(f"{file}: row {row + 1} is a header again, as of files that were joined; remove it")
 

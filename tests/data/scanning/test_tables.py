@@ -345,6 +345,7 @@ def test_rows_without_a_label_in_parquet(opened, labels, usable):
         (["NA", "NA"], ["NA"], [0, 0]),
         (["0x1F", "1e5a"], ["0x1F", "1e5a"], [0, 1]),
         (["a;b", "a"], ["a", "a;b"], [1, 0]),
+        (["1", "+", "-", "0"], ["+", "-", "0", "1"], [3, 0, 1, 2]),
         (['"a,b"', '"1,5 cm"'], ["1,5 cm", "a,b"], [1, 0]),
     ],
 )
@@ -383,6 +384,7 @@ def test_the_task_says_what_numbers_are(opened, tmp_path, pictures):
     assert labels_of(opened, ["3", "-1", "007"], task="regression").labels.tolist() == [3, -1, 7]
     assert labels_of(opened, ["0.5", "+2", "-inf"][:2], task="regression").labels.tolist() == [0.5, 2]
     assert labels_of(opened, ["1;2", "3;4"], label_separator=";", task="regression").labels.tolist() == [[1, 2], [3, 4]]
+    assert labels_of(opened, ["0.5", "1.5", "?"], task="classification").classes == ["0.5", "1.5", "?"]
     assert labels_of(opened, ["cat", "dog"], task="classification").classes == ["cat", "dog"]
     data = DataConfig(train=str(tmp_path / "t.csv"), train_images=str(pictures), task="regression")
     with pytest.raises(dp.ManifestError, match=r"predicts numbers, .* such as 'cat' \(row 1\)"):
@@ -407,6 +409,14 @@ def test_the_task_says_what_numbers_are(opened, tmp_path, pictures):
         (["0;1", "", "2;-1"], {"label_separator": ";"}, r"as -1 \(row 3\)"),
         (["1.0;2.5", "3.0;1.0"], {"label_separator": ";", "task": "classification"}, r"2.5 is not a whole number \(row 1\)"),
         (["0.5;1", "0.5;1", "0.5"], {"label_separator": ";", "task": "regression"}, r"same length, not \[1, 2\] \(row 3\)"),
+        (["0", "1", "?"], {}, r"the label '\?' is no number, and others are \(row 3\)"),
+        (["-", "0.5", "1.5"], {}, r"the label '-' is no number, and others are \(row 1\)"),
+        (
+            ["0.5", "1.5", "", "unknown"],
+            {},
+            r"the label 'unknown' is no number, and others are \(row 4\); .* task='classification'",
+        ),
+        (["0;1", "--;1"], {"label_separator": ";"}, r"the label '--' is no number, and others are \(row 2\)"),
         (['"0,5"', '"1"'], {}, r"the label '0,5' has a comma, and all labels are numbers \(row 1\)"),
         (["cat", "cat\u200b"], {}, r"the classes 'cat' \(row 1\) and 'cat.u200b' \(row 2\) look the same"),
         (["a b", "a\u00a0b"], {}, "look the same"),
