@@ -71,7 +71,7 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
         ManifestError: a label makes no sense, or no row has one.
     """
     values = _plain(column.combine_chunks())
-    if options.label_separator is not None and is_text(values.type):
+    if options.label_separator is not None and not is_list(values.type):
         values = _split(file, values, options)
     problems = _missing_labels(values)
     if len(problems) == len(values):
@@ -87,8 +87,13 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
     return Labels(classes, _spread(labels, rows, len(values)) if problems else labels, problems)
 
 
-def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: NDArray[np.int64] | None = None) -> pa.Array:
-    """What text of a CSV means, all cells as one type: int64, float64 or names; nulls are missing.
+def read_text(
+    file: Path | str,
+    cells: pa.Array,
+    task: str | None = None,
+    rows: NDArray[np.int64] | None = None,
+) -> pa.Array:
+    """What text of a CSV means, as one type for all cells: int64, float64 or names; null: missing.
 
     Whole numbers are class numbers only if each is written as Python writes it: "001" is a name,
     since it is another than "1". Among numbers the spellings of `_NULLS` are missing; among names
@@ -144,7 +149,7 @@ def _without(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) ->
 
 
 def _refuse_odd_ones(cells: "_Cells", known: pa.Array) -> None:
-    """Raises ManifestError if a few labels make names of what are numbers: "?" among numbers, text among fractions."""
+    """Raises ManifestError for "?" among numbers, and for text among fractions."""
     is_number = pc.match_substring_regex(known, f"^(?:{_NUMBER})$").to_numpy(zero_copy_only=False)
     if not is_number.any() or is_number.all():
         return
@@ -229,7 +234,7 @@ class _Cells(NamedTuple):
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """The same values in fewer types: no dictionaries, decimals or half floats; text without blanks around it."""
+    """The same values in fewer types: no dictionaries or decimals, and text without blanks around."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _plain(values.dictionary_decode())
@@ -274,9 +279,10 @@ def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
 
 
 def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
-    """Lists of class numbers or names, or by `options.task` of fractions; of an empty cell an empty list."""
+    """Lists of class numbers, names, or by `options.task` fractions; an empty cell is an empty list."""
     cells = values.cast(pa.string()).to_pylist()
-    rows = [[part.strip() for part in (cell or "").split(options.label_separator) if part.strip()] for cell in cells]
+    split = [(cell or "").split(options.label_separator) for cell in cells]
+    rows = [[part.strip() for part in parts if part.strip()] for parts in split]
     ends = np.append(0, np.cumsum([len(row) for row in rows]))
     parts = pa.array([part for row in rows for part in row], pa.string())
     held = np.repeat(np.arange(len(rows)), np.diff(ends))
@@ -337,9 +343,13 @@ def _several(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
 def _whole_numbers(cells: _Cells) -> _Cells:
     """Fractions that are all whole, as integers."""
     values = cells.values.cast(pa.float64()).to_numpy()
-    instead = "class numbers are whole; give task='regression' if labels are numbers to predict (data.task=regression)"
-    cells.refuse(~np.isfinite(values) | (values != np.floor(values)), "the label {value} is not a whole number", instead)
-    return cells._replace(values=pa.array(np.clip(values, -MAX_CLASSES, MAX_CLASSES).astype(np.int64)))
+    cells.refuse(
+        ~np.isfinite(values) | (values != np.floor(values)),
+        "the label {value} is not a whole number",
+        "give task='regression' if labels are numbers to predict (data.task=regression)",
+    )
+    values = np.clip(values, -MAX_CLASSES, MAX_CLASSES)  # so that all fit
+    return cells._replace(values=pa.array(values.astype(np.int64)))
 
 
 def _number_classes(cells: _Cells) -> tuple[list[str], pa.Array]:
@@ -364,7 +374,7 @@ def _number_classes(cells: _Cells) -> tuple[list[str], pa.Array]:
 
 
 def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
-    """Raises ManifestError if two names look the same, such as é as one character, and as e and an accent."""
+    """Raises ManifestError if two names look the same, such as é, and e with an accent."""
     if all(map(str.isascii, classes)):
         return
     seen: dict[str, str] = {}

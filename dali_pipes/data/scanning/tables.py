@@ -238,11 +238,12 @@ def _with_row_numbers(rows: pa.Table) -> pa.Table:
 
 
 def _read(file: Path, options: TableOptions, targets: Targets) -> pa.Table:
-    """A CSV or Parquet file with the columns of the paths, of the targets, and of the labels if there are no targets."""
+    """A CSV or Parquet file with its paths, its targets, and its labels if there are no targets."""
     texts = {options.path_column, options.label_column, *filter(None, (targets.mask, targets.text))}
     if not file.is_file():
         needed = f"{options.path_column} and {options.label_column}"
-        raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns {needed}")
+        instead = f"give a CSV or Parquet table with the columns {needed}"
+        raise ManifestError(f"{file}: no such file; {instead}")
     try:
         if file.suffix == ".parquet":
             table = pq.read_table(file)
@@ -283,7 +284,8 @@ def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray
         return column
     if pa.types.is_integer(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind):
         return column.cast(pa.string())
-    raise ManifestError(f"{file}: the column {name} is of type {kind}; it must be text, the paths of the images")
+    what = f"the column {name} is of type {kind}"
+    raise ManifestError(f"{file}: {what}; it must be text, the paths of the images")
 
 
 def _check_columns(

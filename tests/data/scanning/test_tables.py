@@ -83,6 +83,7 @@ def labels_of(opened, cells, **options):
         ("path,label", {"path_column": "image"}, "columns image; it has path, label"),
         ("path,label,label", {}, "has the column label 2 times"),
         ("path,label", {"delimiter": ";"}, r"it has path,label; give delimiter=',' \(data.delimiter\)"),
+        ("image_id,2019,2020", {}, "it has image_id, 2019, 2020; did you mean 'image_id'"),
         ("path:label", {}, "give delimiter=':'"),
         (
             "path,x",
@@ -230,6 +231,13 @@ def test_quotes_after_a_blank(opened):
     assert names(made) == [("0.png", "cat"), ("1.png", "cat"), ("2.png", '"cat"')]
 
 
+def test_a_caption_may_have_lines_that_name_images(opened):
+    text = 'path,label,text\n0.png,cat,"see\nthis photo.jpg\nand x"\n1.png,dog,"b\n\nc"\n'
+    assert opened(text).columns["text"].to_pylist() == ["see\nthis photo.jpg\nand x", "b\n\nc"]
+    with pytest.raises(dp.ManifestError, match="row 1 has rows of other images"):
+        opened('path,label,text\n0.png,cat,"a\n1.png,dog,b"\n2.png,dog,x\n')
+
+
 def test_other_separators_are_given(opened):
     assert names(opened("path label\n0.png cat\n", delimiter=" ")) == [("0.png", "cat")]
     assert names(opened("path\tlabel\n0.png\tcat\n", delimiter="\\t")) == [("0.png", "cat")]
@@ -265,6 +273,8 @@ def test_a_list_without_a_header_is_told_to_have_one(opened, text, header):
         ("path,label\n0.png,1;2\n   \n", "row 2 has 1 cell, and the header has 2"),
         ('path,label\n0.png,cat\n1.png,"dog\n2.png,cat\n', "row 2 has a quote that is not closed"),
         ('path,label\n0.png,"cat\n1.png,"dog\n2.png,cat\n', "row 1 has a quote that is not closed"),
+        ('path,label\n0.png,"cat\n1.png,dog"\n2.png,cat\n', "row 1 has rows of other images within quotes"),
+        ('label,path\n"cat,0.png\ndog",1.png\nx,2.png\n', "row 1 has rows of other images"),
         ('path,label,text\n0.png,cat,"a\n1.png,dog,b\n', "row 1 has a quote that is not closed"),
         ("path,label\n0.png,0\npath,label\n1.png,1\n", "row 2 is a header again, as of files that were joined"),
         ("sep=;\npath;label\n0.png;cat\n", "the line 'path;label' below has it; remove what is above that line"),
@@ -273,7 +283,7 @@ def test_a_list_without_a_header_is_told_to_have_one(opened, text, header):
         (b"PK\3\4\0\0", "is a ZIP archive, as Excel writes"),
         (b"PAR1\0\0", r"is Parquet; end its name in \.parquet"),
         ("path,label\n0.png,0\n\ufeffpath,label\n1.png,1\n", "row 2 is a header again"),
-        ("", "is empty; give a CSV or Parquet table that begins with a line such as path,label"),
+        ("", "is empty; begin it with a line of names, such as path,label"),
         ("\n\n", "is empty"),
         ("path,label\n", "has no row below its header"),
     ],
@@ -454,6 +464,11 @@ def test_rows_of_parquet_count_from_one_too(opened, labels, message):
 def test_what_is_split_are_classes(opened, cells, classes, labels):
     made = labels_of(opened, cells, label_separator=";")
     assert made.classes == classes and made.labels.tolist() == labels
+
+
+def test_numbers_of_parquet_are_split_too(opened):
+    table = pa.table({"path": ["0.png", "1.png", "2.png"], "label": [2, None, 0]})
+    assert opened(table, label_separator=";").labels.tolist() == [[2], [-1], [0]]
 
 
 def test_a_missing_number_among_several_is_a_problem(opened):
