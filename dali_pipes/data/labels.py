@@ -281,7 +281,7 @@ def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
 def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
     """Lists of class numbers, names, or by `options.task` fractions; an empty cell is an empty list."""
     cells = values.cast(pa.string()).to_pylist()
-    split = [(cell or "").split(options.label_separator) for cell in cells]
+    split = ((cell or "").split(options.label_separator) for cell in cells)
     rows = [[part.strip() for part in parts if part.strip()] for parts in split]
     ends = np.append(0, np.cumsum([len(row) for row in rows]))
     parts = pa.array([part for row in rows for part in row], pa.string())
