@@ -26,6 +26,7 @@ _WHOLE = "0|-?[1-9][0-9]*"
 _ANY_WHOLE = "[+-]?[0-9]+"
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity)"
 _DECIMAL_COMMA = "[+-]?[0-9]+(?:,[0-9]+)?"
+_MARK = "[-?._…–—]+"  # of what is missing
 # spellings of a missing number: those of pandas and Arrow
 _NULLS = (
     *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
@@ -70,7 +71,7 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
         ManifestError: a label makes no sense, or no row has one.
     """
     values = _plain(column.combine_chunks())
-    if options.label_separator is not None and is_text(values.type):
+    if options.label_separator is not None and not is_list(values.type):
         values = _split(file, values, options)
     problems = _missing_labels(values)
     if len(problems) == len(values):
@@ -86,8 +87,13 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
     return Labels(classes, _spread(labels, rows, len(values)) if problems else labels, problems)
 
 
-def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: NDArray[np.int64] | None = None) -> pa.Array:
-    """What text of a CSV means, all cells as one type: int64, float64 or names; nulls are missing.
+def read_text(
+    file: Path | str,
+    cells: pa.Array,
+    task: str | None = None,
+    rows: NDArray[np.int64] | None = None,
+) -> pa.Array:
+    """What text of a CSV means, as one type for all cells: int64, float64 or names; null: missing.
 
     Whole numbers are class numbers only if each is written as Python writes it: "001" is a name,
     since it is another than "1". Among numbers the spellings of `_NULLS` are missing; among names
@@ -103,34 +109,59 @@ def read_text(file: Path | str, cells: pa.Array, task: str | None = None, rows: 
     cells = pc.utf8_trim_whitespace(cells)
     located = _Cells(file, cells, np.arange(len(cells)) if rows is None else rows)
     distinct = pc.unique(cells)
-    nulls = pa.array(["", *_NULLS], distinct.type)
-    known = distinct.filter(pc.invert(pc.is_in(distinct, nulls))).drop_null()
+    known = distinct.filter(pc.invert(pc.is_in(distinct, pa.array(["", *_NULLS], distinct.type))))
 
     def all_match(pattern: str) -> bool:
         if not len(known) or not re.fullmatch(pattern, known[0].as_py()):
             return False
         return bool(pc.all(pc.match_substring_regex(known, f"^(?:{pattern})$")).as_py())
 
-    numbers = pc.replace_with_mask(cells, pc.is_in(cells, nulls), pa.scalar(None, cells.type))
     if all_match(_WHOLE) or (task == "regression" and all_match(_ANY_WHOLE)):
-        return _as_int64(located._replace(values=numbers))
+        return _as_int64(located._replace(values=_without(cells, distinct, _NULLS)))
     if all_match(_ANY_WHOLE):
-        return numbers
+        return _without(cells, distinct, _NULLS)
     if len(known) and re.fullmatch(_NUMBER, known[0].as_py()):
+        numbers = _without(cells, distinct, _NULLS)
         if pc.any(pc.starts_with(known, "+")).as_py():  # which Arrow does not read
             numbers = pc.replace_substring_regex(numbers, "^[+]", "")
         with contextlib.suppress(pa.ArrowInvalid):  # another one is no number
             return numbers.cast(pa.float64())
+
     if all_match(_DECIMAL_COMMA):  # some have one, or they were whole
         located.refuse(
             pc.match_substring(cells, ",").to_numpy(zero_copy_only=False),
             "the label {value!r} has a comma, and all labels are numbers",
             "write fractions with a point, or split several classes with label_separator=','",
         )
+    if task is None:
+        _refuse_odd_ones(located, known)
     if all_match("true|True|TRUE|false|False|FALSE"):
         cells = pc.utf8_lower(cells)  # as Arrow writes booleans, which Parquet may hold
-    empty = pc.equal(cells, pa.scalar("", cells.type))
-    return pc.replace_with_mask(cells, empty, pa.scalar(None, cells.type))
+    return _without(cells, distinct, ())
+
+
+def _without(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) -> pa.Array:
+    """The cells, null where they are empty or one of these spellings."""
+    empty = pa.array(["", *spellings], cells.type)
+    if not pc.any(pc.is_in(distinct, empty)).as_py():
+        return cells
+    return pc.replace_with_mask(cells, pc.is_in(cells, empty), pa.scalar(None, cells.type))
+
+
+def _refuse_odd_ones(cells: "_Cells", known: pa.Array) -> None:
+    """Raises ManifestError for "?" among numbers, and for text among fractions."""
+    is_number = pc.match_substring_regex(known, f"^(?:{_NUMBER})$").to_numpy(zero_copy_only=False)
+    if not is_number.any() or is_number.all():
+        return
+    numbers, others = (known.filter(pa.array(each)).to_pylist() for each in (is_number, ~is_number))
+    fractions = sum(not re.fullmatch(_ANY_WHOLE, each) for each in numbers)
+    if fractions > len(known) / 2 or all(re.fullmatch(_MARK, each) for each in others):
+        odd = pc.is_in(cells.values, pa.array(others, cells.values.type))
+        cells.refuse(
+            odd.to_numpy(zero_copy_only=False),
+            "the label {value!r} is no number, and others are",
+            "correct it or leave it empty, or give task='classification' if all are names (data.task=classification)",
+        )
 
 
 def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")) -> dict[str, pa.Array]:
@@ -203,7 +234,7 @@ class _Cells(NamedTuple):
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """The same values in fewer types: no dictionaries, decimals or half floats; text without blanks around it."""
+    """The same values in fewer types: no dictionaries or decimals, and text without blanks around."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _plain(values.dictionary_decode())
@@ -248,9 +279,10 @@ def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
 
 
 def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
-    """Lists of class numbers or names, or by `options.task` of fractions; of an empty cell an empty list."""
+    """Lists of class numbers, names, or by `options.task` fractions; an empty cell is an empty list."""
     cells = values.cast(pa.string()).to_pylist()
-    rows = [[part.strip() for part in (cell or "").split(options.label_separator) if part.strip()] for cell in cells]
+    split = ((cell or "").split(options.label_separator) for cell in cells)
+    rows = [[part.strip() for part in parts if part.strip()] for parts in split]
     ends = np.append(0, np.cumsum([len(row) for row in rows]))
     parts = pa.array([part for row in rows for part in row], pa.string())
     held = np.repeat(np.arange(len(rows)), np.diff(ends))
@@ -311,9 +343,13 @@ def _several(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
 def _whole_numbers(cells: _Cells) -> _Cells:
     """Fractions that are all whole, as integers."""
     values = cells.values.cast(pa.float64()).to_numpy()
-    instead = "class numbers are whole; give task='regression' if labels are numbers to predict (data.task=regression)"
-    cells.refuse(~np.isfinite(values) | (values != np.floor(values)), "the label {value} is not a whole number", instead)
-    return cells._replace(values=pa.array(np.clip(values, -MAX_CLASSES, MAX_CLASSES).astype(np.int64)))
+    cells.refuse(
+        ~np.isfinite(values) | (values != np.floor(values)),
+        "the label {value} is not a whole number",
+        "give task='regression' if labels are numbers to predict (data.task=regression)",
+    )
+    values = np.clip(values, -MAX_CLASSES, MAX_CLASSES)  # so that all fit
+    return cells._replace(values=pa.array(values.astype(np.int64)))
 
 
 def _number_classes(cells: _Cells) -> tuple[list[str], pa.Array]:
@@ -338,7 +374,7 @@ def _number_classes(cells: _Cells) -> tuple[list[str], pa.Array]:
 
 
 def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
-    """Raises ManifestError if two names look the same, such as é as one character, and as e and an accent."""
+    """Raises ManifestError if two names look the same, such as é, and e with an accent."""
     if all(map(str.isascii, classes)):
         return
     seen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""How a table is read: which columns have the paths and the labels, and how the text of a CSV is written."""
+"""How a table is read: the columns of the paths and the labels, and how a CSV is written."""
 
 import codecs
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ TASKS = ("classification", "regression")
 
 
 def check_delimiter(option: str, value: str | None) -> None:
-    """Checks for one ASCII character that is neither a quote nor an end of a line; "\\t" in two characters is a tab."""
-    good = value is None or value == "\\t" or (len(value) == 1 and value.isascii() and value not in '"\r\n\0')
-    if not good:
+    """Checks for one ASCII character, no quote and no end of a line; "\\t" in two is a tab."""
+    if value is None or value == "\\t":
+        return
+    if len(value) != 1 or not value.isascii() or value in '"\r\n\0':
         raise ConfigError(f"{option} is {value!r}; it takes one ASCII character, such as ';'")
 
 
@@ -22,7 +23,8 @@ def check_encoding(option: str, value: str | None) -> None:
     except (LookupError, ValueError):
         is_text = False
     if not is_text:
-        raise ConfigError(f"{option} is {value!r}; it takes the name of an encoding of text, such as 'latin-1'")
+        wanted = "the name of an encoding of text, such as 'latin-1'"
+        raise ConfigError(f"{option} is {value!r}; it takes {wanted}")
 
 
 def check_column(option: str, value: object) -> None:
@@ -59,7 +61,8 @@ class TableOptions:
         check_column("path_column", self.path_column)
         check_column("label_column", self.label_column)
         if self.path_column == self.label_column:
-            raise ConfigError(f"path_column and label_column are both {self.path_column!r}; name two columns")
+            both = f"path_column and label_column are both {self.path_column!r}"
+            raise ConfigError(f"{both}; name two columns")
         check_delimiter("delimiter", self.delimiter)
         check_encoding("encoding", self.encoding)
         check_task("task", self.task)

@@ -42,8 +42,8 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
             type that all their cells have.
 
     Raises:
-        ManifestError: the file is not text of its encoding, has no column of paths, or a row has too
-            many cells or too few.
+        ManifestError: the file is not text of its encoding, has no column of paths, or a row has
+            too many cells or too few.
         OSError: it cannot be read.
     """
     with pa.input_stream(str(file)) as stream:  # also of .csv.gz
@@ -51,11 +51,13 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
     names, delimiter = _read_header(file, content, options)
     stripped = [_bare(name) for name in names]
 
-    types = {raw: pa.string() for raw, name in zip(names, stripped, strict=True) if name in text_columns}
+    pairs = zip(names, stripped, strict=True)
+    types = {raw: pa.string() for raw, name in pairs if name in text_columns}
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in content)
     convert = pyarrow.csv.ConvertOptions(column_types=types)
+    source = pa.BufferReader(content)
     try:
-        table = pyarrow.csv.read_csv(pa.BufferReader(content), parse_options=parse, convert_options=convert)
+        table = pyarrow.csv.read_csv(source, parse_options=parse, convert_options=convert)
     except pa.ArrowException as error:
         _refuse_rows(file, content, delimiter)
         raise ManifestError(f"{file}: cannot be read as a CSV ({error}); write it again") from None
@@ -63,8 +65,10 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
     # a quote that is not closed takes the rows after it into its cell, and Arrow says nothing
     if b'"' in content and max(map(content.count, (b"\n", b"\r"))) > len(table) + 1:
         _refuse_rows(file, content, delimiter)
+        _refuse_rows_in_cells(file, table, types, delimiter)
     if table.column_names != names:
-        raise ManifestError(f"{file}: its header cannot be read ({', '.join(names)}); write plain names")
+        what = f"its header cannot be read ({', '.join(names)})"
+        raise ManifestError(f"{file}: {what}; write plain names")
     if f'{delimiter} "'.encode() in content:  # a quote after a blank quotes nothing, for Arrow
         for name in types:
             bare = pc.replace_substring_regex(table[name], _QUOTED, r"\1")
@@ -82,13 +86,12 @@ def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
     if kind := next((kind for start, kind in _OTHERS.items() if content.startswith(start)), None):
         raise ManifestError(f"{file}: {kind}")
     mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
-    encoding = options.encoding or {"utf-8": "utf-8", "utf-16": "utf-16"}.get(_MARKS.get(mark, ""), "utf-8")
+    encoding = options.encoding or ("utf-16" if _MARKS.get(mark) == "utf-16" else "utf-8")
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
     if mark == codecs.BOM_UTF8:
         if not is_utf8:
-            raise ManifestError(
-                f"{file}: begins with the mark of UTF-8, and encoding={encoding!r} is given; leave out encoding (data.encoding)"
-            )
+            what = f"begins with the mark of UTF-8, and encoding={encoding!r} is given"
+            raise ManifestError(f"{file}: {what}; leave out encoding (data.encoding)")
         content = content[len(mark) :]
 
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -111,8 +114,8 @@ def _nul_problem(content: bytes, mark: bytes) -> str:
         return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
     wide = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
     return (
-        "has characters of the value 0, which no text has; if it is UTF-16 without a byte-order mark, "
-        f"give encoding='{wide}' (data.encoding={wide}), or else write it again as text"
+        "has characters of the value 0, which no text has; if it is UTF-16 without a byte-order "
+        f"mark, give encoding='{wide}' (data.encoding={wide}), or else write it again as text"
     )
 
 
@@ -154,11 +157,12 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
 
     if not any(headers.values()):
         needed = f"{options.path_column},{options.label_column}"
-        raise ManifestError(f"{file}: is empty; give a CSV or Parquet table that begins with a line such as {needed}")
+        raise ManifestError(f"{file}: is empty; begin it with a line of names, such as {needed}")
     delimiter = max(headers, key=lambda each: len(headers[each]))
     names = [_bare(name) for name in headers[delimiter]]
     _refuse_no_header(file, start, names, delimiter, options)
-    raise missing_error(file, names, {options.path_column: "path_column"}, _other_delimiter(start, options))
+    hint = _other_delimiter(start, options)
+    raise missing_error(file, names, {options.path_column: "path_column"}, hint)
 
 
 def _other_delimiter(start: str, options: TableOptions) -> str:
@@ -169,15 +173,23 @@ def _other_delimiter(start: str, options: TableOptions) -> str:
                 continue
             if not place:
                 return f"give delimiter={other!r} (data.delimiter), which parts its names"
-            return f"the line {other.join(row)[:_SHOWN]!r} below has it; remove what is above that line"
+            line = other.join(row)[:_SHOWN]
+            return f"the line {line!r} below has it; remove what is above that line"
     return ""
 
 
-def _refuse_no_header(file: Path, start: str, names: list[str], delimiter: str, options: TableOptions) -> None:
+def _refuse_no_header(
+    file: Path,
+    start: str,
+    names: list[str],
+    delimiter: str,
+    options: TableOptions,
+) -> None:
     """Raises ManifestError if the first line is one of an image, as in Caffe's lists."""
     words = [word for name in names for word in name.split()]
     is_image = any(word.strip("\"'").lower().endswith(IMAGE_EXTENSIONS) for word in words)
-    if not is_image and not any(name.replace(".", "", 1).lstrip("-").isdigit() for name in names):
+    has_number = any(name.replace(".", "", 1).lstrip("-").isdigit() for name in names)
+    if not is_image and not (has_number and len(names) <= 2):
         return
     line = start.lstrip("\r\n").splitlines()[0][:_SHOWN]
     also = ""
@@ -193,7 +205,7 @@ def _refuse_no_header(file: Path, start: str, names: list[str], delimiter: str, 
 
 
 def _refuse_rows(file: Path, content: bytes, delimiter: str) -> None:
-    """Raises ManifestError for the first row with another number of cells than the header, or with quotes gone wrong."""
+    """Raises ManifestError for the first row with other cells than the header, or a bad quote."""
     rows, number = _rows(content.decode(), delimiter, strict=True), -1
     try:
         header = next(rows)
@@ -202,11 +214,37 @@ def _refuse_rows(file: Path, content: bytes, delimiter: str) -> None:
                 shown = delimiter.join(row)[:_SHOWN]
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
                 what = f"row {number + 1} has {cells}, and the header has {len(header)} ({shown})"
-                instead = "put a cell with {} in it into quotes" if len(row) > len(header) else "separate its cells with {}"
-                raise ManifestError(f"{file}: {what}; {instead.format(repr(delimiter))}")
+                instead = f"separate its cells with {delimiter!r}"
+                if len(row) > len(header):
+                    instead = f"put a cell with {delimiter!r} in it into quotes"
+                raise ManifestError(f"{file}: {what}; {instead}")
     except csv.Error as error:
         what = f"row {number + 2} has a quote that is not closed where its cell ends ({error})"
-        raise ManifestError(f'{file}: {what}; close it, and write a quote within quotes as ""') from None
+        instead = 'close it, and write a quote within quotes as ""'
+        raise ManifestError(f"{file}: {what}; {instead}") from None
+
+
+def _refuse_rows_in_cells(
+    file: Path,
+    table: pa.Table,
+    texts: Collection[str],
+    delimiter: str,
+) -> None:
+    """Raises ManifestError for a cell that has lines like rows in it, which name images.
+
+    Args:
+        texts: columns of paths and labels, where a line that ends in an image's name is one too.
+    """
+    image = rf"\.(?:{'|'.join(each.removeprefix('.') for each in IMAGE_EXTENSIONS)})\s*"
+    between = rf"(?i)[\r\n][^\r\n]*{image}{re.escape(delimiter)}"
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if not pa.types.is_string(column.type):
+            continue
+        line = rf"{between}|{image}[\r\n]|[\r\n][^\r\n]*{image}$" if name in texts else between
+        if (row := pc.index(pc.match_substring_regex(column, line), True).as_py()) >= 0:
+            cell = column[row].as_py()[:_SHOWN]
+            what = f"row {row + 1} has rows of other images within quotes ({cell!r})"
+            raise ManifestError(f"{file}: {what}; close its quote where its cell ends")
 
 
 def _rows(text: str, delimiter: str, strict: bool = False) -> Iterator[list[str]]:

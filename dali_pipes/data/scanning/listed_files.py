@@ -1,4 +1,4 @@
-"""The files that a table lists: where they lie, their headers, and what is wrong with paths that lead nowhere."""
+"""The files that a table lists: where they lie, their headers, and what is wrong with lost ones."""
 
 import errno
 import itertools
@@ -91,18 +91,19 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
     rows = "its only row" if count == 1 else f"none of its {count:,} rows"
     has = "names a file that is not there" if count == 1 else "names a file that is there"
     if "://" in first:
-        instead = "paths are of this machine; copy the images to it, or read them as shards (docs/shards.md)"
+        instead = "paths are of this machine; copy the images to it, or read shards"
     elif first.startswith("~"):
         instead = "write the whole path: nothing replaces ~"
     elif not folder.is_dir():
         instead = f"there is no such folder; give that of the images: {_FOLDER_OPTIONS}"
     else:
         instead = _near(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
-    return ManifestError(f"{file}: {rows} {has}; the first is {first!r}, looked for in {folder}; {instead}")
+    where = f"the first is {first!r}, looked for in {folder}"
+    return ManifestError(f"{file}: {rows} {has}; {where}; {instead}")
 
 
 def _near(folder: Path, first: str) -> str | None:
-    """What else the first path may mean: a few looks at the folder, at that above it and at those in it."""
+    """What else the first path may mean, by a few looks at the folder and those around it."""
     for place in _folders_near(folder):
         for name, how in _names_near(place, first):
             if not _is_file(os.path.join(place, name)):
@@ -110,7 +111,8 @@ def _near(folder: Path, first: str) -> str | None:
             if not how:
                 return f"it is in {place}; give this folder: {_FOLDER_OPTIONS}"
             where = "" if place == str(folder) else f" in {place}"
-            return f"did you mean {name}{where}? {how}; another folder is given with {_FOLDER_OPTIONS}"
+            meant = f"did you mean {name}{where}? {how}"
+            return f"{meant}; another folder is given with {_FOLDER_OPTIONS}"
     return None
 
 
@@ -126,7 +128,8 @@ def _folders_near(folder: Path) -> Iterator[str]:
     yield str(folder.parent)
     try:
         with os.scandir(folder) as entries:
-            subfolders = (entry.path for entry in itertools.islice(entries, _LOOKED_AT) if entry.is_dir())
+            seen = itertools.islice(entries, _LOOKED_AT)
+            subfolders = (entry.path for entry in seen if entry.is_dir())
             yield from sorted(itertools.islice(subfolders, _FOLDERS))
     except OSError:
         return
@@ -143,7 +146,7 @@ def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
         for each in _EXTENSIONS:
             yield stem + each, "give the names with the extension that they have"
     if other := _same_letters(os.path.join(place, first)):
-        yield str(Path(first).with_name(other)), "write the names letter by letter as the files have them"
+        yield str(Path(first).with_name(other)), "write the names as the files have them"
     if (name := Path(first).name) != first:
         yield name, "give the paths from the folder on"
 

@@ -9,27 +9,40 @@ from dali_pipes.errors import ManifestError
 
 _SHOWN = 20  # columns in an error
 _NEAR = {  # what others call these columns
-    "path_column": ("image_path", "filepath", "file_path", "filename", "file_name", "file", "image", "image_id", "img", "id"),
+    "path_column": (
+        *("image_path", "filepath", "file_path", "filename", "file_name"),
+        *("file", "image", "image_id", "img", "id"),
+    ),
     "label_column": ("labels", "class", "class_name", "category", "target", "y"),
 }
 
 
-def refuse_missing(file: Path | str, names: Sequence[str], needed: Mapping[str, str], hint: str = "") -> None:
+def refuse_missing(file: Path | str, names: Sequence[str], needed: Mapping[str, str]) -> None:
     """Raises ManifestError if one of the needed columns is not there, or there twice.
 
     Args:
         needed: by the column's name the option that names it.
-        hint: what to do instead, if something is known.
     """
     if any(name not in names for name in needed):
-        raise missing_error(file, names, needed, hint)
+        raise missing_error(file, names, needed)
     counts = Counter(names)
     if twice := [name for name in needed if counts[name] > 1]:
-        raise ManifestError(f"{file}: has the column {twice[0]} {counts[twice[0]]} times; rename the others")
+        what = f"has the column {twice[0]} {counts[twice[0]]} times"
+        raise ManifestError(f"{file}: {what}; rename the others")
 
 
-def missing_error(file: Path | str, names: Sequence[str], needed: Mapping[str, str], hint: str = "") -> ManifestError:
-    """The error that says which of the needed columns are not there, and which there are."""
+def missing_error(
+    file: Path | str,
+    names: Sequence[str],
+    needed: Mapping[str, str],
+    hint: str = "",
+) -> ManifestError:
+    """The error that says which of the needed columns are not there, and which there are.
+
+    Args:
+        needed: as for `refuse_missing`.
+        hint: what to do instead, if something is known.
+    """
     missing = [name for name in needed if name not in names]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     has = ", ".join(filter(None, names[:_SHOWN])) + more or "none besides the images"
@@ -49,7 +62,7 @@ def missing_error(file: Path | str, names: Sequence[str], needed: Mapping[str, s
 
 
 def nearest(wanted: str, names: Collection[str], known: Sequence[str]) -> str | None:
-    """The name that is written much like another one, whatever its case, or is one of those known for it."""
+    """The name that is written much like another in any case, or one of those known for it."""
     lower = {name.casefold(): name for name in names if name}
     found = difflib.get_close_matches(wanted.casefold(), lower, n=1, cutoff=0.6)
     return next((lower[each] for each in [*found, *known] if each in lower), None)

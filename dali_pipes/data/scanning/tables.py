@@ -265,12 +265,13 @@ def _with_row_numbers(rows: pa.Table) -> pa.Table:
 
 
 def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
-    """A CSV or Parquet file with the columns of the paths, of the targets, and of the labels if there are no targets."""
+    """A CSV or Parquet file with its paths, its targets, and its labels if there are no targets."""
     targets = check.targets
     texts = {options.path_column, options.label_column, *filter(None, (targets.mask, targets.text))}
     if not file.is_file():
         needed = f"{options.path_column} and {options.label_column}"
-        raise ManifestError(f"{file}: no such file; give a CSV or Parquet table with the columns {needed}")
+        instead = f"give a CSV or Parquet table with the columns {needed}"
+        raise ManifestError(f"{file}: no such file; {instead}")
     try:
         if file.suffix == ".parquet":
             table = pq.read_table(file)
@@ -297,8 +298,8 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
 
 def _refuse_second_header(file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions) -> None:
     """Raises ManifestError for a header between the rows, whose label would make all labels names."""
-    names = pa.array([options.path_column, f"\ufeff{options.path_column}"])
-    row = pc.index(pc.is_in(paths, names), True).as_py()
+    marked = f"\ufeff{options.path_column}"  # by the byte-order mark of a file that was joined
+    row = max(pc.index(paths, name).as_py() for name in (options.path_column, marked))
     if row >= 0 and labels[row].as_py().strip() == options.label_column:
         raise ManifestError(f"{file}: row {row + 1} is a header again, as of files that were joined; remove it")
 
@@ -311,7 +312,8 @@ def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray
         return column
     if pa.types.is_integer(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind):
         return column.cast(pa.string())
-    raise ManifestError(f"{file}: the column {name} is of type {kind}; it must be text, the paths of the images")
+    what = f"the column {name} is of type {kind}"
+    raise ManifestError(f"{file}: {what}; it must be text, the paths of the images")
 
 
 def _check_columns(

@@ -41,9 +41,7 @@ def main() -> None:
                 found[kind][name].append(run(given.folder.absolute(), kind, name, checkout))
                 print(number, kind, name, found[kind][name][-1], flush=True)
 
-    ratios = {
-        kind: [now / before for now, before in zip(each["now"], each["before"], strict=True)] for kind, each in found.items()
-    }
+    ratios = {kind: [now / before for now, before in zip(each["now"], each["before"], strict=True)] for kind, each in found.items()}
     summary = {kind: {"median": statistics.median(each), "rounds": each} for kind, each in ratios.items()}
     given.out.write_text(json.dumps({"ratio_of_cpu_s": summary, "cpu_s": found}, indent=1))
 
@@ -64,9 +62,7 @@ def make(folder: Path) -> None:
         for number in range(COCO_IMAGES):
             os.link(sources[number % SOURCES], folder / f"coco/images/{number:012d}.jpg")
         draw = random.Random(0)
-        images = [
-            {"id": number, "file_name": f"{number:012d}.jpg", "width": 640, "height": 480} for number in range(COCO_IMAGES)
-        ]
+        images = [{"id": number, "file_name": f"{number:012d}.jpg", "width": 640, "height": 480} for number in range(COCO_IMAGES)]
         objects = []
         for number in range(COCO_OBJECTS):
             x, y = draw.uniform(0, 600), draw.uniform(0, 440)

@@ -83,6 +83,7 @@ def labels_of(opened, cells, **options):
         ("path,label", {"path_column": "image"}, "columns image; it has path, label"),
         ("path,label,label", {}, "has the column label 2 times"),
         ("path,label", {"delimiter": ";"}, r"it has path,label; give delimiter=',' \(data.delimiter\)"),
+        ("image_id,2019,2020", {}, "it has image_id, 2019, 2020; did you mean 'image_id'"),
         ("path:label", {}, "give delimiter=':'"),
         (
             "path,x",
@@ -230,6 +231,13 @@ def test_quotes_after_a_blank(opened):
     assert names(made) == [("0.png", "cat"), ("1.png", "cat"), ("2.png", '"cat"')]
 
 
+def test_a_caption_may_have_lines_that_name_images(opened):
+    text = 'path,label,text\n0.png,cat,"see\nthis photo.jpg\nand x"\n1.png,dog,"b\n\nc"\n'
+    assert opened(text).columns["text"].to_pylist() == ["see\nthis photo.jpg\nand x", "b\n\nc"]
+    with pytest.raises(dp.ManifestError, match="row 1 has rows of other images"):
+        opened('path,label,text\n0.png,cat,"a\n1.png,dog,b"\n2.png,dog,x\n')
+
+
 def test_other_separators_are_given(opened):
     assert names(opened("path label\n0.png cat\n", delimiter=" ")) == [("0.png", "cat")]
     assert names(opened("path\tlabel\n0.png\tcat\n", delimiter="\\t")) == [("0.png", "cat")]
@@ -265,6 +273,8 @@ def test_a_list_without_a_header_is_told_to_have_one(opened, text, header):
         ("path,label\n0.png,1;2\n   \n", "row 2 has 1 cell, and the header has 2"),
         ('path,label\n0.png,cat\n1.png,"dog\n2.png,cat\n', "row 2 has a quote that is not closed"),
         ('path,label\n0.png,"cat\n1.png,"dog\n2.png,cat\n', "row 1 has a quote that is not closed"),
+        ('path,label\n0.png,"cat\n1.png,dog"\n2.png,cat\n', "row 1 has rows of other images within quotes"),
+        ('label,path\n"cat,0.png\ndog",1.png\nx,2.png\n', "row 1 has rows of other images"),
         ('path,label,text\n0.png,cat,"a\n1.png,dog,b\n', "row 1 has a quote that is not closed"),
         ("path,label\n0.png,0\npath,label\n1.png,1\n", "row 2 is a header again, as of files that were joined"),
         ("sep=;\npath;label\n0.png;cat\n", "the line 'path;label' below has it; remove what is above that line"),
@@ -273,7 +283,7 @@ def test_a_list_without_a_header_is_told_to_have_one(opened, text, header):
         (b"PK\3\4\0\0", "is a ZIP archive, as Excel writes"),
         (b"PAR1\0\0", r"is Parquet; end its name in \.parquet"),
         ("path,label\n0.png,0\n\ufeffpath,label\n1.png,1\n", "row 2 is a header again"),
-        ("", "is empty; give a CSV or Parquet table that begins with a line such as path,label"),
+        ("", "is empty; begin it with a line of names, such as path,label"),
         ("\n\n", "is empty"),
         ("path,label\n", "has no row below its header"),
     ],
@@ -345,6 +355,7 @@ def test_rows_without_a_label_in_parquet(opened, labels, usable):
         (["NA", "NA"], ["NA"], [0, 0]),
         (["0x1F", "1e5a"], ["0x1F", "1e5a"], [0, 1]),
         (["a;b", "a"], ["a", "a;b"], [1, 0]),
+        (["1", "+", "-", "0"], ["+", "-", "0", "1"], [3, 0, 1, 2]),
         (['"a,b"', '"1,5 cm"'], ["1,5 cm", "a,b"], [1, 0]),
     ],
 )
@@ -383,6 +394,7 @@ def test_the_task_says_what_numbers_are(opened, tmp_path, pictures):
     assert labels_of(opened, ["3", "-1", "007"], task="regression").labels.tolist() == [3, -1, 7]
     assert labels_of(opened, ["0.5", "+2", "-inf"][:2], task="regression").labels.tolist() == [0.5, 2]
     assert labels_of(opened, ["1;2", "3;4"], label_separator=";", task="regression").labels.tolist() == [[1, 2], [3, 4]]
+    assert labels_of(opened, ["0.5", "1.5", "?"], task="classification").classes == ["0.5", "1.5", "?"]
     assert labels_of(opened, ["cat", "dog"], task="classification").classes == ["cat", "dog"]
     data = DataConfig(train=str(tmp_path / "t.csv"), train_images=str(pictures), task="regression")
     with pytest.raises(dp.ManifestError, match=r"predicts numbers, .* such as 'cat' \(row 1\)"):
@@ -407,6 +419,14 @@ def test_the_task_says_what_numbers_are(opened, tmp_path, pictures):
         (["0;1", "", "2;-1"], {"label_separator": ";"}, r"as -1 \(row 3\)"),
         (["1.0;2.5", "3.0;1.0"], {"label_separator": ";", "task": "classification"}, r"2.5 is not a whole number \(row 1\)"),
         (["0.5;1", "0.5;1", "0.5"], {"label_separator": ";", "task": "regression"}, r"same length, not \[1, 2\] \(row 3\)"),
+        (["0", "1", "?"], {}, r"the label '\?' is no number, and others are \(row 3\)"),
+        (["-", "0.5", "1.5"], {}, r"the label '-' is no number, and others are \(row 1\)"),
+        (
+            ["0.5", "1.5", "", "unknown"],
+            {},
+            r"the label 'unknown' is no number, and others are \(row 4\); .* task='classification'",
+        ),
+        (["0;1", "--;1"], {"label_separator": ";"}, r"the label '--' is no number, and others are \(row 2\)"),
         (['"0,5"', '"1"'], {}, r"the label '0,5' has a comma, and all labels are numbers \(row 1\)"),
         (["cat", "cat\u200b"], {}, r"the classes 'cat' \(row 1\) and 'cat.u200b' \(row 2\) look the same"),
         (["a b", "a\u00a0b"], {}, "look the same"),
@@ -444,6 +464,11 @@ def test_rows_of_parquet_count_from_one_too(opened, labels, message):
 def test_what_is_split_are_classes(opened, cells, classes, labels):
     made = labels_of(opened, cells, label_separator=";")
     assert made.classes == classes and made.labels.tolist() == labels
+
+
+def test_numbers_of_parquet_are_split_too(opened):
+    table = pa.table({"path": ["0.png", "1.png", "2.png"], "label": [2, None, 0]})
+    assert opened(table, label_separator=";").labels.tolist() == [[2], [-1], [0]]
 
 
 def test_a_missing_number_among_several_is_a_problem(opened):
