@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.scanning.class_folders import scan_folder, scan_objects
+from dali_pipes.data.scanning.class_folders import scan_folder
+from dali_pipes.data.scanning.class_objects import scan_objects
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.housekeeping import is_housekeeping

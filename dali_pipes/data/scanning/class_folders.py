@@ -1,11 +1,8 @@
-"""Images in a tree of folders, one for each class, on a disk or in an object store: in the order of ImageFolder, as rows."""
+"""Images in a tree of folders, one for each class: in the order of ImageFolder, as rows."""
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from difflib import get_close_matches
-from io import BytesIO
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -14,35 +11,25 @@ import pyarrow as pa
 
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.scanning.classes import BESIDE, NUMBERED, UNNAMED, choose_classes
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
     Header,
     ScanOptions,
-    examine,
     is_image,
-    not_fetched,
     os_problem,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.scanning.layouts import describe_no_classes, refuse_other_objects
+from dali_pipes.data.scanning.layouts import describe_no_classes
 from dali_pipes.data.scanning.names import sort_names
-from dali_pipes.data.scanning.split_folders import refuse_split_folders
 from dali_pipes.data.scanning.tables import embedded_files
-from dali_pipes.data.shards.remote import FileVersion, list_all, read_object
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ManifestError
-from dali_pipes.system.progress import track
 
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: FAT's
-_REQUESTS = 32  # to an object store at the same time
-_HEAD = 2**16  # bytes that nearly all headers fit into
-
-BESIDE = "images beside the class folders"
-UNNAMED = "images of folders that classes does not name"
-NUMBERED = "housekeeping folders with images, to which ImageFolder gives class numbers"
 
 
 class Folder(NamedTuple):
@@ -131,71 +118,6 @@ def _labels(label: int, images: int, check: ScanOptions) -> pa.Array:
     return pa.array([label] * images, pa.int32()) if check.with_labels else no_labels(images)
 
 
-def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
-    """Class names, rows and what is left out of images in an object store that are objects of their own, in class folders."""
-    everything = list_all(url)
-    refuse_other_objects(url, everything)
-    images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
-    if not images:
-        extensions = ", ".join(IMAGE_EXTENSIONS)
-        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({extensions})")
-
-    classes: list[str] = []
-    if check.with_labels:
-        classes, images, more = _sort_by_class(url, images, everything, check)
-        omissions += more
-
-    # As ImageFolder has them: by class, then by folder, then by file.
-    numbers = {name: number for number, name in enumerate(classes)}
-    number_of = {name: numbers.get(name.split("/")[0], -1) for name in images}
-    images.sort(key=lambda name: (number_of[name], *os.path.split(name)))
-
-    with ThreadPoolExecutor(check.workers or _REQUESTS) as pool:
-        headers = pool.map(lambda name: _fetched_header(f"{url}/{name}", everything[name], check), images)
-        rows = list(track(headers, "reading images", len(images), check.progress))
-    labels = no_labels(len(images)) if not check.with_labels else pa.array([number_of[name] for name in images])
-    return classes, file_rows([os.fsencode(name) for name in images], labels, rows), omissions
-
-
-def _sort_by_class(
-    url: str, images: list[str], everything: Iterable[str], check: ScanOptions
-) -> tuple[list[str], list[str], list[Omission]]:
-    """Class names, the images that are in a class folder, and what is left out for not being in one."""
-    tops = {name.split("/")[0] for name in images if "/" in name}
-    beside = [name for name in images if "/" not in name]
-    if not tops:
-        raise ManifestError(f"{url}: {beside[0]} is in no class folder; put the images of each class below a separate one")
-
-    def subfolders(top: str) -> set[str]:
-        inner = (name.split("/") for name in images if name.startswith(f"{top}/"))
-        return {parts[1] for parts in inner if len(parts) > 2}
-
-    classes = choose_classes(url, tops, check.classes, tops.__contains__, subfolders)
-    unnamed = [name for name in images if "/" in name and name.split("/")[0] not in classes]
-    hidden = {name.split("/")[0] for name in everything if is_image(name) and _is_in_housekeeping(name)}
-    omissions = [
-        *count_by_kind((BESIDE, name) for name in beside),
-        *count_by_kind((UNNAMED, name) for name in unnamed),
-        *count_by_kind((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))),
-    ]
-    kept = set(beside) | set(unnamed)
-    return classes, [name for name in images if name not in kept], omissions
-
-
-def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Header:
-    size, rest = version
-    if not size:
-        return Header(0, rest, problem="empty file")
-    try:
-        part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
-        header = examine(BytesIO(part), size, rest, check)
-        if header.problem and len(part) < size:  # it may be longer than usual
-            header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
-        return header
-    except OSError as error:
-        raise not_fetched(url, error) from None
-
-
 def list_classes(root: Path, check: ScanOptions) -> ClassFolders:
     """The class folders, as torchvision's ImageFolder sorts them, and what lies beside them."""
     if not root.is_dir():
@@ -235,38 +157,6 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
     if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
         raise ManifestError(f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; unpack it to a .tar")
     raise ManifestError(describe_no_classes(root))
-
-
-def choose_classes(
-    place: Path | str,
-    folders: Iterable[str],
-    given: Sequence[str] | None,
-    has_images: Callable[[str], bool],
-    subfolders: Callable[[str], set[str]],
-) -> list[str]:
-    """The names of the classes, in the order of their numbers.
-
-    Args:
-        folders: names of the folders there, without housekeeping.
-        given: the classes that the user names; None: each folder is a class.
-        has_images, subfolders: what is known of a folder by its name.
-
-    Raises:
-        ManifestError: the folders are splits, or are not those that are named.
-    """
-    there = sorted(folders)
-    if given is None:
-        refuse_split_folders(place, there, has_images, subfolders)
-        return there
-
-    missing = [name for name in given if name not in there]
-    unnamed = [name for name in there if name not in given]
-    for name in missing:
-        near = get_close_matches(name, unnamed, 1)
-        if near or len(missing) == len(given):
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:5])}"
-            raise ManifestError(f"{place}: classes names {name!r}, and there is no such folder; {meant}")
-    return list(given)
 
 
 def list_folders(root: Path, found: ClassFolders, earlier: Earlier, check: ScanOptions) -> list[Folder]:
@@ -339,7 +229,3 @@ def _images_below(root: Path, folder: str, hidden: bool = False) -> Iterator[str
         inner[:] = sorted(name for name in inner if hidden or not is_housekeeping(name))
         paths = [os.path.join(os.path.relpath(where, root), name) for name in sorted(files)]
         yield from filter(is_image, paths) if hidden else sort_names(paths)[0]
-
-
-def _is_in_housekeeping(path: str) -> bool:
-    return any(map(is_housekeeping, path.split("/")[:-1]))

@@ -1,7 +1,8 @@
-"""Folders that are the splits of a data set, and not its classes: they are never read as one."""
+"""Which folders are the classes of a data set: all, those that the user names, or none, since they are its splits."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from dali_pipes.data.scanning.splits import split_of
@@ -10,6 +11,44 @@ from dali_pipes.errors import ManifestError
 # What lies beside splits and is no class either: images without labels, and what models have made of them.
 _COMPANIONS = re.compile(r"extra|unlabel+ed|pred(ict(ions?|ed)?)?|holdout|images_without_labels", re.IGNORECASE)
 _WORDS = re.compile("[a-z]+")
+_COMPARED = 20  # names without a folder, that are compared with the folders
+
+BESIDE = "images beside the class folders"
+UNNAMED = "images of folders that classes does not name"
+NUMBERED = "housekeeping folders with images, to which ImageFolder gives class numbers"
+
+
+def choose_classes(
+    place: Path | str,
+    folders: Iterable[str],
+    given: Sequence[str] | None,
+    has_images: Callable[[str], bool],
+    subfolders: Callable[[str], set[str]],
+) -> list[str]:
+    """The names of the classes, in the order of their numbers.
+
+    Args:
+        folders: names of the folders there, without housekeeping.
+        given: the classes that the user names; None: each folder is a class.
+        has_images, subfolders: what is known of a folder by its name.
+
+    Raises:
+        ManifestError: the folders are splits, or are not those that are named.
+    """
+    there = sorted(folders)
+    if given is None:
+        refuse_split_folders(place, there, has_images, subfolders)
+        return there
+
+    lacking, others = set(given) - set(there), set(there) - set(given)
+    missing = [name for name in given if name in lacking]
+    unnamed = sorted(others)
+    for name in missing[:_COMPARED]:
+        near = get_close_matches(name, unnamed, 1)
+        if near or len(missing) == len(given):
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:5])}"
+            raise ManifestError(f"{place}: classes names {name!r}, and there is no such folder; {meant}")
+    return list(given)
 
 
 def refuse_split_folders(

@@ -1,0 +1,92 @@
+"""Images in an object store that are objects of their own, in a folder for each class: in the order of ImageFolder, as rows."""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+
+import pyarrow as pa
+
+from dali_pipes.data.labels import no_labels
+from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.scanning.classes import BESIDE, NUMBERED, UNNAMED, choose_classes
+from dali_pipes.data.scanning.files import file_rows
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, examine, is_image, not_fetched
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.scanning.layouts import refuse_other_objects
+from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.shards.remote import FileVersion, list_all, read_object
+from dali_pipes.errors import ManifestError
+from dali_pipes.system.progress import track
+
+_REQUESTS = 32  # at the same time
+_HEAD = 2**16  # bytes that nearly all headers fit into
+
+
+def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
+    """Class names, rows and what is left out of images in an object store that are objects of their own, in class folders."""
+    everything = list_all(url)
+    refuse_other_objects(url, everything)
+    images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
+    if not images:
+        extensions = ", ".join(IMAGE_EXTENSIONS)
+        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({extensions})")
+
+    classes: list[str] = []
+    if check.with_labels:
+        classes, images, more = _sort_by_class(url, images, everything, check)
+        omissions += more
+
+    # As ImageFolder has them: by class, then by folder, then by file.
+    numbers = {name: number for number, name in enumerate(classes)}
+    number_of = {name: numbers.get(name.split("/")[0], -1) for name in images}
+    images.sort(key=lambda name: (number_of[name], *os.path.split(name)))
+
+    with ThreadPoolExecutor(check.workers or _REQUESTS) as pool:
+        headers = pool.map(lambda name: _fetched_header(f"{url}/{name}", everything[name], check), images)
+        rows = list(track(headers, "reading images", len(images), check.progress))
+    labels = no_labels(len(images)) if not check.with_labels else pa.array([number_of[name] for name in images])
+    return classes, file_rows([os.fsencode(name) for name in images], labels, rows), omissions
+
+
+def _sort_by_class(
+    url: str, images: list[str], everything: Iterable[str], check: ScanOptions
+) -> tuple[list[str], list[str], list[Omission]]:
+    """Class names, the images that are in a class folder, and what is left out for not being in one."""
+    tops = {name.split("/")[0] for name in images if "/" in name}
+    beside = [name for name in images if "/" not in name]
+    if not tops:
+        raise ManifestError(f"{url}: {beside[0]} is in no class folder; put the images of each class below a separate one")
+
+    def subfolders(top: str) -> set[str]:
+        inner = (name.split("/") for name in images if name.startswith(f"{top}/"))
+        return {parts[1] for parts in inner if len(parts) > 2}
+
+    classes = choose_classes(url, tops, check.classes, tops.__contains__, subfolders)
+    unnamed = [name for name in images if "/" in name and name.split("/")[0] not in classes]
+    hidden = {name.split("/")[0] for name in everything if is_image(name) and _is_in_housekeeping(name)}
+    omissions = [
+        *count_by_kind((BESIDE, name) for name in beside),
+        *count_by_kind((UNNAMED, name) for name in unnamed),
+        *count_by_kind((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))),
+    ]
+    kept = set(beside) | set(unnamed)
+    return classes, [name for name in images if name not in kept], omissions
+
+
+def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Header:
+    size, rest = version
+    if not size:
+        return Header(0, rest, problem="empty file")
+    try:
+        part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
+        header = examine(BytesIO(part), size, rest, check)
+        if header.problem and len(part) < size:  # it may be longer than usual
+            header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
+        return header
+    except OSError as error:
+        raise not_fetched(url, error) from None
+
+
+def _is_in_housekeeping(path: str) -> bool:
+    return any(map(is_housekeeping, path.split("/")[:-1]))
