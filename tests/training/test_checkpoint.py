@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dali_pipes.system import files
-from dali_pipes.training.checkpoint import CheckpointError, load, save
+from dali_pipes.training.checkpoint import CheckpointError, check_same, load, save
+from dali_pipes.training.config import ModelConfig
 
 STATE = {"weights": {"a": torch.arange(6.0)}, "loader": {"epoch": 2, "samples": 64, "fingerprint": {"seed": 3}}}
 
@@ -65,3 +66,12 @@ def test_what_is_no_checkpoint_is_refused(tmp_path, spoil):
     message = {"nothing": "no such checkpoint", "other": "not a checkpoint of format 1"}.get(spoil, "not a whole checkpoint")
     with pytest.raises(CheckpointError, match=message):
         load(path)
+
+
+def test_a_checkpoint_of_other_classes_is_refused_with_both_lists(tmp_path):
+    """As version 0.2 took .ipynb_checkpoints for a class."""
+    state = {"name": "resnet18", "classes": [".ipynb_checkpoints", "cat", "dog"]}
+    with pytest.raises(CheckpointError) as caught:
+        check_same(state, tmp_path / "last.pt", ModelConfig(name="resnet18"), ["cat", "dog"])
+    text = str(caught.value)
+    assert "it has [.ipynb_checkpoints, cat, dog], and the images [cat, dog]; data.classes=[…] gives the images" in text
