@@ -74,4 +74,4 @@ def test_a_checkpoint_of_other_classes_is_refused_with_both_lists(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         check_same(state, tmp_path / "last.pt", ModelConfig(name="resnet18"), ["cat", "dog"])
     text = str(caught.value)
-    assert "it has [.ipynb_checkpoints, cat, dog], and the images [cat, dog]; data.classes=[…] gives the images" in text
+    assert "it has [.ipynb_checkpoints, cat, dog], and the images [cat, dog]); data.classes=[…] gives the images" in text
