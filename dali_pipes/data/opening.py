@@ -18,7 +18,7 @@ from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.class_objects import scan_objects
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
-from dali_pipes.data.scanning.headers import ScanOptions
+from dali_pipes.data.scanning.headers import ScanOptions, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.names import sort_names
@@ -61,7 +61,7 @@ def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path
     omissions: list[Omission] = []
     with Journal(cache) as journal:
         known = _remembered(kind, cache, check.with_labels) if cache else None
-        same = known if known and known.root == folder else None
+        same = known = known if known and known.root == folder else None  # another root may have twins of its files
         if shards:
             classes, table = scan_shards(folder, shards, check, same.table if same else None)
             omissions = _name_beside(absolute(root), folder, shards)
@@ -151,14 +151,18 @@ def _kind_of_pattern(source: str | Path) -> str:
     return "table" if tables else "images"
 
 
-def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -> Path:
-    """The file for the cached scan of a root. One that is there and damaged is removed."""
+def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -> Path | None:
+    """The file for the cached scan of a root; None: there can be none. One that is there and damaged is removed."""
     purpose = b"" if with_labels else b"\0without labels"
     key = hashlib.sha256(os.fsencode(absolute(root)) + purpose).hexdigest()[:16]
     file = Path(folder, f"{Path(root).name[:60] or 'root'}-{key}{saved.MAPPED}")
-    if file.exists() and not saved.is_manifest(file):
-        log.warning("%s is damaged; the images are scanned again", file)
-        file.unlink()
+    try:
+        if file.exists() and not saved.is_manifest(file):
+            log.warning("%s is damaged; the images are scanned again", file)
+            file.unlink()
+    except OSError as error:  # such as the home of another user, in a container
+        log.warning("the cache %s cannot be used (%s); continuing without a cache", folder, os_problem(error))
+        return None
     return file
 
 

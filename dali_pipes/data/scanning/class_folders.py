@@ -1,5 +1,6 @@
 """Images in a tree of folders, one for each class: in the order of ImageFolder, as rows."""
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.scanning.classes import BESIDE, NUMBERED, UNNAMED, choose_classes
+from dali_pipes.data.scanning.classes import BESIDE, LOOPS, NUMBERED, UNNAMED, choose_classes
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.scanning.headers import (
@@ -38,14 +39,14 @@ class Folder(NamedTuple):
     Attributes:
         path: relative to the root.
         label: the class that its images are of; -1: of none.
-        mtime_ns: its modification time, or 0 if it was modified so short a time ago that a later change could have the same.
+        stamp: what changes whenever an entry comes or goes, or 0 if that cannot be told: `_stamp`.
         images: their paths, sorted; None: those of an earlier scan.
         omissions: other files in it.
     """
 
     path: bytes
     label: int
-    mtime_ns: int
+    stamp: int
     images: list[bytes] | None
     omissions: list[Omission]
 
@@ -85,7 +86,7 @@ def scan_folder(root: Path, check: ScanOptions, earlier: Earlier) -> tuple[list[
             rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
         usable = sum(each["problem"].null_count for each in rows)
         others = sum(map(len, rows)) - usable
-        records[os.fsdecode(folder.path)] = folder.mtime_ns, usable, others, folder.omissions
+        records[os.fsdecode(folder.path)] = folder.stamp, usable, others, folder.omissions
         tables += rows
 
     return found.classes, pa.concat_tables(tables), records
@@ -183,34 +184,54 @@ def list_folders(root: Path, found: ClassFolders, earlier: Earlier, check: ScanO
 
 
 def _walk(base: bytes, start: bytes, label: int, earlier: Earlier, check: ScanOptions) -> list[Folder]:
-    """A folder and all below it."""
-    found, waiting = [], [start]
+    """A folder and all below it. Links are followed, but for one to a folder that it lies in: that would never end."""
+    found: list[Folder] = []
+    waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(start, frozenset())]
     while waiting:
-        folder, subfolders = _list(base, waiting.pop(), label, earlier, check)
+        path, above = waiting.pop()
+        folder, subfolders, identity = _list(base, path, label, earlier, check)
+        if identity in above:
+            found.append(Folder(path, label, 0, [], count_by_kind([(LOOPS, os.fsdecode(path))])))
+            continue
         found.append(folder)
-        waiting += subfolders
+        waiting += [(each, above | {identity}) for each in subfolders]
     return found
 
 
-def _list(base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOptions) -> tuple[Folder, list[bytes]]:
-    """A folder, and the paths of its subfolders."""
+def _list(
+    base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOptions
+) -> tuple[Folder, list[bytes], tuple[int, int]]:
+    """A folder, the paths of its subfolders, and its device and inode."""
     full = os.path.join(base, path)
     try:
-        now, mtime_ns = time.time_ns(), os.stat(full).st_mtime_ns
-        if earlier.has_all_of(path, mtime_ns, check):
+        now, stat = time.time_ns(), os.stat(full)
+        stamp = _stamp(stat)
+        if stamp and earlier.has_all_of(path, stamp, check):
             # without links of which the target is gone, which changes no folder's time
             there = [each for each in earlier.subfolders[path] if Path(os.fsdecode(os.path.join(base, each))).is_dir()]
-            return Folder(path, label, mtime_ns, None, earlier.folders[path].omissions), there
+            return Folder(path, label, stamp, None, earlier.folders[path].omissions), there, (stat.st_dev, stat.st_ino)
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:
         raise ManifestError(f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away") from None
 
     files = sorted(os.fsdecode(name) for name, is_folder in entries if not is_folder)
     images, omissions = sort_names(os.path.join(os.fsdecode(path), name) for name in files)
-    settled = mtime_ns if now - mtime_ns > _SETTLED_NS else 0
-    folder = Folder(path, label, settled, list(map(os.fsencode, images)), omissions)
+    settled = now - stat.st_mtime_ns > _SETTLED_NS  # a change within the clock's resolution would have the same time
+    folder = Folder(path, label, stamp if settled else 0, list(map(os.fsencode, images)), omissions)
     subfolders = [name for name, is_folder in entries if is_folder and not is_housekeeping(os.fsdecode(name))]
-    return folder, [os.path.join(path, name) for name in subfolders]
+    return folder, [os.path.join(path, name) for name in subfolders], (stat.st_dev, stat.st_ino)
+
+
+def _stamp(stat: os.stat_result) -> int:
+    """What is another number once an entry of this folder has come or gone; 0: the file system does not say so.
+
+    Stores that are mounted as folders, images of file systems and some archives keep no times of folders, or one time for all. So
+    the time of the last change of the inode counts too, which no program sets, and which folder it is.
+    """
+    if stat.st_mtime_ns <= 0 or stat.st_ctime_ns <= 0:
+        return 0
+    parts = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev)
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "big")
 
 
 def _images_below(root: Path, folder: str, hidden: bool = False) -> Iterator[str]:

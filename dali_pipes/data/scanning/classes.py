@@ -15,6 +15,7 @@ _COMPARED = 20  # names without a folder, that are compared with the folders
 
 BESIDE = "images beside the class folders"
 UNNAMED = "images of folders that classes does not name"
+LOOPS = "links to a folder that they lie in"
 NUMBERED = "housekeeping folders with images, to which ImageFolder gives class numbers"
 
 

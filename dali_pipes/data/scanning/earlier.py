@@ -18,7 +18,7 @@ from dali_pipes.data.scanning.files import File
 from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.data.table.schema import RULES, SCHEMA
 
-# By path: modification time, usable images, others, and what is left out of the folder; in the order of the rows.
+# By path: a stamp of its state, usable images, others, and what is left out of the folder; in the order of the rows.
 FolderRecords = Mapping[str, tuple[int, int, int, list[Omission]]]
 
 
@@ -26,7 +26,7 @@ _RULES = {b"rules": str(RULES).encode()}
 
 
 class _Known(NamedTuple):
-    mtime_ns: int
+    stamp: int
     start: int
     usable: int
     others: int
@@ -68,17 +68,17 @@ class Earlier:
         start = 0
         if sum(usable for _, usable, *_ in folders.values()) != len(self._samples):
             return  # not of these samples
-        for name, (mtime_ns, usable, others, omissions) in folders.items():
+        for name, (stamp, usable, others, omissions) in folders.items():
             path = os.fsencode(name)
-            self.folders[path] = _Known(mtime_ns, start, usable, others, omissions)
+            self.folders[path] = _Known(stamp, start, usable, others, omissions)
             if path:  # the root is in no folder
                 self.subfolders[os.path.split(path)[0]].append(path)
             start += usable
 
-    def has_all_of(self, path: bytes, mtime_ns: int, check: ScanOptions) -> bool:
-        """Whether a folder was last modified then, all images in it can be used, and they were checked as thoroughly."""
+    def has_all_of(self, path: bytes, stamp: int, check: ScanOptions) -> bool:
+        """Whether a folder had this stamp, all images in it can be used, and they were checked as thoroughly."""
         known = self.folders.get(path)
-        if not (self._trust and known and known.mtime_ns == mtime_ns and not known.others):
+        if not (self._trust and known and known.stamp == stamp and not known.others):
             return False
         return bool(checked(self.rows(path), check).all())
 

@@ -5,6 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from stat import S_ISREG as is_regular
 from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
@@ -19,6 +20,8 @@ IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".t
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 VERIFY = ("header", "full")
 _SUBSAMPLINGS = {(1.0, 1.0): "4:4:4", (2.0, 1.0): "4:2:2", (2.0, 2.0): "4:2:0", (4.0, 1.0): "4:1:1", (1.0, 2.0): "4:4:0"}
+
+NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"  # opening a pipe waits for ever
 
 Image.init()
 
@@ -91,6 +94,8 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
     try:
         stat = os.stat(path)
         size, mtime_ns = stat.st_size, stat.st_mtime_ns
+        if not is_regular(stat.st_mode):
+            return Header(0, mtime_ns, problem=NOT_REGULAR)
         with open(path, "rb") as file:
             return examine(file, size, mtime_ns, check)
     except OSError as error:

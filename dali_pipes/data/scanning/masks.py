@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from stat import S_ISREG as is_regular
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
-from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
+from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, NOT_REGULAR, Header, ScanOptions, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.names import sort_names
 from dali_pipes.errors import ManifestError
@@ -72,6 +73,8 @@ def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | No
     if not path:
         return "no mask of its name"
     try:
+        if not is_regular(os.stat(os.path.join(root, path)).st_mode):
+            return f"its mask {os.fsdecode(path)}: {NOT_REGULAR}"
         with open(os.path.join(root, path), "rb") as file:
             why = mask_problem(file, height, width, verify)
     except OSError as error:

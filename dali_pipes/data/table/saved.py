@@ -110,8 +110,10 @@ def refuse_foreign(file: Path) -> None:
 
 def is_manifest(file: Path) -> bool:
     try:
-        with file.open("rb") as opened:  # by Python, which opens names that are not UTF-8
-            schema = pa.ipc.open_file(opened).schema if _is_arrow(file) else pq.read_schema(opened)
+        with file.open("rb") as opened, pa.memory_map(f"/proc/self/fd/{opened.fileno()}") as mapped:
+            # Opened by Python, for names that are not UTF-8, and read by Arrow alone: a Python file that Arrow's threads let go
+            # of while the interpreter ends makes the process abort.
+            schema = pa.ipc.open_file(mapped).schema if _is_arrow(file) else pq.read_schema(mapped)
             return _KEY in (schema.metadata or {})
     except (pa.ArrowException, OSError):
         return False

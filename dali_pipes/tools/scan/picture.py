@@ -14,7 +14,14 @@ from dali_pipes.errors import ConfigError
 
 COLOUR = "#4269d0"
 BARS = 12  # at most
-_STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.titlesize": 10}
+_STYLE = {
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+}
 
 
 def save_picture(manifest: Manifest, file: Path) -> None:
