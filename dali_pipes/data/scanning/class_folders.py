@@ -205,8 +205,9 @@ def _list(base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOpt
     except OSError as error:
         raise ManifestError(f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away") from None
 
+    prefix = os.fsdecode(os.path.join(path, b""))
     files = sorted(os.fsdecode(name) for name, is_folder in entries if not is_folder)
-    images, omissions = sort_names(os.path.join(os.fsdecode(path), name) for name in files)
+    images, omissions = sort_names([prefix + name for name in files])
     settled = mtime_ns if now - mtime_ns > _SETTLED_NS else 0
     folder = Folder(path, label, settled, list(map(os.fsencode, images)), omissions)
     subfolders = [name for name, is_folder in entries if is_folder and not is_housekeeping(os.fsdecode(name))]
