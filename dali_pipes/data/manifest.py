@@ -32,7 +32,7 @@ from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-_KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
+_KEPT = ("mixture", "keypoints", "rules")  # what parts of a manifest keep of what is known of it
 
 
 class Manifest(ImageTable):
@@ -152,6 +152,7 @@ class Manifest(ImageTable):
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
+        made._known["omissions"] = opening.name_beside_parquet(absolute(file), made)
         return made._finished(classes, strict)
 
     @classmethod
@@ -234,7 +235,7 @@ class Manifest(ImageTable):
         refuse_other_rules(file, stored.classes, stored.known)
         if not stored.file:
             read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
-            read._known = {name: stored.known[name] for name in ("folders", "omissions", "rules", *_KEPT) if name in stored.known}
+            read._known = {name: stored.known[name] for name in ("folders", "omissions", *_KEPT) if name in stored.known}
             return read
         usable, others = divided(stored.table)
         validate(others)
@@ -395,7 +396,7 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: no such expression, or a column that there is not.
         """
-        return self.subset(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
+        return self._chosen(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
 
     def split(self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0) -> dict[str, Self]:
         """Parts of the samples, chosen at random; each keeps the order of the ids.
@@ -409,7 +410,15 @@ class Manifest(ImageTable):
             ConfigError: the fractions are no shares of 1, or there is no such column.
         """
         groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
-        return {name: self.subset(ids) for name, ids in sets.parts(fractions, groups, seed).items()}
+        return {name: self._chosen(ids) for name, ids in sets.parts(fractions, groups, seed).items()}
+
+    def _chosen(self, ids: NDArray[np.int64]) -> Self:
+        """These samples, which stand for the whole: what is left out of it is left out of them too, for `strict` and limits."""
+        made = self.subset(ids)
+        bad = self._known.get("bad_of_whole") or [self.bad_images, len(self) + self.bad_images]
+        of_whole = merge([*self.omissions, *self._of_whole])
+        made._known |= {"bad_of_whole": bad, "of_whole": [list(each) for each in of_whole]}
+        return made
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:

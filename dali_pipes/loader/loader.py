@@ -365,7 +365,10 @@ class Loader:
             ) from None
         changed = [f"{name} ({before} → {after})" for name, before, after in changes(with_defaults(then, self._transform), now)]
         if changed:
-            raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
+            images = " (manifest: other images, labels or sizes than then)" if then.get("manifest") != now["manifest"] else ""
+            raise ConfigError(
+                f"cannot resume, since these have changed: {', '.join(changed)}{images}; restore them, or start a new run"
+            )
         if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
             raise ConfigError(
                 f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"

@@ -16,6 +16,7 @@ from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, u
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.errors import ManifestError
 
 _IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
@@ -30,6 +31,7 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
 
     their_paths, omissions = _paths(masks, apart=images)
     own_paths, others = _paths(images, apart=masks)
+    _refuse_splits(images, masks)
     theirs = _by_stem(_with_one_suffix(their_paths))
     found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
     if not found.keys() & theirs.keys():
@@ -54,6 +56,18 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
         omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
         omissions += count_by_kind((("masks without an image", os.fsdecode(path)) for path in alone), "file")
     return root, pa.concat_tables([table, unused_rows(table, listed)]), [*omissions, *others]
+
+
+def _refuse_splits(images: Path, masks: Path) -> None:
+    """Raises ManifestError if the images are those of several splits."""
+    folders = sorted(entry.name for entry in os.scandir(images) if entry.is_dir() and Path(entry.path) != masks)
+    splits = {name: split for name in folders if (split := split_of(name))}
+    if len(set(splits.values())) > 1 and len(splits) == len(folders):
+        first = next((name for name, split in splits.items() if split == "train"), folders[0])
+        raise ManifestError(
+            f"{images}: holds {' and '.join(splits)}, and splits are not read as one; name one of them and its masks: "
+            f"{images / first} and {masks / first}"
+        )
 
 
 def mask_column(paths: Sequence[bytes]) -> pa.Array:

@@ -8,6 +8,7 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping
 
 HIDDEN = "hidden images"
 HOUSEKEEPING = "housekeeping"
+HOUSEKEEPING_FOLDERS = "housekeeping folders"
 
 
 def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:

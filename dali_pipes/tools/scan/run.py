@@ -12,6 +12,7 @@ from rich.table import Table
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.omissions import merge, printable
 from dali_pipes.data.opening import kind_of, refuse_partial_index
 from dali_pipes.data.scanning.headers import MAX_PIXELS, VERIFY, check_max_pixels
 from dali_pipes.errors import check_choice, check_options, option
@@ -74,20 +75,21 @@ def _report(console: Console, manifest: Manifest) -> None:
     console.print(_summary(manifest))
     if manifest.omissions:
         console.print(_omissions(manifest))
-    say(console, *map(": ".join, manifest.problems))
-    for each in manifest.passed_over:
+    say(console, *(printable(f"{path}: {why}") for path, why in manifest.problems))
+    for each in merge(manifest.passed_over):
         names = ", ".join(each.names) + (", …" if each.number > len(each.names) else "")
-        say(console, f"{each.kind}: {names}")
+        say(console, printable(f"{each.kind}: {names}"))
     if manifest.dropped:
-        say(console, f"{len(manifest.dropped):,} objects left out of images that are used:", *map(": ".join, manifest.dropped))
+        say(console, f"{len(manifest.dropped):,} objects left out of images that are used:")
+        say(console, *(printable(f"{path}: {why}") for path, why in manifest.dropped))
 
 
 def _omissions(manifest: Manifest) -> Table:
     """How much is left out of each kind."""
     table = Table("not used, because", "how many", title="left out")
-    units = {"image": "", "object": " objects", "file": ", no images"}
+    units = {"image": "", "object": " objects", "folder": " folders", "file": ", no images"}
     for each in manifest.omissions:
-        table.add_row(escape(each.kind), f"{each.number:,}{units[each.unit]}")
+        table.add_row(escape(printable(each.kind)), f"{each.number:,}{units[each.unit]}")
     return table
 
 
