@@ -8,7 +8,8 @@ import os
 from typing import Any
 
 import numpy as np
-from PIL import Image
+
+from dali_pipes.data.scanning.stored import open_stored
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
 
@@ -38,7 +39,7 @@ def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
 
 def pillow(encoded: bytes) -> tuple[int, int]:
     """Height and width; an error of almost any type if it cannot be decoded."""
-    with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+    with open_stored(io.BytesIO(encoded)) as image:
         image.load()
         return image.height, image.width
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from PIL import Image, JpegImagePlugin
+from PIL import Image, JpegImagePlugin, UnidentifiedImageError
 
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.scanning.decoders import FORMATS, refusal
+from dali_pipes.data.scanning.stored import open_stored, orientation_of
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-EXIF_ORIENTATION = 0x0112
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder, and two more names of JPEGs
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".jfif", ".jpe")
 MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
@@ -111,33 +111,26 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
     except OSError as error:
         problem = "not an image, or its header is broken" if error.errno is None else os_problem(error)
     except Image.DecompressionBombError:
-        problem = f"more than {check.max_pixels:,} pixels"
+        problem = "more pixels than Pillow opens in this format"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
     return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem, subsampling)
 
 
-def orientation_of(image: Image.Image) -> int:
-    """EXIF's orientation, 1–8; 1 if there is none, or none that makes sense."""
-    if "exif" not in image.info:
-        return 1
-    try:
-        orientation = image.getexif().get(EXIF_ORIENTATION, 1)
-    except Exception:  # corrupt EXIF does not make the pixels unusable
-        return 1
-    return orientation if orientation in range(1, 9) else 1
-
-
 def _parse(file: BinaryIO) -> tuple[int, int, int, str, str, str]:
-    magic = file.read(3)
-    file.seek(0)
-    if magic == b"\xff\xd8\xff":  # naming the plugin saves Pillow's search through all of them, a third of the time
-        image: Image.Image = JpegImagePlugin.JpegImageFile(file)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Pillow only warns of, `_unusable` refuses
-            image = Image.open(file)
-    return *image.size, orientation_of(image), image.format or "", image.mode, _subsampling(image)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of broken metadata, which no pixel depends on
+        image = _opened(file)
+        orientation = orientation_of(image, file)
+    return *image.size, orientation, image.format or "", image.mode, _subsampling(image)
+
+
+def _opened(file: BinaryIO) -> Image.Image:
+    try:
+        return open_stored(file)
+    except UnidentifiedImageError:
+        file.seek(0)
+        return Image.open(file)  # which names a format that is not used
 
 
 def _subsampling(image: Image.Image) -> str:
