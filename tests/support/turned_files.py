@@ -85,7 +85,7 @@ WAYS: dict[str, tuple[Callable[[int], bytes], Callable[[int], int]]] = {
     "JPEG, two EXIF segments": (lambda number: jpeg(exif(number), exif(9 - number)), lambda number: number),
     "JPEG, a second EXIF segment": (lambda number: jpeg(NO_TAG, exif(number)), lambda number: 1),
     "PNG, eXIf": (png, lambda number: number),
-    "PNG, eXIf after the pixels": (lambda number: png(number, late=True), lambda number: number),
+    "PNG, eXIf after the pixels": (lambda number: png(number, late=True), lambda number: 1),
     "TIFF": (tiff, lambda number: number),
     "TIFF with LZW": (lambda number: tiff(number, "tiff_lzw"), lambda number: number),
     "TIFF with Deflate": (lambda number: tiff(number, "tiff_adobe_deflate"), lambda number: number),

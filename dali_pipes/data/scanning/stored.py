@@ -1,12 +1,11 @@
 """Images as they are stored, and what turns them upright: one reader of orientation, which every loader obeys through the manifest.
 
-What counts is the tag 0x0112 in the first directory of EXIF: in a JPEG of its first EXIF segment, in a PNG of its eXIf chunk, in a
-WebP of its EXIF chunk; in a TIFF the tag of the image itself. Everything else that may state an orientation (XMP, a second EXIF
-segment, ImageMagick's text chunks) is not read. Decoders differ on those, so none of them is asked.
+What counts is the tag 0x0112 in the first directory of EXIF: of the first EXIF segment of a JPEG, of a PNG's eXIf chunk before its
+pixels, of a WebP's EXIF chunk; of a TIFF the tag of the image itself. Everything else that may state an orientation (XMP, a second
+EXIF segment, EXIF after the pixels, ImageMagick's text chunks) is not read: decoders differ on it, so none of them is asked.
 """
 
 import struct
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from PIL import (
@@ -88,37 +87,14 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
     return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
-def orientation_of(image: Image.Image, file: BinaryIO | None = None) -> int:
-    """EXIF's orientation, 1–8, of an image of `open_stored`; 1 if there is none, or none that makes sense.
-
-    Args:
-        file: of a PNG, whose EXIF may come after the pixels; None: only what comes before them is read.
-    """
+def orientation_of(image: Image.Image) -> int:
+    """EXIF's orientation, 1–8, of an image of `open_stored`; 1 if there is none, or none that makes sense."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         value = image.tag_v2.get(EXIF_ORIENTATION)
     else:
         exif = image.info.get("exif")
-        if exif is None and file is not None and image.format == "PNG":
-            exif = next((_content(file, length) for name, length in png_chunks(file) if name == b"eXIf"), None)
         value = _tag(exif) if isinstance(exif, bytes) else None
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
-
-
-def png_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Name and length of each whole chunk; when one is given, the file is at its content."""
-    start = 8
-    while True:
-        file.seek(start)
-        head = file.read(8)
-        if len(head) < 8:
-            return
-        (length,), name = struct.unpack(">I", head[:4]), head[4:]
-        yield name, length
-        start += 12 + length
-
-
-def _content(file: BinaryIO, length: int) -> bytes:
-    return file.read(min(length, 2**20))
 
 
 def _tag(exif: bytes) -> int | None:

@@ -168,7 +168,7 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
-                return _encoded(content, image, orientation_of(image, io.BytesIO(content)), encoding)
+                return _encoded(content, image, orientation_of(image), encoding)
     except (LeftOutError, FetchError):
         raise
     except OSError as error:
