@@ -28,13 +28,14 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
     Args:
         size: bytes of the whole file, of which `file` may be the beginning; then the end is not judged.
     """
+    if image.format == "JPEG":  # before all else: most files are JPEGs
+        unmarked = image.mode == "CMYK" and "adobe" not in image.info
+        return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}" if unmarked else None
+
     decoder, raw_mode = _pixels(image)
     if image.format in ("PNG", "TIFF") and (";16" in raw_mode or ";12" in raw_mode):
         return "more than 8 bits a channel; convert it to 8 bits"  # Pillow drops the lower bits, DALI rounds
     match image.format:
-        case "JPEG":
-            unmarked = image.mode == "CMYK" and "adobe" not in image.info
-            return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}" if unmarked else None
         case "PNG":
             return None if _ends(file, size) else "PNG without its end (IEND); copy it again, or save it again"
         case "WEBP":
@@ -42,7 +43,7 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
         case "PPM":
             return _unless(_PNM, decoder, raw_mode, "PNM of text, or with another maximum than 255")
         case "BMP":
-            return _unless(_BMP, decoder, raw_mode, f"BMP with pixels {raw_mode}")
+            return _unless(_BMP, decoder, raw_mode, f"BMP of a kind that decoders read differently ({raw_mode})")
         case "TIFF":
             return _of_tiff(image, decoder, raw_mode)
     return None
@@ -80,7 +81,7 @@ def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
         return f"TIFF with signed numbers; {AS_PNG}"
     if image.mode == "P" and any(value % 257 for value in tags.get(_COLOR_MAP, ())):
         return "TIFF with a palette of 16 bits, which decoders round differently; save it as PNG"
-    return _unless(_TIFF, decoder, raw_mode, f"TIFF with pixels {raw_mode}, {compression}")
+    return _unless(_TIFF, decoder, raw_mode, f"TIFF of a kind that decoders read differently ({raw_mode}, {compression})")
 
 
 def _ends(file: BinaryIO, size: int) -> bool:

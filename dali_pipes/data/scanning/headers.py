@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from PIL import Image, JpegImagePlugin, UnidentifiedImageError
+from PIL import Image, JpegImagePlugin
 
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.scanning.decoders import FORMATS, refusal
 from dali_pipes.data.scanning.disagreements import disagreement
-from dali_pipes.data.scanning.stored import open_stored, orientation_of
+from dali_pipes.data.scanning.stored import open_any, orientation_of
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder, and two more names of JPEGs
@@ -105,7 +105,7 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of broken metadata, which no pixel depends on
-            image = _opened(file)
+            image = open_any(file)
             (width, height), format, subsampling = image.size, image.format or "", _subsampling(image)
             orientation = orientation_of(image)
             problem = _unusable(height, width, format, image.mode, check.max_pixels)
@@ -117,18 +117,10 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
     except OSError as error:
         problem = "not an image, or its header is broken" if error.errno is None else os_problem(error)
     except Image.DecompressionBombError:
-        problem = "more pixels than Pillow opens in this format"
+        problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
     return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem, subsampling)
-
-
-def _opened(file: BinaryIO) -> Image.Image:
-    try:
-        return open_stored(file)
-    except UnidentifiedImageError:
-        file.seek(0)
-        return Image.open(file)  # which names a format that is not used
 
 
 def _subsampling(image: Image.Image) -> str:

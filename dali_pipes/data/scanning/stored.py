@@ -51,7 +51,6 @@ class StoredTiff(TiffImagePlugin.TiffImageFile):
 
 
 _PLUGINS: dict[bytes, type[ImageFile.ImageFile]] = {
-    b"\xff\xd8\xff": JpegImagePlugin.JpegImageFile,
     b"\x89PN": PngImagePlugin.PngImageFile,
     b"RIF": WebPImagePlugin.WebPImageFile,
     b"BM": BmpImagePlugin.BmpImageFile,
@@ -69,17 +68,27 @@ def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
     Raises:
         UnidentifiedImageError: none of the formats that every loader decodes; an error of almost any type for a broken header.
     """
+    file.seek(0)
     magic = file.read(3)
     file.seek(0)
+    if magic == b"\xff\xd8\xff":
+        return JpegImagePlugin.JpegImageFile(file)
     plugin = next((plugin for start, plugin in _PLUGINS.items() if magic.startswith(start)), None)
-    if plugin is JpegImagePlugin.JpegImageFile:
-        return plugin(file)
     try:
         if plugin:
             return plugin(file)
     except (SyntaxError, IndexError, TypeError, struct.error):  # as Pillow's own search
         pass
     raise UnidentifiedImageError("not an image, or its header is broken")
+
+
+def open_any(file: BinaryIO) -> Image.Image:
+    """The same, and images of any other format that Pillow knows, to name it."""
+    try:
+        return open_stored(file)
+    except UnidentifiedImageError:
+        file.seek(0)
+        return Image.open(file)
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
