@@ -3,7 +3,8 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
@@ -103,8 +104,7 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
         return Header(0, mtime_ns, problem="empty file")
     width, height, orientation, format, subsampling = 0, 0, 1, "", ""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of broken metadata, which no pixel depends on
+        with nullcontext() if _is_jpeg(file) else _quietly():
             image = open_any(file)
             (width, height), format, subsampling = image.size, image.format or "", _subsampling(image)
             orientation = orientation_of(image)
@@ -121,6 +121,20 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
     return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem, subsampling)
+
+
+def _is_jpeg(file: BinaryIO) -> bool:
+    magic = file.read(3)
+    file.seek(0)
+    return magic == b"\xff\xd8\xff"
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without warnings of broken metadata, which no pixel depends on. For JPEGs it would take a twelfth of the time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _subsampling(image: Image.Image) -> str:
