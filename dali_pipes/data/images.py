@@ -31,6 +31,7 @@ def open_images(
     Raises:
         ConfigError, ManifestError: no images are given, or none are there, or too many cannot be used.
     """
+    options.setdefault("max_pixels", data.max_pixels)
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))

@@ -14,14 +14,15 @@ from dali_pipes.data import opening, sets
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
 from dali_pipes.data.omissions import merge
 from dali_pipes.data.scanning.coco import scan_coco
-from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
+from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.patterns import is_pattern
-from dali_pipes.data.scanning.rules import refuse_other_rules
+from dali_pipes.data.scanning.rules import refuse_other_orientations, refuse_other_rules
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import scan_table
 from dali_pipes.data.sets import Mix
@@ -70,7 +71,7 @@ class Manifest(ImageTable):
             root: a folder of class folders or of shards, here or by its URL, one shard, or a pattern of their names such as
                 train-*.tar or train-{0000..0063}.tar (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
-            max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
+            max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs, which may be passed.
             cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that have
                 not changed since it was written are not read again, and the result is saved there. A scan that is killed goes on
                 from where it was.
@@ -229,10 +230,12 @@ class Manifest(ImageTable):
         checked at once, by each process.
 
         Raises:
-            ManifestError: the file is missing, damaged, or not a manifest; or of version 0.2, and a scan has other classes now.
+            ManifestError: the file is missing, damaged, or not a manifest; or an earlier version wrote it, and a scan has
+                other classes now, or turns its TIFFs.
         """
         stored = saved.read(file)
         refuse_other_rules(file, stored.classes, stored.known)
+        refuse_other_orientations(file, stored.root, stored.table, stored.known)
         if not stored.file:
             read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
             read._known = {name: stored.known[name] for name in ("folders", "omissions", *_KEPT) if name in stored.known}

@@ -6,10 +6,11 @@ from io import BytesIO
 import numpy as np
 
 from dali_pipes.backends.base import Backend
+from dali_pipes.data.limits import MOST_PIXELS
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.decoders import pillow
-from dali_pipes.data.scanning.headers import examine, os_problem
+from dali_pipes.data.scanning.headers import ScanOptions, examine, os_problem
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.cpus import available_cpus
@@ -36,16 +37,16 @@ def _problem(manifest: Manifest, sample_id: int) -> str | None:
         encoded = manifest.read(sample_id)
     except OSError as error:
         return os_problem(error)
-    header = examine(BytesIO(encoded.data), len(encoded), 0)
+    header = examine(BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=MOST_PIXELS), judge=False)
     if header.problem:
         return header.problem
+    ((height, width),) = manifest.take_sizes(np.array([sample_id]))
+    if (header.height, header.width) != (height, width):  # before it is decoded: it may be larger than any scan allows
+        return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
     try:
         pillow(encoded.tobytes())
     except Exception as error:  # any error of the decoder means that this file is bad
         return f"cannot be decoded ({error})"
-    ((height, width),) = manifest.take_sizes(np.array([sample_id]))
-    if (header.height, header.width) != (height, width):
-        return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
     if mask := manifest.mask_extent(sample_id):
         try:
             why = mask_problem(BytesIO(Reader(keep=1).read(mask).data), height, width, "full")

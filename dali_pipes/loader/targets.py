@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
@@ -18,6 +17,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.scanning.stored import open_stored
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.coordinates import mask_indices, move_objects, turned
 from dali_pipes.plan.plan import Plan, PlannedBatch
@@ -92,7 +92,7 @@ class TargetReader:
         height, width = self._stored(rows, at)
         if why := mask_problem(encoded, height, width, "header"):
             raise ValueError(f"{extent}: {why}")
-        values = np.asarray(Image.open(encoded))
+        values = np.asarray(open_stored(encoded))
         return self._moved(values if values.dtype == np.uint8 else values.astype(np.int32), rows, at, self._transform.ignore_index)
 
     def _outlined(self, rows: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:

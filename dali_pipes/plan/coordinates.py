@@ -18,6 +18,8 @@ from dali_pipes.plan.geometry import Geometry, Int, Pair
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 _AFFINE_CODES = [CODE[op] for op in AFFINE]
+# What EXIF's orientations do: rows become columns first, then left and right are swapped, and top and bottom.
+TRANSPOSED, FLIPS, VERTICAL_FLIPS = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
 def turn_upright(objects: Objects, orientations: NDArray[np.int8], upright: Int, keypoints: Keypoints | None = None) -> Objects:
@@ -30,7 +32,7 @@ def turn_upright(objects: Objects, orientations: NDArray[np.int8], upright: Int,
     """
     each = orientations[objects.images]
     places, lengths = _Places(objects), upright[objects.images]
-    swapped, across, down = each >= 5, np.isin(each, [2, 3, 6, 7]), np.isin(each, [3, 4, 7, 8])
+    swapped, across, down = (np.isin(each, which) for which in (TRANSPOSED, FLIPS, VERTICAL_FLIPS))
     places.swap_axes(swapped)
     places.mirror(0, across, lengths[:, 1])
     places.mirror(1, down, lengths[:, 0])
@@ -123,8 +125,8 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
 
 def turned(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
     """(H, W) as EXIF's orientation, 1 to 8, says; what `turn_upright` does to the objects."""
-    mask = mask.T if orientation >= 5 else mask
-    return mask[:: -1 if orientation in (3, 4, 7, 8) else 1, :: -1 if orientation in (2, 3, 6, 7) else 1]
+    mask = mask.T if orientation in TRANSPOSED else mask
+    return mask[:: -1 if orientation in VERTICAL_FLIPS else 1, :: -1 if orientation in FLIPS else 1]
 
 
 class _Places:

@@ -83,7 +83,8 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
     try:
         part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
         header = examine(BytesIO(part), size, rest, check)
-        if header.problem and len(part) < size:  # it may be longer than usual
+        unended = header.format == "PNG" and len(part) < size and read_object(url, size - 12, size)[4:8] != b"IEND"
+        if (header.problem or unended) and len(part) < size:  # its header may be longer than usual
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:

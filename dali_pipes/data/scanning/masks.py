@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
@@ -17,6 +17,7 @@ from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptio
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.names import sort_names
 from dali_pipes.data.scanning.splits import split_of
+from dali_pipes.data.scanning.stored import open_any
 from dali_pipes.errors import ManifestError
 
 _IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
@@ -96,7 +97,7 @@ def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | No
 def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:
     """What is wrong with the mask of an image of this size; None: nothing."""
     try:
-        image: Any = Image.open(file)
+        image: Any = open_any(file)
         if image.format != "PNG":
             return f"{image.format} format; save it as PNG, which keeps its values"
         if image.size != (width, height):

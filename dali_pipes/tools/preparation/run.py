@@ -93,10 +93,11 @@ def _split(config: PrepareConfig, record: Record, split: str, source: Manifest) 
                 f"{source.root}: none of its {len(outcome.left_out):,} images can be used, such as {path}: {why}"
             )
         if config.to == "folder":
-            written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
+            limit = config.data.max_pixels
+            written = Manifest.open(record.out / split, max_pixels=limit, cache_dir=config.data.cache_dir)
             check_order(written, source, ids)
         else:
-            written = Manifest.scan(record.out / split, progress=False)
+            written = Manifest.scan(record.out / split, max_pixels=config.data.max_pixels, progress=False)
             written.save_index()
         if config.encodes and config.agreement_images:
             with Console(stderr=True).status("comparing pixels before and after"):
