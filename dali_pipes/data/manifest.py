@@ -14,9 +14,10 @@ from dali_pipes.data import opening, sets
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
-from dali_pipes.data.omissions import merge
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Keypoints, Targets
+from dali_pipes.data.omissions import is_object, merge
 from dali_pipes.data.scanning.coco import scan_coco
+from dali_pipes.data.scanning.found import refuse_without_objects
 from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.masks import scan_pairs
@@ -95,7 +96,9 @@ class Manifest(ImageTable):
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
-        return opening.scan(cls, root, check, file, unchanged)._finished(None, strict)
+        made = opening.scan(cls, root, check, file, unchanged)
+        made._refuse_without_objects(root)
+        return made._finished(None, strict)
 
     @classmethod
     def from_table(
@@ -145,13 +148,14 @@ class Manifest(ImageTable):
         one of the `problems`.
 
         Raises:
-            ManifestError: no such table, its labels make no sense, or no row has a label or a file.
+            ManifestError: no such table, its labels make no sense, no row has a label or a file, or no object can be used.
             OmissionError: `strict`, and something is left out.
         """
         options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
+        made._refuse_without_objects(file)
         return made._finished(classes, strict)
 
     @classmethod
@@ -174,11 +178,11 @@ class Manifest(ImageTable):
         Args:
             root: folder of the images; by default the file's.
             bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
-                lists it in `dropped`; "problem" leaves out its image.
+                lists it in `dropped`; "problem" leaves out its image. Of an outline alone "drop" leaves the object its box.
             strict, verify, max_pixels: as for `scan`.
 
         Raises:
-            ManifestError: no such file, or one that is not of this form; docs/objects.md.
+            ManifestError: no such file, or one that is not of this form (docs/objects.md); or it has objects, and none can be used.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
         check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects))
@@ -309,6 +313,15 @@ class Manifest(ImageTable):
             )
         cache = opening.cache_file(cache_dir, source, with_labels) if cache_dir and not targets.named else None
         return cls.scan(source, cache=cache, unchanged=unchanged, **checks)
+
+    def _refuse_without_objects(self, source: str | Path) -> None:
+        """Raises ManifestError if a source has objects, images that are used, and not one object that is."""
+        boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
+        if boxes is None or any(boxes.lengths(ids).any() for ids in self._samples.blocks()):
+            return
+        lost = [f"{name}: {why}" for name, why in [*self.dropped, *self.problems] if is_object(why)]
+        if len(self):
+            refuse_without_objects(source, lost)
 
     def _finished(self, classes: Sequence[str] | None, strict: bool) -> Self:
         """With these classes, if any are given; what is left out has been said, or refused."""

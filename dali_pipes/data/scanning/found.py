@@ -35,6 +35,7 @@ class Found:
         crowd: (M,) bool; None: not known.
         keypoints: (M, 3 K) float64; None: there are none.
         outlines: (M,) JSON text; None: there are none.
+        without: what is wrong with a part of an object, which is left without that part.
     """
 
     counts: NDArray[np.int64]
@@ -46,6 +47,13 @@ class Found:
     crowd: NDArray[np.bool_] | None = None
     keypoints: NDArray[np.float64] | None = None
     outlines: list[str] | None = None
+    without: dict[int, str] = field(default_factory=dict)
+
+
+def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
+    """Raises ManifestError if objects are lost; a caller calls it where none is left, which would train on images without any."""
+    if lost:
+        raise ManifestError(f"{source}: none of its objects can be used: {len(lost):,} left out, the first: {lost[0]}")
 
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
@@ -145,10 +153,13 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
         found = replace(found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3))
     faults = _faults(found, boxes, height[image], width[image], usable)
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
+    # An object whose box is bad as well is named once.
+    parts = {number: why for number, why in found.without.items() if usable[number] and number not in faults}
     lines: list[list[str]] = [[] for _ in headers]
-    for number in sorted(faults):
+    named = faults | parts
+    for number in sorted(named):
         name = found.name(number) if found.name else f"object {number - first[image[number]] + 1}"
-        lines[image[number]].append(f"{name}: {faults[number]}; correct it or remove it")
+        lines[image[number]].append(f"{name}: {named[number]}; correct it or remove it")
     if bad_objects == "problem":
         headers = headers.copy()
         for place, why in enumerate(lines):
