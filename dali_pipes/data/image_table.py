@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data import omissions
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
+from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import TARGET, Keypoints, Objects
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.reader import Extent, Reader
@@ -189,6 +190,11 @@ class ImageTable:
     def keypoints(self) -> Keypoints | None:
         """Which keypoints the objects have, if they have any."""
         return Keypoints.read(self._known.get("keypoints"))
+
+    @cached_property
+    def mask_values(self) -> MaskValues:
+        """What the values of the masks mean, as far as it is known."""
+        return MaskValues.read(self._known.get("mask_values"))
 
     def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels as stored; None: this manifest has no boxes.

@@ -1,5 +1,6 @@
 """The manifest: one row per image, from whatever describes a data set; saved, parted and joined."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from dali_pipes.data import opening, sets
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_mask_values, look_at
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Keypoints, Targets
 from dali_pipes.data.omissions import is_object, merge
 from dali_pipes.data.scanning.coco import scan_coco
@@ -33,7 +35,9 @@ from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-_KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
+log = logging.getLogger(__name__)
+
+_KEPT = ("mixture", "keypoints", "mask_values")  # what parts of a manifest keep of what is known of it
 
 
 class Manifest(ImageTable):
@@ -98,6 +102,8 @@ class Manifest(ImageTable):
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
         made = opening.scan(cls, root, check, file, unchanged)
         made._refuse_without_objects(root)
+        if targets.mask:
+            made = made._with_mask_values(root, targets.mask_values, classes, verify)
         return made._finished(None, strict)
 
     @classmethod
@@ -156,6 +162,8 @@ class Manifest(ImageTable):
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
         made._refuse_without_objects(file)
+        if targets.mask:
+            made = made._with_mask_values(file, targets.mask_values, classes, verify)
         return made._finished(classes, strict)
 
     @classmethod
@@ -199,6 +207,7 @@ class Manifest(ImageTable):
         *,
         classes: Sequence[str] = (),
         missing: str = "problem",
+        mask_values: Mapping[int, int] | None = None,
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -210,18 +219,23 @@ class Manifest(ImageTable):
         An image's mask has the same path in its folder but for the extension, and for Cityscapes' suffixes.
 
         Args:
-            classes: names of the masks' values from 0.
+            classes: names of the masks' values from 0. A value that is none of them, and not 255, is a problem of its image: with
+                verify="full" all masks are looked at, else 32 of them, and the others as they are loaded.
+            mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one that is replaced by itself, or by
+                what is no class, is ignored.
             missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
                 over.
             strict, verify, max_pixels: as for `scan`.
 
         Raises:
-            ManifestError: a folder without images, or no image has a mask.
+            ManifestError: a folder without images, no image has a mask, or the masks have other values than classes.
         """
         check_choice("missing", missing, MISSING)
         folders = Path(os.path.abspath(local_path(images))), Path(os.path.abspath(local_path(masks)))
         root, table, omissions = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
-        return cls(root, list(classes), table, omissions=omissions)._finished(None, strict)
+        made = cls(root, list(classes), table, omissions=omissions)
+        made = made._with_mask_values(folders[1], check_mask_values("mask_values", mask_values), classes, verify)
+        return made._finished(None, strict)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -323,6 +337,41 @@ class Manifest(ImageTable):
         if len(self):
             refuse_without_objects(source, lost)
 
+    def _with_mask_values(self, source: str | Path, becomes: dict[int, int], classes: Sequence[str] | None, verify: str) -> Self:
+        """With what the values of masks mean; images whose masks have values that mean nothing are problems.
+
+        Args:
+            classes: those of the masks, if the images have no labels.
+        """
+        of_masks = bool(classes) and not self.has_target("boxes") and not self.labels.size
+        values = MaskValues(becomes, of_masks)
+        self._known["mask_values"] = values.stored()
+        if self.is_fetched or not len(self):
+            return self
+
+        ids = np.arange(0, len(self), 1 if verify == "full" else -(-len(self) // LOOKED_AT))
+        count = len(classes or ())
+        problems, seen = look_at((self.mask_extent(each) for each in ids.tolist()), values, count)
+        if len(problems) == len(ids):
+            why = next(iter(problems.values()))
+            raise ManifestError(f"{source}: {len(ids):,} masks were looked at, and none can be used; {why}")
+        if seen == {0, IGNORED} and IGNORED not in becomes and count != 1:
+            ignored = f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} alone, and {IGNORED} is ignored"
+            advice = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
+            if count == 2:
+                raise ManifestError(f"{ignored}, so only {classes[0]!r} would be learned; {advice}")  # type: ignore[index]
+            log.warning("%s by default; %s", ignored, advice)
+        return self._with_problems({int(ids[at]): why for at, why in problems.items()})
+
+    def _with_problems(self, problems: dict[int, str]) -> Self:
+        """Without these samples, which are among `problems` then."""
+        if not problems:
+            return self
+        bad = replaced(self.samples.take(pa.array(list(problems))), "problem", pa.array(list(problems.values())))
+        others = pa.concat_tables([self._others, bad.cast(self._others.schema)])
+        left = np.setdiff1d(np.arange(len(self)), list(problems))
+        return self._with(self._samples.select(left), others, keep=(*_KEPT, "folders", "omissions"))
+
     def _finished(self, classes: Sequence[str] | None, strict: bool) -> Self:
         """With these classes, if any are given; what is left out has been said, or refused."""
         made = self if classes is None else self.with_classes(classes)
@@ -339,8 +388,9 @@ class Manifest(ImageTable):
         if given == self.classes:
             return self
         labels = np.unique(self.labels[self.labels >= 0]) if self.task != "regression" else np.zeros(0)
+        labels = np.arange(len(self.classes)) if self.mask_values.named else labels
         numbers = sets.number_as(given, self.classes, labels.astype(np.int64), self.root)
-        return self._changed(partial(sets.renumbered, numbers=numbers), given)
+        return self._renumbered(numbers, given)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
@@ -441,6 +491,8 @@ class Manifest(ImageTable):
         known = sets.same_keypoints([each.keypoints for each in manifests])
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
         names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
+        of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]
+        known |= sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
 
         def joined(tables: list[pa.Table]) -> pa.Table:
             each = zip(manifests, tables, numbers, strict=True)
@@ -494,7 +546,13 @@ class Manifest(ImageTable):
         for name in names:
             self._rows.class_numbers(name)
         merged, numbers = sets.joined_classes([[names.get(name, name) for name in self.classes]], False)
-        return self._changed(partial(sets.renumbered, numbers=numbers[0]), merged)
+        return self._renumbered(numbers[0], merged)
+
+    def _renumbered(self, numbers: NDArray[np.int64], classes: list[str]) -> Self:
+        made = self._changed(partial(sets.renumbered, numbers=numbers), classes)
+        if self.has_target("mask"):
+            made._known["mask_values"] = self.mask_values.renumbered(numbers).stored()
+        return made
 
     def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
         samples = Samples(change(self.samples), self._samples.files)

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.errors import ManifestError, OptionError, check_choice, check_options, option
 
 TARGET = "target:"
@@ -93,6 +94,7 @@ class Targets:
         keypoints: of each object x, y and visibility of each keypoint, in pixels or in fractions as the boxes; None: no keypoints.
         keypoint_names: what they are; needed with keypoints. "left_eye" and "right_eye" become one another on a flip.
         mask: a path, relative to the root; of a tar or TFRecord the mask itself, a PNG; None: no masks.
+        mask_values: what values of masks are replaced by, such as {255: 1} of masks of 0 and 255.
         text: a text, such as a caption; None: no texts.
         bad_objects: what becomes of an object with a box that is empty, inverted, not finite or outside the image: "drop" leaves it
             out and lists it; "problem" leaves out its image.
@@ -105,11 +107,13 @@ class Targets:
     keypoints: str | None = None
     keypoint_names: list[str] = field(default_factory=list)
     mask: str | None = None
+    mask_values: dict[int, int] = field(default_factory=dict)
     text: str | None = None
     bad_objects: str = option("drop", check_choice, BAD_OBJECTS)
 
     def __post_init__(self) -> None:
         check_options(self)
+        self.mask_values = check_mask_values("Targets.mask_values", self.mask_values)
         for name, needed in (("boxes", "box_labels"), ("box_labels", "boxes"), ("areas", "boxes"), ("keypoints", "boxes")):
             if getattr(self, name) and not getattr(self, needed):
                 raise OptionError(type(self), f"{name} needs {needed}; name it as well")

@@ -305,7 +305,7 @@ class Loader:
         rows = next(self._rows())
         where = f"epoch {rows.epoch}, step {rows.step}"
         manifest = self.plan.manifest
-        reasons = find_bad_samples(manifest, rows, self._backend)
+        reasons = find_bad_samples(manifest, rows, self._backend, self._transform.ignore_index)
         if not reasons and manifest.is_fetched and self._tried_again != (rows.epoch, rows.step):
             self._tried_again = rows.epoch, rows.step
             log.warning("%s: the batch failed, and all of its files can be read now; trying it once more", where)

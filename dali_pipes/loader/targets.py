@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
@@ -92,8 +91,10 @@ class TargetReader:
         height, width = self._stored(rows, at)
         if why := mask_problem(encoded, height, width, "header"):
             raise ValueError(f"{extent}: {why}")
-        values = np.asarray(Image.open(encoded))
-        return self._moved(values if values.dtype == np.uint8 else values.astype(np.int32), rows, at, self._transform.ignore_index)
+        values = self._manifest.mask_values.decode(encoded)
+        if why := self._manifest.mask_values.strange(values, len(self._manifest.classes), [self._transform.ignore_index]):
+            raise ValueError(f"{extent}: {why}")
+        return self._moved(values, rows, at, self._transform.ignore_index)
 
     def _outlined(self, rows: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
         outlines = json.loads(self._manifest.take_texts("outlines", rows.ids[at : at + 1])[0] or "[]")
