@@ -15,8 +15,9 @@ from dali_pipes.data import opening, sets
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_mask_values, look_at
-from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Keypoints, Targets
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Targets
 from dali_pipes.data.omissions import is_object, merge
 from dali_pipes.data.scanning.coco import scan_coco
 from dali_pipes.data.scanning.found import refuse_without_objects
@@ -37,7 +38,7 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 log = logging.getLogger(__name__)
 
-_KEPT = ("mixture", "keypoints", "mask_values")  # what parts of a manifest keep of what is known of it
+_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values")  # what parts of a manifest keep of what is known of it
 
 
 class Manifest(ImageTable):
@@ -102,8 +103,9 @@ class Manifest(ImageTable):
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
         made = opening.scan(cls, root, check, file, unchanged)
         made._refuse_without_objects(root)
+        made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
         if targets.mask:
-            made = made._with_mask_values(root, targets.mask_values, classes, verify)
+            made = made._with_mask_values(root, targets.mask_values or {}, classes, verify)
         return made._finished(None, strict)
 
     @classmethod
@@ -162,8 +164,9 @@ class Manifest(ImageTable):
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
         made._refuse_without_objects(file)
+        made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
         if targets.mask:
-            made = made._with_mask_values(file, targets.mask_values, classes, verify)
+            made = made._with_mask_values(file, targets.mask_values or {}, classes, verify)
         return made._finished(classes, strict)
 
     @classmethod
@@ -173,6 +176,7 @@ class Manifest(ImageTable):
         *,
         root: str | Path | None = None,
         bad_objects: str = "drop",
+        flip_pairs: Sequence[Sequence[str]] | None = None,
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -187,17 +191,22 @@ class Manifest(ImageTable):
             root: folder of the images; by default the file's.
             bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
                 lists it in `dropped`; "problem" leaves out its image. Of an outline alone "drop" leaves the object its box.
+            flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; []: none do; None: those
+                that differ by the words "left" and "right", or "l" and "r".
             strict, verify, max_pixels: as for `scan`.
 
         Raises:
             ManifestError: no such file, or one that is not of this form (docs/objects.md); or it has objects, and none can be used.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
-        check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects))
+        flip_pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
+        check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects, flip_pairs=flip_pairs))
         file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints = scan_coco(file, folder, check)
-        return cls(folder, classes, table, keypoints=keypoints)._finished(None, strict)
+        made = cls(folder, classes, table, keypoints=keypoints)
+        made._known |= {"flip_pairs": True} if flip_pairs is not None else {}
+        return made._finished(None, strict)
 
     @classmethod
     def from_masks(
@@ -288,7 +297,7 @@ class Manifest(ImageTable):
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
             path_column, label_column, label_separator, delimiter, encoding, task: as for `from_table`; for tables only.
-            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
+            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects` and `flip_pairs`.
             images: folder of the images that a table or COCO file names; by default the file's.
             classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has them.
             strict: an image or an object that is left out is an error, of a saved manifest too.
@@ -309,7 +318,7 @@ class Manifest(ImageTable):
 
         checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "strict": strict, "progress": progress}
         if kind == "coco":
-            read = cls.from_coco(source, root=images, bad_objects=targets.bad_objects, **checks)
+            read = cls.from_coco(source, root=images, bad_objects=targets.bad_objects, flip_pairs=targets.flip_pairs, **checks)
             return read._finished(classes, strict)
 
         checks |= {"classes": classes, "with_labels": with_labels, "targets": targets}
@@ -489,6 +498,7 @@ class Manifest(ImageTable):
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = sets.common_root([each.root for each in manifests])
         known = sets.same_keypoints([each.keypoints for each in manifests])
+        known |= {"flip_pairs": True} if all(each.names_flip_pairs for each in manifests) else {}
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
         names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
         of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]

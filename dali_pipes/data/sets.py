@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN, distinct_labels
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
+from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.table.schema import further_columns, replaced
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.hashing import GOLDEN, splitmix64

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import distinct_labels, is_unicode, no_labels
-from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
+from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
 from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
@@ -82,7 +83,7 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
     keypoints = None
     labels = no_labels(len(paths))
     if read.detects:
-        keypoints = _keypoints(read)
+        keypoints = _keypoints(read, check.targets.flip_pairs)
         usable = headers
         headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", check.targets.bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
@@ -182,13 +183,13 @@ def _same_size(file: Path, image: Entry, header: Header) -> Header:
     return header._replace(problem=f"{sizes}, so its boxes are of another image; correct one of them")
 
 
-def _keypoints(read: _File) -> Keypoints | None:
+def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | None:
     found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
     if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found):
         raise ManifestError(f"{read.name}: the keypoints of its categories are not lists of names; correct them")
     if any(each != found[0] for each in found):
         raise ManifestError(f"{read.name}: its categories have different keypoints; write a file for each of them")
-    return Keypoints.named(list(found[0])) if found else None
+    return Keypoints.named(list(found[0]), flip_pairs) if found else None
 
 
 def _found(read: _File, headers: list[Header], keypoints: Keypoints | None) -> Found:
