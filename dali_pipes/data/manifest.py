@@ -16,6 +16,7 @@ from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
+from dali_pipes.data.labels import COLUMN
 from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_mask_values, look_at
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Targets
 from dali_pipes.data.omissions import is_object, merge
@@ -444,6 +445,14 @@ class Manifest(ImageTable):
         """
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[self.shards.numbers]
         return self._with(Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files), self._others)
+
+    def without_columns(self, names: Sequence[str]) -> Self:
+        """The same samples without some of the table's own columns, or the targets "text" and "mask"."""
+        targets = [TARGET + name for name in ("text", "mask", "mask_offset", "mask_bytes") if name.split("_")[0] in names]
+        left_out = {*targets, *(COLUMN + name for name in names)}
+        made = self._changed(lambda table: table.drop_columns([name for name in table.column_names if name in left_out]))
+        made._known.pop("mask_values" if "mask" in names else "", None)
+        return made
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order.
