@@ -193,6 +193,11 @@ class ImageTable:
         return Keypoints.read(self._known.get("keypoints"))
 
     @property
+    def category_ids(self) -> list[Any] | None:
+        """The id in its COCO file of each class; None of one that is not in the file, or of all, where that is not known."""
+        return self._known.get("category_ids")
+
+    @property
     def names_flip_pairs(self) -> bool:
         """Whether the pairs of keypoints that change places were given, and not taken from their names."""
         return bool(self._known.get("flip_pairs"))

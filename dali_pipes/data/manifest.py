@@ -39,7 +39,8 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 log = logging.getLogger(__name__)
 
-_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values")  # what parts of a manifest keep of what is known of it
+# what parts of a manifest keep of what is known of it
+_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "category_ids")
 
 
 class Manifest(ImageTable):
@@ -186,7 +187,9 @@ class Manifest(ImageTable):
     ) -> Self:
         """Reads the headers of the images of a JSON file of COCO's form: detection, keypoints, segmentation or captions.
 
-        The categories, in the order of their ids, are the classes. Of an image's captions the first one is its text.
+        The categories, in the order of their ids, are the classes; `category_ids` has these ids, and the column `image_id`, which
+        batches have too, those of the images: what results in COCO's form need (docs/objects.md). Of an image's captions the first
+        one is its text.
 
         Args:
             root: folder of the images; by default the file's.
@@ -204,9 +207,9 @@ class Manifest(ImageTable):
         check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects, flip_pairs=flip_pairs))
         file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
-        classes, table, keypoints = scan_coco(file, folder, check)
+        classes, table, keypoints, ids = scan_coco(file, folder, check)
         made = cls(folder, classes, table, keypoints=keypoints)
-        made._known |= {"flip_pairs": True} if flip_pairs is not None else {}
+        made._known |= {"category_ids": ids} | ({"flip_pairs": True} if flip_pairs is not None else {})
         return made._finished(None, strict)
 
     @classmethod
@@ -510,6 +513,8 @@ class Manifest(ImageTable):
         known |= {"flip_pairs": True} if all(each.names_flip_pairs for each in manifests) else {}
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
         names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
+        if all(each.classes == names and each.category_ids == manifests[0].category_ids for each in manifests):
+            known |= {"category_ids": manifests[0].category_ids}
         of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]
         known |= sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
 
@@ -571,6 +576,8 @@ class Manifest(ImageTable):
         made = self._changed(partial(sets.renumbered, numbers=numbers), classes)
         if self.has_target("mask"):
             made._known["mask_values"] = self.mask_values.renumbered(numbers).stored()
+        if self.category_ids is not None:
+            made._known["category_ids"] = sets.renumbered_ids(self.category_ids, numbers, len(classes))
         return made
 
     def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:

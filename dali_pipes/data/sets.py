@@ -165,6 +165,15 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     return replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
 
 
+def renumbered_ids(ids: Sequence[Any], numbers: NDArray[np.int64], classes: int) -> list[Any] | None:
+    """The category of each class; None, for all, where two of them became one class, and for one that was no category."""
+    kept = numbers[numbers >= 0].tolist()
+    if len(set(kept)) < len(kept):
+        return None
+    of = {int(number): each for number, each in zip(numbers, ids, strict=True)}
+    return [of.get(number) for number in range(classes)]
+
+
 def same_masks(found: Sequence[MaskValues]) -> dict[str, Any]:
     """What is known of the values of the masks of all."""
     if any(each != found[0] for each in found):

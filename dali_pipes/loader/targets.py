@@ -18,7 +18,7 @@ from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.coordinates import mask_indices, move_objects, turned
+from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, turned
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -61,7 +61,8 @@ class TargetReader:
     def _names(self) -> set[str]:
         """Of the targets that batches have."""
         has = self._manifest.has_target
-        of_objects = {"boxes", "box_labels"} | {name for name in ("areas", "crowd", "keypoints") if has(name)}
+        of_objects = {"boxes", "box_labels", "to_image", "image_sizes"}
+        of_objects |= {name for name in ("areas", "crowd", "keypoints") if has(name)}
         named = {"masks": self._has_outlines, "mask": self._has_masks, "text": has("text")}
         return (of_objects if has("boxes") else set()) | {name for name, there in named.items() if there}
 
@@ -82,6 +83,11 @@ class TargetReader:
         options = self._manifest.keypoints, transform.min_box_size, transform.crops_around_boxes
         moved, kept = move_objects(objects, view.geometry, view.augmentation, view.shape, *options)
         return moved, np.split(kept, objects.counts.cumsum()[:-1])
+
+    def _to_stored(self, rows: PlannedBatch) -> Values:
+        view, turns = rows.views[0], self._transform.exif == "apply"
+        orientations = self._manifest.take_orientations(rows.ids) if turns else np.ones(len(rows), np.int8)
+        return to_stored(view.geometry, view.augmentation, view.shape, orientations)
 
     def _mask(self, rows: PlannedBatch, at: int) -> Values:
         extent = self._manifest.mask_extent(int(rows.ids[at]))
@@ -152,6 +158,8 @@ class TargetReader:
             if begun.outlines:
                 named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
             targets |= {name: Ragged(_there(values, device), lengths) for name, values in named.items() if values is not None}
+            targets["to_image"] = _there(self._to_stored(begun.rows), device)
+            targets["image_sizes"] = _there(self._manifest.take_sizes(begun.rows.ids), device)
         if begun.masks:
             targets["mask"] = _there(np.stack([each.result() for each in begun.masks]), device).long()
         if self._transform.pads_batches:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dali_pipes.data.keypoints import Keypoints
-from dali_pipes.data.labels import distinct_labels, is_unicode, no_labels
+from dali_pipes.data.labels import COLUMN, distinct_labels, is_unicode, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
@@ -25,6 +25,8 @@ from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
+
+IMAGE_ID = "image_id"
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST = 300  # characters of a number that is written as text
@@ -71,8 +73,8 @@ class _File:
     detects: bool = False
 
 
-def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None]:
-    """Class names, rows, and which keypoints there are."""
+def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None, list[Any]]:
+    """Class names, rows, which keypoints there are, and the id of each category."""
     read = _read(file)
     paths = [os.fsencode(image["file_name"]) for image in read.images]
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
@@ -94,9 +96,19 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
         refuse_without_objects(file, read.strays)
     if any(read.captions):
         targets[TARGET + "text"] = pa.array([each[0] if each else "" for each in read.captions], pa.large_string())
+    targets[COLUMN + IMAGE_ID] = _image_ids(read)
     table = file_rows(paths, labels, headers, targets)
+    ids = [category["id"] for category in read.categories]
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
-    return [category["name"] for category in read.categories], pa.concat_tables([table, unused_rows(table, strays)]), keypoints
+    return [category["name"] for category in read.categories], pa.concat_tables([table, unused_rows(table, strays)]), keypoints, ids
+
+
+def _image_ids(read: _File) -> pa.Array:
+    """Numbers, also those written as text; else all of them as text."""
+    numbers = [_number(image["id"]) for image in read.images]
+    if all(each is not None and each == int(each) and abs(each) < 2**63 for each in numbers):
+        return pa.array([int(each or 0) for each in numbers], pa.int64())
+    return pa.array([str(image["id"]).encode(errors="replace").decode() for image in read.images], pa.large_string())
 
 
 def _lost(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
