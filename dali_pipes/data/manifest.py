@@ -35,6 +35,7 @@ from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
+from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 log = logging.getLogger(__name__)
@@ -179,6 +180,7 @@ class Manifest(ImageTable):
         root: str | Path | None = None,
         bad_objects: str = "drop",
         flip_pairs: Sequence[Sequence[str]] | None = None,
+        annotated: str = "stored",
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -195,6 +197,8 @@ class Manifest(ImageTable):
             root: folder of the images; by default the file's.
             bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
                 lists it in `dropped`; "problem" leaves out its image. Of an outline alone "drop" leaves the object its box.
+            annotated: whether boxes, keypoints and outlines are in pixels of the images as "stored", or of the "upright" pictures,
+                as their EXIF tags turn them and most programs show them.
             flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; []: none do; None: those
                 that differ by the words "left" and "right", or "l" and "r".
             strict, verify, max_pixels: as for `scan`.
@@ -203,8 +207,11 @@ class Manifest(ImageTable):
             ManifestError: no such file, or one that is not of this form (docs/objects.md); or it has objects, and none can be used.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
+        check_choice("annotated", annotated, ANNOTATED)
         flip_pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
-        check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects, flip_pairs=flip_pairs))
+        check = ScanOptions(
+            verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated)
+        )
         file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints, ids = scan_coco(file, folder, check)
@@ -301,7 +308,7 @@ class Manifest(ImageTable):
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
             path_column, label_column, label_separator, delimiter, encoding, task: as for `from_table`; for tables only.
-            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects` and `flip_pairs`.
+            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`, `flip_pairs` and `annotated`.
             images: folder of the images that a table or COCO file names; by default the file's.
             classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has them.
             strict: an image or an object that is left out is an error, of a saved manifest too.
@@ -322,7 +329,8 @@ class Manifest(ImageTable):
 
         checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "strict": strict, "progress": progress}
         if kind == "coco":
-            read = cls.from_coco(source, root=images, bad_objects=targets.bad_objects, flip_pairs=targets.flip_pairs, **checks)
+            checks |= {name: getattr(targets, name) for name in ("bad_objects", "flip_pairs", "annotated")}
+            read = cls.from_coco(source, root=images, **checks)
             return read._finished(classes, strict)
 
         checks |= {"classes": classes, "with_labels": with_labels, "targets": targets}

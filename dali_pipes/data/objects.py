@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.mask_values import check_mask_values
+from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import OptionError, check_choice, check_if_given, check_options, option
 
 TARGET = "target:"
@@ -66,6 +67,8 @@ class Targets:
         text: a text, such as a caption; None: no texts.
         bad_objects: what becomes of an object with a box that is empty, inverted, not finite or outside the image: "drop" leaves it
             out and lists it; "problem" leaves out its image.
+        annotated: whether boxes and keypoints are in pixels (or fractions) of the image as "stored", or of the "upright" picture,
+            as its EXIF tag turns it and most programs show it.
     """
 
     boxes: str | None = None
@@ -79,9 +82,12 @@ class Targets:
     mask_values: Any = option(None, check_if_given, check_mask_values)
     text: str | None = None
     bad_objects: str = option("drop", check_choice, BAD_OBJECTS)
+    annotated: str = option("stored", check_choice, ANNOTATED)
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.mask and self.annotated != "stored":
+            raise OptionError(type(self), "annotated='upright' is for boxes and keypoints; masks are read as the image is stored")
         for name, needed in (("boxes", "box_labels"), ("box_labels", "boxes"), ("areas", "boxes"), ("keypoints", "boxes")):
             if getattr(self, name) and not getattr(self, needed):
                 raise OptionError(type(self), f"{name} needs {needed}; name it as well")

@@ -22,6 +22,7 @@ from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
 from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
 from dali_pipes.data.scanning.headers import Header, ScanOptions
+from dali_pipes.data.upright import outline_as_stored, upright_size
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
@@ -80,14 +81,15 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     if all(each.problem == "no such file or directory" for each in headers):
         raise ManifestError(f"{file}: none of its {len(paths):,} images is in {root}; give the folder that they are in as root")
-    headers = [_same_size(file, image, header) for image, header in zip(read.images, headers, strict=True)]
+    upright = check.targets.annotated == "upright"
+    headers = [_same_size(file, image, header, upright) for image, header in zip(read.images, headers, strict=True)]
     targets: dict[str, pa.Array] = {}
     keypoints = None
     labels = no_labels(len(paths))
     if read.detects:
         keypoints = _keypoints(read, check.targets.flip_pairs)
         usable = headers
-        headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", check.targets.bad_objects)
+        headers, targets = checked(_found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
         labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories))
         if not counts.any() and not any(read.captions) and any(not each.problem for each in usable):
@@ -186,12 +188,18 @@ def _name(number: int, entry: Any) -> str:
     return f"annotation {entry['id']!r:.40}" if isinstance(entry, dict) and "id" in entry else f"annotations[{number}]"
 
 
-def _same_size(file: Path, image: Entry, header: Header) -> Header:
+def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
     given, found = [_as_numbers(image.get(name)) for name in ("height", "width")], (header.height, header.width)
+    turned = upright_size(*found, header.orientation)
+    found, other = (turned, found) if upright else (found, turned)
     said = tuple(size if each is None else each for each, size in zip(given, found, strict=True))
     if header.problem or said == found:
         return header
     sizes = f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has {found[1]} × {found[0]}"
+    if said == other:
+        how, other_way = ("as stored", "stored") if upright else ("upright", "upright")
+        why = f"{sizes}: it was annotated {how}, and its EXIF tag turns it; set annotated='{other_way}'"
+        return header._replace(problem=why)
     return header._replace(problem=f"{sizes}, so its boxes are of another image; correct one of them")
 
 
@@ -204,11 +212,11 @@ def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | N
     return Keypoints.named(list(found[0]), flip_pairs) if found else None
 
 
-def _found(read: _File, headers: list[Header], keypoints: Keypoints | None) -> Found:
+def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool) -> Found:
     entries = [(number, _cleaned(each), headers[place]) for place, some in enumerate(read.objects) for number, each in some]
     faults = {place: why for place, (_, each, header) in enumerate(entries) if (why := _fault(read, each, keypoints))}
     good = [{} if place in faults else each for place, (_, each, _) in enumerate(entries)]
-    outlines = [_outline(each, header) for each, (_, _, header) in zip(good, entries, strict=True)]
+    outlines = [_outline(each, header, upright) for each, (_, _, header) in zip(good, entries, strict=True)]
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
     return Found(
         np.array(list(map(len, read.objects)), np.int64),
@@ -221,6 +229,8 @@ def _found(read: _File, headers: list[Header], keypoints: Keypoints | None) -> F
         np.array([each.get("keypoints") or none for each in good], np.float64).reshape(len(good), len(none)) if keypoints else None,
         [json.dumps(outline) for outline, _ in outlines] if any(each.get("segmentation") for each in good) else None,
         {place: f"its outline is left out: {why}" for place, (_, why) in enumerate(outlines) if why},
+        "upright" if upright else "stored",
+        keypoints.flipped if keypoints else [],
     )
 
 
@@ -247,21 +257,25 @@ def _fault(read: _File, entry: Entry, keypoints: Keypoints | None) -> str | None
     return None
 
 
-def _outline(entry: Entry, header: Header) -> tuple[Any, str | None]:
+def _outline(entry: Entry, header: Header, upright: bool) -> tuple[Any, str | None]:
     """The outline of an object, empty if it has none; and what is wrong with the one that it has."""
     outline = entry.get("segmentation") or []
-    if header.problem or not (why := problem_of(outline, header.height, header.width)):
+    turn = header.orientation if upright else 1
+    size = upright_size(header.height, header.width, turn)
+    if header.problem:
         return outline, None
+    if not (why := problem_of(outline, *size)):
+        return outline_as_stored(outline, *size, turn), None
     # Looking at each number takes time, so it is done of those alone that would be left out.
-    outline = _repaired(outline, header)
-    why = problem_of(outline, header.height, header.width) if outline else why
-    return ([], why) if why else (outline, None)
+    outline = _repaired(outline, size)
+    why = problem_of(outline, *size) if outline else why
+    return ([], why) if why else (outline_as_stored(outline, *size, turn), None)
 
 
-def _repaired(outline: Any, header: Header) -> Any:
+def _repaired(outline: Any, image: tuple[int, int]) -> Any:
     """With numbers for those written as text, without empty polygons; a list of numbers is one polygon, as it is to pycocotools."""
     if isinstance(outline, dict):
-        size = _as_numbers(outline.get("size")) or [header.height, header.width]
+        size = _as_numbers(outline.get("size")) or list(image)
         counts = outline.get("counts")
         return outline | {"size": size, "counts": _whole(_as_numbers(counts)) if isinstance(counts, list) else counts}
     if not isinstance(outline, list):
