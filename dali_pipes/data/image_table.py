@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data import omissions
+from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
-from dali_pipes.data.objects import TARGET, Keypoints, Objects
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.earlier import FolderRecords
@@ -189,6 +191,21 @@ class ImageTable:
     def keypoints(self) -> Keypoints | None:
         """Which keypoints the objects have, if they have any."""
         return Keypoints.read(self._known.get("keypoints"))
+
+    @property
+    def category_ids(self) -> list[Any] | None:
+        """The id in its COCO file of each class; None of one that is not in the file, or of all, where that is not known."""
+        return self._known.get("category_ids")
+
+    @property
+    def names_flip_pairs(self) -> bool:
+        """Whether the pairs of keypoints that change places were given, and not taken from their names."""
+        return bool(self._known.get("flip_pairs"))
+
+    @cached_property
+    def mask_values(self) -> MaskValues:
+        """What the values of the masks mean, as far as it is known."""
+        return MaskValues.read(self._known.get("mask_values"))
 
     def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels as stored; None: this manifest has no boxes.

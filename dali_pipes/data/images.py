@@ -43,7 +43,8 @@ def open_images(
                 "(data.targets.mask names a table's column of masks)"
             )
         options.pop("unchanged", None)
-        manifest = Manifest.from_masks(source, masks, classes=data.classes, missing=data.missing, **options)
+        options |= {"classes": data.classes, "missing": data.missing, "mask_values": data.targets.mask_values}
+        manifest = Manifest.from_masks(source, masks, **options)
     else:
         table = {each.name: getattr(data, each.name) for each in fields(TableOptions)}
         options |= table | {"targets": data.targets, "images": images}

@@ -114,6 +114,11 @@ def is_annotation(problem: str) -> bool:
     return _ANNOTATION.match(problem) is not None
 
 
+def is_object(problem: str) -> bool:
+    """Whether a line says what is wrong with an object of an image."""
+    return is_annotation(problem) or problem.startswith("object ")
+
+
 def kind_of(problem: str) -> str:
     """A problem without sizes, names and advice."""
     for pattern, instead in _VARYING:

@@ -25,6 +25,7 @@ from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import Begun, TargetReader
+from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
@@ -89,6 +90,7 @@ def build_loader(
     )
     check_room(plan)
     transform.check(manifest)
+    check_flips(manifest, transform)
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
     backend, target = entry_of(config).load(), _resolve_device(device, config)
@@ -305,7 +307,7 @@ class Loader:
         rows = next(self._rows())
         where = f"epoch {rows.epoch}, step {rows.step}"
         manifest = self.plan.manifest
-        reasons = find_bad_samples(manifest, rows, self._backend)
+        reasons = find_bad_samples(manifest, rows, self._backend, self._transform.ignore_index)
         if not reasons and manifest.is_fetched and self._tried_again != (rows.epoch, rows.step):
             self._tried_again = rows.epoch, rows.step
             log.warning("%s: the batch failed, and all of its files can be read now; trying it once more", where)

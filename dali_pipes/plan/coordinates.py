@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.objects import Keypoints, Objects
+from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.objects import Objects
 from dali_pipes.plan.augment.operations import AFFINE, CODE, Augmentation, affine_matrices
 from dali_pipes.plan.geometry import Geometry, Int, Pair
 
@@ -93,6 +94,38 @@ def move_objects(
     kept = within & ((sides >= min_size) & (sides > 0)).all(axis=1)
     areas = None if objects.areas is None else (objects.areas * (to / size).prod(axis=1) * places.visible).astype(np.float32)
     return replace(objects, boxes=boxes, areas=areas, keypoints=places.labeled_points()).keep(kept), kept
+
+
+def to_stored(geometry: Geometry, augmentation: Augmentation, shape: Pair, orientations: NDArray[np.int8]) -> Float:
+    """(N, 2, 3) float64, what takes the x and y of boxes in the output to those in the images as stored.
+
+    Args:
+        geometry, augmentation: of the N images; of one that an affine operation moves the result is NaN.
+        shape: height and width of the output.
+        orientations: (N,) EXIF's, by which the images were turned before; 1: not.
+    """
+    window, upright = geometry.window.astype(np.float64), geometry.source.astype(np.float64)
+    scale = geometry.resize / window[:, 2:]
+    forward = np.zeros((len(geometry), 3, 3))
+    forward[:] = np.eye(3)
+
+    swapped, mirrored = orientations >= 5, (np.isin(orientations, [3, 4, 7, 8]), np.isin(orientations, [2, 3, 6, 7]))
+    forward[swapped] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    for row, axis in ((0, 1), (1, 0)):  # x has the second of (height, width)
+        _mirror(forward, row, mirrored[axis], upright[:, axis])
+        forward[:, row, 2] -= window[:, axis]
+        forward[:, row] *= scale[:, axis, None]
+        forward[:, row, 2] -= geometry.crop[:, axis]
+        _mirror(forward, row, (geometry.vertical_flip, geometry.flip)[axis], np.full(len(geometry), shape[axis], np.float64))
+
+    back = np.linalg.inv(forward)[:, :2].astype(np.float64)
+    back[np.isin(augmentation.ops, _AFFINE_CODES).any(axis=1)] = np.nan
+    return back
+
+
+def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
+    forward[chosen, row] *= -1
+    forward[chosen, row, 2] += length[chosen]
 
 
 def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:

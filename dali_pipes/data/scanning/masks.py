@@ -101,7 +101,8 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
         if image.format != "PNG":
             return f"{image.format} format; save it as PNG, which keeps its values"
         if image.size != (width, height):
-            return f"{image.width} × {image.height}, and the image is {width} × {height}; make them equal"
+            turned = "; save the image as its EXIF tag turns it, if it has one, or" if image.size == (height, width) else ";"
+            return f"{image.width} × {image.height}, and the image is {width} × {height}{turned} make them equal"
         kind = image.tile[0][3]
         if kind not in _EXACT:
             return f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a palette"

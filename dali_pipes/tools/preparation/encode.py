@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.scanning.stored import EXIF_ORIENTATION, open_stored, orientation_of, upright
 from dali_pipes.errors import PreparationError
+from dali_pipes.tools.preparation.beside import encode_mask
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
 LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
@@ -131,11 +133,13 @@ class Encoded(NamedTuple):
     Attributes:
         extension: that of the true format, without a dot.
         same_pixels: the image was not encoded again.
+        mask: a PNG; None: the source has none.
     """
 
     content: bytes
     extension: str
     same_pixels: bool
+    mask: bytes | None = None
 
 
 class FetchError(PreparationError):
@@ -190,9 +194,13 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
             raise FetchError(f"{source.name(sample_id)}: {error}; start again when it can be read, and it continues") from None
 
     try:
-        return encode(read, (height, width), encoding)
+        encoded = encode(read, (height, width), encoding)
     except LeftOutError as error:
         return str(error)
+    turned = encoding is not None and encoding.exif == "apply"
+    orientation = int(source.take_orientations(np.array([sample_id]))[0]) if turned else 1
+    mask = encode_mask(source, sample_id, encoded.content, orientation)
+    return mask if isinstance(mask, str) else encoded._replace(mask=mask)
 
 
 def relative_name(source: Manifest, sample_id: int) -> str:
