@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dali_pipes.data.manifest import Manifest
     from dali_pipes.data.objects import Targets
     from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError, OmissionError
+    from dali_pipes.loader.boxes import boxes_to_image
     from dali_pipes.loader.loader import Loader, build_loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
@@ -68,6 +69,7 @@ __all__ = [
     "ViewsTransform",
     "Weighted",
     "Windows",
+    "boxes_to_image",
     "build_loader",
     "cupy_stream",
     "diagnose",
@@ -78,7 +80,7 @@ __all__ = [
 _HOMES = (  # of the names above; the tools last
     *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "plan.detection", "plan.views"),
     *("data.manifest", "data.objects"),
-    *("backends.base", "backends.config", "loader.loader", "loader.mixing", "adapters.from_torch.convert"),
+    *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing", "adapters.from_torch.convert"),
     "tools.diagnosis.dataloader_program",
 )
 

@@ -1,5 +1,6 @@
 """The examples of training with boxes, masks, views and captions learn; those with other libraries are in tests/adapters."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 from _demo_objects import SHAPES, make_demo_objects
 from PIL import Image
+
+import dali_pipes as dp
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -38,7 +41,44 @@ def learns(capsys, name, *given, share, **options):
 
 @pytest.mark.slow
 def test_a_detector_learns(demo, capsys):
-    learns(capsys, "detection", demo / "train.json", demo / "images/train", size=96, epochs=2, share=0.9)
+    both = [demo / f"{split}.json" for split in ("train", "val")], [demo / f"images/{split}" for split in ("train", "val")]
+    given = [file for pair in zip(*both, strict=True) for file in pair]
+    learns(capsys, "detection", *given, size=96, epochs=2, share=0.9)
+
+
+def test_the_detector_leaves_crowds_out_of_its_loss_and_ends_in_cocos_evaluation(demo):
+    """A model that knows the truth has an average precision of 1, and is never given a crowd."""
+    given = []
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, images, targets=None):
+            if targets is not None:
+                given.extend(targets)
+                return {"loss": self.weight.sum()}
+            batch = seen.pop(0)
+            pairs = zip(batch["boxes"], batch["box_labels"], strict=True)
+            return [{"boxes": boxes, "labels": labels + 1, "scores": torch.ones(len(boxes))} for boxes, labels in pairs]
+
+    names, model = example("detection"), Model()
+    content = json.loads((demo / "val.json").read_text())
+    content["annotations"][0]["iscrowd"] = 1
+    (demo / "crowd.json").write_text(json.dumps(content))
+    for file in ("crowd.json", "val.json"):
+        manifest = dp.Manifest.from_coco(demo / file, root=demo / "images/val", progress=False)
+        transform, config = dp.LetterboxTransform(size=96, flip=0), dp.DaliConfig(device="cpu")
+        with dp.build_loader(manifest, config, transform=transform, batch_size=8, device="cpu") as loader:
+            seen = list(loader)
+        if file == "crowd.json":
+            for batch in seen:
+                names["step"](model, torch.optim.SGD(model.parameters(), 0.1), batch)
+    assert sum(len(each["boxes"]) for each in given) == len(content["annotations"]) - 1
+    if not torch.cuda.is_available():
+        figures = names["evaluate"](model, demo / "val.json", demo / "images/val", size=96)
+        assert figures[0] > 0.999
 
 
 @pytest.mark.slow

@@ -101,6 +101,7 @@ class _Images(Dataset[Arrays]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._transforms = manifest, views_of(transform)
         self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
+        self._upright = transform.exif == "apply"
         self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
         self._memory_format = transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
 
@@ -109,9 +110,10 @@ class _Images(Dataset[Arrays]):
         groups = tuple(pixels.empty_images(n * len(views), views[0].shape, *form) for views in rows.groups)
         outs = [out for images in groups for out in torch.split(images, n)]
         views = list(map(_View, self._transforms, rows.views, outs))
+        orientations = self._manifest.take_orientations(rows.ids).tolist() if self._upright else [1] * n
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
-            decoded = self._decode(self.reader.read(extent), str(extent), [view.of(at) for view in views])
+            decoded = self._decode(self.reader.read(extent), str(extent), [view.of(at) for view in views], orientations[at])
             for view, image in zip(views, decoded, strict=True):
                 view.write(at, image)
         erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in rows.groups)

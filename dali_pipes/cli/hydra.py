@@ -93,7 +93,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
 
 
 def print_warnings_on_stderr() -> None:
-    """Prints the package's warnings as plain lines on stderr. Hydra's handler prints on stdout, where a job's JSON goes."""
+    """Prints the package's warnings as plain lines on stderr, and what others log too: a job's JSON is alone on stdout."""
     root, name = logging.getLogger(), "dali_pipes"
     if any(handler.name == name for handler in root.handlers):
         return
@@ -101,6 +101,7 @@ def print_warnings_on_stderr() -> None:
     for handler in root.handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.addFilter(lambda record: not record.name.startswith(name))
+            handler.setStream(sys.stderr)
     own = logging.StreamHandler(sys.stderr)
     own.name = name
     own.setLevel(logging.WARNING)

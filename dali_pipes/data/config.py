@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.table_options import check_column, check_delimiter, check_encoding, check_task
 from dali_pipes.errors import ConfigError, check_choice, check_options, option
@@ -30,6 +31,7 @@ class DataConfig:
         delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the header has the column of paths.
         encoding: of a CSV, such as latin-1; None: UTF-8, or UTF-16 if the file begins with its byte-order mark.
         task: of a table's numbers, "classification" or "regression"; None: integers are class numbers, fractions are predicted.
+        max_pixels: images with more are not used; above Pillow's own limit of 89 million, if asked.
         cache_dir: folder for cached scans; None: no cache.
         filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None: all.
         demo: `root` is the demo set, and it is made if it is not there.
@@ -51,6 +53,7 @@ class DataConfig:
     delimiter: str | None = option(None, check_delimiter)
     encoding: str | None = option(None, check_encoding)
     task: str | None = option(None, check_task)
+    max_pixels: int = option(MAX_PIXELS, check_max_pixels)
     cache_dir: str | None = None
     filter: str | None = None
     demo: bool = False

@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data import omissions
+from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
-from dali_pipes.data.objects import TARGET, Keypoints, Objects
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.earlier import FolderRecords
@@ -22,8 +24,8 @@ from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.shards.remote import absolute
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
-from dali_pipes.data.table.schema import divided, own_columns
-from dali_pipes.errors import ManifestError
+from dali_pipes.data.table.schema import RULES, divided, own_columns
+from dali_pipes.errors import ManifestError, OmissionError
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ class ImageTable:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        known: dict[str, Any] = {"folders": folders or {}, "omissions": list(omissions)}
+        known: dict[str, Any] = {"folders": folders or {}, "omissions": list(omissions), "rules": RULES}
         known |= {"keypoints": list(keypoints)} if keypoints else {}
         self._set(absolute(root), classes, Samples(usable), others, known)
         self._check()
@@ -189,6 +191,21 @@ class ImageTable:
     def keypoints(self) -> Keypoints | None:
         """Which keypoints the objects have, if they have any."""
         return Keypoints.read(self._known.get("keypoints"))
+
+    @property
+    def category_ids(self) -> list[Any] | None:
+        """The id in its COCO file of each class; None of one that is not in the file, or of all, where that is not known."""
+        return self._known.get("category_ids")
+
+    @property
+    def names_flip_pairs(self) -> bool:
+        """Whether the pairs of keypoints that change places were given, and not taken from their names."""
+        return bool(self._known.get("flip_pairs"))
+
+    @cached_property
+    def mask_values(self) -> MaskValues:
+        """What the values of the masks mean, as far as it is known."""
+        return MaskValues.read(self._known.get("mask_values"))
 
     def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels as stored; None: this manifest has no boxes.
@@ -306,9 +323,16 @@ class ImageTable:
         """How many images cannot be used."""
         return sum(not omissions.is_annotation(problem) for _, problem in self.problems)
 
+    @property
+    def _of_whole(self) -> list[Omission]:
+        """What is left out of the manifest that this one was chosen from by `filter` or `split`."""
+        return omissions.stored(self._known.get("of_whole", []))
+
     def refuse_bad_images(self, max_bad_fraction: float) -> None:
         """Raises ManifestError if more images than this share of all cannot be used."""
         bad, images = self.bad_images, len(self) + self.bad_images
+        if of_whole := self._known.get("bad_of_whole"):  # of which this is a part
+            bad, images = of_whole
         if bad > max_bad_fraction * images:
             problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
@@ -326,8 +350,11 @@ class ImageTable:
         Raises:
             OmissionError: `strict`, and one is.
         """
+        if strict and not self.rules:
+            why = "version 0.2 saved this manifest without what it left out"
+            raise OmissionError(f"{self.root}: {why}; scan the images again, or leave out strict")
         if strict:
-            omissions.refuse(self.root, len(self), self.omissions)
+            omissions.refuse(self.root, len(self), [*self.omissions, *self._of_whole])
         if self._told or int(os.environ.get("LOCAL_RANK", 0)):  # the first rank of a machine speaks for all
             return
         self._told = True

@@ -31,6 +31,7 @@ def open_images(
     Raises:
         ConfigError, ManifestError: no images are given, or none are there, or too many cannot be used.
     """
+    options.setdefault("max_pixels", data.max_pixels)
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
@@ -42,7 +43,8 @@ def open_images(
                 "(data.targets.mask names a table's column of masks)"
             )
         options.pop("unchanged", None)
-        manifest = Manifest.from_masks(source, masks, classes=data.classes, missing=data.missing, **options)
+        options |= {"classes": data.classes, "missing": data.missing, "mask_values": data.targets.mask_values}
+        manifest = Manifest.from_masks(source, masks, **options)
     else:
         table = {each.name: getattr(data, each.name) for each in fields(TableOptions)}
         options |= table | {"targets": data.targets, "images": images}

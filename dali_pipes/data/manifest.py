@@ -1,5 +1,6 @@
 """The manifest: one row per image, from whatever describes a data set; saved, parted and joined."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,14 +15,19 @@ from dali_pipes.data import opening, sets
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Keypoints, Targets
-from dali_pipes.data.omissions import merge
+from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
+from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.limits import MAX_PIXELS
+from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_mask_values, look_at
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Targets
+from dali_pipes.data.omissions import is_object, merge
 from dali_pipes.data.scanning.coco import scan_coco
-from dali_pipes.data.scanning.headers import MAX_PIXELS, ScanOptions
+from dali_pipes.data.scanning.found import refuse_without_objects
+from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.patterns import is_pattern
-from dali_pipes.data.scanning.rules import refuse_other_rules
+from dali_pipes.data.scanning.rules import refuse_other_orientations, refuse_other_rules
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import scan_table
 from dali_pipes.data.sets import Mix
@@ -30,9 +36,13 @@ from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
+from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-_KEPT = ("mixture", "keypoints")  # what parts of a manifest keep of what is known of it
+log = logging.getLogger(__name__)
+
+# what parts of a manifest keep of what is known of it
+_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "category_ids", "rules")
 
 
 class Manifest(ImageTable):
@@ -70,7 +80,7 @@ class Manifest(ImageTable):
             root: a folder of class folders or of shards, here or by its URL, one shard, or a pattern of their names such as
                 train-*.tar or train-{0000..0063}.tar (docs/shards.md).
             verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
-            max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs.
+            max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs, which may be passed.
             cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that have
                 not changed since it was written are not read again, and the result is saved there. A scan that is killed goes on
                 from where it was.
@@ -95,7 +105,12 @@ class Manifest(ImageTable):
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
-        return opening.scan(cls, root, check, file, unchanged)._finished(None, strict)
+        made = opening.scan(cls, root, check, file, unchanged)
+        made._refuse_without_objects(root)
+        made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
+        if targets.mask:
+            made = made._with_mask_values(root, targets.mask_values or {}, classes, verify)
+        return made._finished(None, strict)
 
     @classmethod
     def from_table(
@@ -145,13 +160,18 @@ class Manifest(ImageTable):
         one of the `problems`.
 
         Raises:
-            ManifestError: no such table, its labels make no sense, or no row has a label or a file.
+            ManifestError: no such table, its labels make no sense, no row has a label or a file, or no object can be used.
             OmissionError: `strict`, and something is left out.
         """
         options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
+        made._known["omissions"] = opening.name_beside_parquet(absolute(file), made)
+        made._refuse_without_objects(file)
+        made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
+        if targets.mask:
+            made = made._with_mask_values(file, targets.mask_values or {}, classes, verify)
         return made._finished(classes, strict)
 
     @classmethod
@@ -161,6 +181,8 @@ class Manifest(ImageTable):
         *,
         root: str | Path | None = None,
         bad_objects: str = "drop",
+        flip_pairs: Sequence[Sequence[str]] | None = None,
+        annotated: str = "stored",
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -169,23 +191,35 @@ class Manifest(ImageTable):
     ) -> Self:
         """Reads the headers of the images of a JSON file of COCO's form: detection, keypoints, segmentation or captions.
 
-        The categories, in the order of their ids, are the classes. Of an image's captions the first one is its text.
+        The categories, in the order of their ids, are the classes; `category_ids` has these ids, and the column `image_id`, which
+        batches have too, those of the images: what results in COCO's form need (docs/objects.md). Of an image's captions the first
+        one is its text.
 
         Args:
             root: folder of the images; by default the file's.
             bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
-                lists it in `dropped`; "problem" leaves out its image.
+                lists it in `dropped`; "problem" leaves out its image. Of an outline alone "drop" leaves the object its box.
+            annotated: whether boxes, keypoints and outlines are in pixels of the images as "stored", or of the "upright" pictures,
+                as their EXIF tags turn them and most programs show them.
+            flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; []: none do; None: those
+                that differ by the words "left" and "right", or "l" and "r".
             strict, verify, max_pixels: as for `scan`.
 
         Raises:
-            ManifestError: no such file, or one that is not of this form; docs/objects.md.
+            ManifestError: no such file, or one that is not of this form (docs/objects.md); or it has objects, and none can be used.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
-        check = ScanOptions(verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects))
+        check_choice("annotated", annotated, ANNOTATED)
+        flip_pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
+        check = ScanOptions(
+            verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated)
+        )
         file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
-        classes, table, keypoints = scan_coco(file, folder, check)
-        return cls(folder, classes, table, keypoints=keypoints)._finished(None, strict)
+        classes, table, keypoints, ids = scan_coco(file, folder, check)
+        made = cls(folder, classes, table, keypoints=keypoints)
+        made._known |= {"category_ids": ids} | ({"flip_pairs": True} if flip_pairs is not None else {})
+        return made._finished(None, strict)
 
     @classmethod
     def from_masks(
@@ -195,6 +229,7 @@ class Manifest(ImageTable):
         *,
         classes: Sequence[str] = (),
         missing: str = "problem",
+        mask_values: Mapping[int, int] | None = None,
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -206,18 +241,23 @@ class Manifest(ImageTable):
         An image's mask has the same path in its folder but for the extension, and for Cityscapes' suffixes.
 
         Args:
-            classes: names of the masks' values from 0.
+            classes: names of the masks' values from 0. A value that is none of them, and not 255, is a problem of its image: with
+                verify="full" all masks are looked at, else 32 of them, and the others as they are loaded.
+            mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one that is replaced by itself, or by
+                what is no class, is ignored.
             missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
                 over.
             strict, verify, max_pixels: as for `scan`.
 
         Raises:
-            ManifestError: a folder without images, or no image has a mask.
+            ManifestError: a folder without images, no image has a mask, or the masks have other values than classes.
         """
         check_choice("missing", missing, MISSING)
         folders = Path(os.path.abspath(local_path(images))), Path(os.path.abspath(local_path(masks)))
         root, table, omissions = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
-        return cls(root, list(classes), table, omissions=omissions)._finished(None, strict)
+        made = cls(root, list(classes), table, omissions=omissions)
+        made = made._with_mask_values(folders[1], check_mask_values("mask_values", mask_values), classes, verify)
+        return made._finished(None, strict)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -228,13 +268,15 @@ class Manifest(ImageTable):
         checked at once, by each process.
 
         Raises:
-            ManifestError: the file is missing, damaged, or not a manifest; or of version 0.2, and a scan has other classes now.
+            ManifestError: the file is missing, damaged, or not a manifest; or an earlier version wrote it, and a scan has
+                other classes now, or turns its TIFFs.
         """
         stored = saved.read(file)
         refuse_other_rules(file, stored.classes, stored.known)
+        refuse_other_orientations(file, stored.root, stored.table, stored.known)
         if not stored.file:
             read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
-            read._known = {name: stored.known[name] for name in ("folders", "omissions", "rules", *_KEPT) if name in stored.known}
+            read._known = {name: stored.known[name] for name in ("folders", "omissions", *_KEPT) if name in stored.known}
             return read
         usable, others = divided(stored.table)
         validate(others)
@@ -270,7 +312,7 @@ class Manifest(ImageTable):
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
             path_column, label_column, label_separator, delimiter, encoding, task: as for `from_table`; for tables only.
-            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`.
+            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`, `flip_pairs` and `annotated`.
             images: folder of the images that a table or COCO file names; by default the file's.
             classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has them.
             strict: an image or an object that is left out is an error, of a saved manifest too.
@@ -291,7 +333,8 @@ class Manifest(ImageTable):
 
         checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "strict": strict, "progress": progress}
         if kind == "coco":
-            read = cls.from_coco(source, root=images, bad_objects=targets.bad_objects, **checks)
+            checks |= {name: getattr(targets, name) for name in ("bad_objects", "flip_pairs", "annotated")}
+            read = cls.from_coco(source, root=images, **checks)
             return read._finished(classes, strict)
 
         checks |= {"classes": classes, "with_labels": with_labels, "targets": targets}
@@ -310,6 +353,50 @@ class Manifest(ImageTable):
         cache = opening.cache_file(cache_dir, source, with_labels) if cache_dir and not targets.named else None
         return cls.scan(source, cache=cache, unchanged=unchanged, **checks)
 
+    def _refuse_without_objects(self, source: str | Path) -> None:
+        """Raises ManifestError if a source has objects, images that are used, and not one object that is."""
+        boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
+        if boxes is None or any(boxes.lengths(ids).any() for ids in self._samples.blocks()):
+            return
+        lost = [f"{name}: {why}" for name, why in [*self.dropped, *self.problems] if is_object(why)]
+        if len(self):
+            refuse_without_objects(source, lost)
+
+    def _with_mask_values(self, source: str | Path, becomes: dict[int, int], classes: Sequence[str] | None, verify: str) -> Self:
+        """With what the values of masks mean; images whose masks have values that mean nothing are problems.
+
+        Args:
+            classes: those of the masks, if the images have no labels.
+        """
+        of_masks = bool(classes) and not self.has_target("boxes") and not self.labels.size
+        values = MaskValues(becomes, of_masks)
+        self._known["mask_values"] = values.stored()
+        if self.is_fetched or not len(self):
+            return self
+
+        ids = np.arange(0, len(self), 1 if verify == "full" else -(-len(self) // LOOKED_AT))
+        count = len(classes or ())
+        problems, seen = look_at((self.mask_extent(each) for each in ids.tolist()), values, count)
+        if len(problems) == len(ids):
+            why = next(iter(problems.values()))
+            raise ManifestError(f"{source}: {len(ids):,} masks were looked at, and none can be used; {why}")
+        if seen == {0, IGNORED} and IGNORED not in becomes and count != 1:
+            ignored = f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} alone, and {IGNORED} is ignored"
+            advice = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
+            if count == 2:
+                raise ManifestError(f"{ignored}, so only {classes[0]!r} would be learned; {advice}")  # type: ignore[index]
+            log.warning("%s by default; %s", ignored, advice)
+        return self._with_problems({int(ids[at]): why for at, why in problems.items()})
+
+    def _with_problems(self, problems: dict[int, str]) -> Self:
+        """Without these samples, which are among `problems` then."""
+        if not problems:
+            return self
+        bad = replaced(self.samples.take(pa.array(list(problems))), "problem", pa.array(list(problems.values())))
+        others = pa.concat_tables([self._others, bad.cast(self._others.schema)])
+        left = np.setdiff1d(np.arange(len(self)), list(problems))
+        return self._with(self._samples.select(left), others, keep=(*_KEPT, "folders", "omissions"))
+
     def _finished(self, classes: Sequence[str] | None, strict: bool) -> Self:
         """With these classes, if any are given; what is left out has been said, or refused."""
         made = self if classes is None else self.with_classes(classes)
@@ -326,8 +413,9 @@ class Manifest(ImageTable):
         if given == self.classes:
             return self
         labels = np.unique(self.labels[self.labels >= 0]) if self.task != "regression" else np.zeros(0)
+        labels = np.arange(len(self.classes)) if self.mask_values.named else labels
         numbers = sets.number_as(given, self.classes, labels.astype(np.int64), self.root)
-        return self._changed(partial(sets.renumbered, numbers=numbers), given)
+        return self._renumbered(numbers, given)
 
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
@@ -373,6 +461,14 @@ class Manifest(ImageTable):
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[self.shards.numbers]
         return self._with(Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files), self._others)
 
+    def without_columns(self, names: Sequence[str]) -> Self:
+        """The same samples without some of the table's own columns, or the targets "text" and "mask"."""
+        targets = [TARGET + name for name in ("text", "mask", "mask_offset", "mask_bytes") if name.split("_")[0] in names]
+        left_out = {*targets, *(COLUMN + name for name in names)}
+        made = self._changed(lambda table: table.drop_columns([name for name in table.column_names if name in left_out]))
+        made._known.pop("mask_values" if "mask" in names else "", None)
+        return made
+
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order.
 
@@ -395,7 +491,7 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: no such expression, or a column that there is not.
         """
-        return self.subset(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
+        return self._chosen(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
 
     def split(self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0) -> dict[str, Self]:
         """Parts of the samples, chosen at random; each keeps the order of the ids.
@@ -409,7 +505,15 @@ class Manifest(ImageTable):
             ConfigError: the fractions are no shares of 1, or there is no such column.
         """
         groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
-        return {name: self.subset(ids) for name, ids in sets.parts(fractions, groups, seed).items()}
+        return {name: self._chosen(ids) for name, ids in sets.parts(fractions, groups, seed).items()}
+
+    def _chosen(self, ids: NDArray[np.int64]) -> Self:
+        """These samples, which stand for the whole: what is left out of it is left out of them too, for `strict` and limits."""
+        made = self.subset(ids)
+        bad = self._known.get("bad_of_whole") or [self.bad_images, len(self) + self.bad_images]
+        of_whole = merge([*self.omissions, *self._of_whole])
+        made._known |= {"bad_of_whole": bad, "of_whole": [list(each) for each in of_whole]}
+        return made
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
@@ -426,8 +530,13 @@ class Manifest(ImageTable):
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = sets.common_root([each.root for each in manifests])
         known = sets.same_keypoints([each.keypoints for each in manifests])
+        known |= {"flip_pairs": True} if all(each.names_flip_pairs for each in manifests) else {}
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
         names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
+        if all(each.classes == names and each.category_ids == manifests[0].category_ids for each in manifests):
+            known |= {"category_ids": manifests[0].category_ids}
+        of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]
+        known |= sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
 
         def joined(tables: list[pa.Table]) -> pa.Table:
             each = zip(manifests, tables, numbers, strict=True)
@@ -481,7 +590,15 @@ class Manifest(ImageTable):
         for name in names:
             self._rows.class_numbers(name)
         merged, numbers = sets.joined_classes([[names.get(name, name) for name in self.classes]], False)
-        return self._changed(partial(sets.renumbered, numbers=numbers[0]), merged)
+        return self._renumbered(numbers[0], merged)
+
+    def _renumbered(self, numbers: NDArray[np.int64], classes: list[str]) -> Self:
+        made = self._changed(partial(sets.renumbered, numbers=numbers), classes)
+        if self.has_target("mask"):
+            made._known["mask_values"] = self.mask_values.renumbered(numbers).stored()
+        if self.category_ids is not None:
+            made._known["category_ids"] = sets.renumbered_ids(self.category_ids, numbers, len(classes))
+        return made
 
     def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
         samples = Samples(change(self.samples), self._samples.files)

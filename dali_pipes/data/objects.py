@@ -15,15 +15,17 @@ They are columns called "target:NAME", large lists of numbers of which an image 
     dropped        what was wrong with objects that were left out, one a line
 """
 
-import re
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.errors import ManifestError, OptionError, check_choice, check_options, option
+from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
+from dali_pipes.data.mask_values import check_mask_values
+from dali_pipes.data.upright import ANNOTATED
+from dali_pipes.errors import OptionError, check_choice, check_if_given, check_options, option
 
 TARGET = "target:"
 BOX_LABELS = TARGET + "box_labels"
@@ -42,40 +44,6 @@ TYPES: dict[str, pa.DataType] = {
 }
 BOX_FORMATS = tuple(prefix + name for prefix in ("", "relative_") for name in ("xyxy", "xywh", "cxcywh"))
 BAD_OBJECTS = ("drop", "problem")
-_OTHER_SIDE = {"left": "right", "right": "left", "Left": "Right", "Right": "Left", "LEFT": "RIGHT", "RIGHT": "LEFT"}
-
-
-class Keypoints(NamedTuple):
-    """Which keypoints an object has.
-
-    Attributes:
-        names: such as "left_eye".
-        flipped: the number of the keypoint that each is called once the image is flipped left to right.
-    """
-
-    names: list[str]
-    flipped: list[int]
-
-    @classmethod
-    def read(cls, stored: Any) -> Self | None:
-        """What a file says of them; None: nothing."""
-        if stored is None:
-            return None
-        try:
-            names, flipped = stored
-            if all(type(each) is str for each in names) and [flipped[each] for each in flipped] == list(range(len(names))):
-                return cls(names, flipped)
-        except (TypeError, ValueError, IndexError):
-            pass
-        raise ManifestError("the manifest's keypoints have no names, or do not become one another on a flip; scan the images again")
-
-    @classmethod
-    def named(cls, names: list[str]) -> Self:
-        """Those that become one another on a flip differ by "left" and "right" in their names."""
-        if len(set(names)) < len(names):
-            raise ManifestError(f"the keypoints {', '.join(names)} are not all different; give each its own name")
-        other = [re.sub("left|right|Left|Right|LEFT|RIGHT", lambda found: _OTHER_SIDE[found[0]], name) for name in names]
-        return cls(names, [names.index(name) if name in names else place for place, name in enumerate(other)])
 
 
 @dataclass(kw_only=True, slots=True)
@@ -91,11 +59,16 @@ class Targets:
             width and height; a TFRecord's are always fractions.
         areas: of each object its area in pixels; None: that of its box.
         keypoints: of each object x, y and visibility of each keypoint, in pixels or in fractions as the boxes; None: no keypoints.
-        keypoint_names: what they are; needed with keypoints. "left_eye" and "right_eye" become one another on a flip.
+        keypoint_names: what they are; needed with keypoints.
+        flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; None: those that differ by
+            the words "left" and "right", or "l" and "r".
         mask: a path, relative to the root; of a tar or TFRecord the mask itself, a PNG; None: no masks.
+        mask_values: what values of masks are replaced by, such as {255: 1} of masks of 0 and 255; None: nothing.
         text: a text, such as a caption; None: no texts.
         bad_objects: what becomes of an object with a box that is empty, inverted, not finite or outside the image: "drop" leaves it
             out and lists it; "problem" leaves out its image.
+        annotated: whether boxes and keypoints are in pixels (or fractions) of the image as "stored", or of the "upright" picture,
+            as its EXIF tag turns it and most programs show it.
     """
 
     boxes: str | None = None
@@ -104,12 +77,17 @@ class Targets:
     areas: str | None = None
     keypoints: str | None = None
     keypoint_names: list[str] = field(default_factory=list)
+    flip_pairs: Any = option(None, check_if_given, check_flip_pairs)
     mask: str | None = None
+    mask_values: Any = option(None, check_if_given, check_mask_values)
     text: str | None = None
     bad_objects: str = option("drop", check_choice, BAD_OBJECTS)
+    annotated: str = option("stored", check_choice, ANNOTATED)
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.mask and self.annotated != "stored":
+            raise OptionError(type(self), "annotated='upright' is for boxes and keypoints; masks are read as the image is stored")
         for name, needed in (("boxes", "box_labels"), ("box_labels", "boxes"), ("areas", "boxes"), ("keypoints", "boxes")):
             if getattr(self, name) and not getattr(self, needed):
                 raise OptionError(type(self), f"{name} needs {needed}; name it as well")
@@ -130,7 +108,7 @@ class Targets:
 
     @property
     def keypoints_named(self) -> Keypoints | None:
-        return Keypoints.named(list(self.keypoint_names)) if self.keypoints else None
+        return Keypoints.named(list(self.keypoint_names), self.flip_pairs) if self.keypoints else None
 
     @property
     def misfit(self) -> str:

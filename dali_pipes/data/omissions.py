@@ -9,18 +9,22 @@ from typing import NamedTuple
 from dali_pipes.errors import OmissionError
 
 _SHOWN = 3  # names of a kind
+_MOST_KINDS = 30
+_LONGEST_EXTENSION = 12  # characters; what is longer, or a number, is a part of the name
+_UNITS = ("image", "object", "folder", "file")
 # What is different in the problem of each file: sizes, names, and where in a file it is.
 _VARYING = (
     (re.compile(r" *\([^()]*\)"), ""),
     (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
     (re.compile(r"^its mask .*: "), "its mask: "),
     (re.compile(r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record )\d+"), "…"),
+    (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
 )
 _ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
 # Files beside images that nobody takes for one: notes, labels, captions, programs.
 _DOCUMENTS = (
     *(".txt", ".md", ".rst", ".html", ".htm", ".pdf", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".yaml", ".yml"),
-    *(".toml", ".ini", ".cfg", ".log", ".lst", ".names", ".caption", ".py", ".sh", ".ipynb", ".m"),
+    *(".arrow", ".unfinished", ".toml", ".ini", ".cfg", ".log", ".lst", ".names", ".caption", ".py", ".sh", ".ipynb", ".m"),
 )
 _DOCUMENT_NAMES = ("readme", "license", "licence", "copying", "notice", "changelog", "makefile", "_success")
 
@@ -32,8 +36,8 @@ class Omission(NamedTuple):
         kind: why, in words that hold for all of them, such as "not an image, or its header is broken" or ".gif files".
         number: how many there are.
         names: of the first few, relative to the root.
-        unit: "image", of what is an image or may be one; "object", of annotations of images that are used; "file", of what nobody
-            takes for an image.
+        unit: "image", of what is an image or may be one; "object", of annotations of images that are used; "folder", of folders
+            that others take for classes; "file", of what nobody takes for an image.
     """
 
     kind: str
@@ -50,8 +54,22 @@ def merge(omissions: Iterable[Omission]) -> list[Omission]:
         names = (known.names + each.names)[:_SHOWN]
         merged[each.kind, each.unit] = Omission(each.kind, known.number + each.number, names, each.unit)
 
-    units = ["image", "object", "file"]
-    return sorted(merged.values(), key=lambda each: (units.index(each.unit), -each.number, each.kind))
+    found = sorted(merged.values(), key=lambda each: (_UNITS.index(each.unit), -each.number, each.kind))
+    if len(found) <= _MOST_KINDS:
+        return found
+
+    # of each unit the most frequent kinds, and one for the rest
+    kept = []
+    for unit in _UNITS:
+        some = [each for each in found if each.unit == unit]
+        kept += some[:_MOST_KINDS] + ([_as_others(some[_MOST_KINDS:])] if len(some) > _MOST_KINDS else [])
+    return kept
+
+
+def _as_others(omissions: list[Omission]) -> Omission:
+    """One for many kinds."""
+    names = [name for each in omissions[:_SHOWN] for name in each.names[:1]]
+    return Omission(f"{len(omissions):,} other kinds", sum(each.number for each in omissions), names, omissions[0].unit)
 
 
 def count_by_kind(kinds_and_names: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
@@ -71,7 +89,7 @@ def name_other_files(names: Iterable[str]) -> list[Omission]:
     others: list[tuple[str, str]] = []
     for name in names:
         stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
-        extension = dot + ending if stem else ""
+        extension = dot + ending if stem and not ending.isdecimal() and len(ending) <= _LONGEST_EXTENSION else ""
         document = extension in _DOCUMENTS or (stem or ending) in _DOCUMENT_NAMES
         kind = f"{extension} files" if extension else "files without an extension"
         (documents if document else others).append((kind, name))
@@ -96,6 +114,11 @@ def is_annotation(problem: str) -> bool:
     return _ANNOTATION.match(problem) is not None
 
 
+def is_object(problem: str) -> bool:
+    """Whether a line says what is wrong with an object of an image."""
+    return is_annotation(problem) or problem.startswith("object ")
+
+
 def kind_of(problem: str) -> str:
     """A problem without sizes, names and advice."""
     for pattern, instead in _VARYING:
@@ -112,6 +135,7 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
     said = {
         "image": f"{used:,} of {images:,} images are used; left out: ",
         "object": "objects left out of images that are used: ",
+        "folder": "",
         "file": "beside the images: ",
     }
     parts = [
@@ -119,8 +143,14 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
         for unit, text in said.items()
         if any(each.unit == unit for each in every)
     ]
-    line = f"{root}: {'. '.join(parts)}"
-    return line.encode(errors="backslashreplace").decode()  # a name need not be UTF-8
+    return printable(f"{root}: {'. '.join(parts)}")
+
+
+def printable(text: str) -> str:
+    """In one line that a terminal shows as it is: a name may have line ends, escapes, and bytes that are not UTF-8."""
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return text
 
 
 def _describe_one(omission: Omission) -> str:
@@ -148,7 +178,7 @@ def _is_stored(each: list[object]) -> bool:
         return False
     kind, number, names, unit = each
     texts = [kind, *names] if isinstance(names, list) else [None]
-    return all(isinstance(text, str) for text in texts) and type(number) is int and unit in ("image", "object", "file")
+    return all(isinstance(text, str) for text in texts) and type(number) is int and unit in _UNITS
 
 
 def by_folder(records: Mapping[str, tuple[int, int, int, list[Omission]]]) -> list[Omission]:

@@ -23,7 +23,15 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.names import sort_names
 from dali_pipes.data.scanning.patterns import is_pattern, pattern_of_files
-from dali_pipes.data.scanning.shards import CLASSES_FILE, is_shard, list_all_shards, list_shards, scan_shards
+from dali_pipes.data.scanning.shards import (
+    CLASSES_FILE,
+    MISSING_SHARDS,
+    is_shard,
+    list_all_shards,
+    list_shards,
+    missing_of,
+    scan_shards,
+)
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.scanning.tables import all_embedded_files, embedded_files
 from dali_pipes.data.shards.copies import cache_folder, copy_of
@@ -43,6 +51,14 @@ log = logging.getLogger(__name__)
 
 def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
+    try:
+        return _scan(kind, root, check, cache, unchanged)
+    except PermissionError as error:
+        place = os.fsdecode(error.filename or os.fspath(root))
+        raise ManifestError(f"{place}: {os_problem(error)}; make it readable, or move it away") from None
+
+
+def _scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
     check_choice("unchanged", unchanged, ("file", "folder"))
     root = local_path(root)
     refuse_other_layouts(root, check.with_labels)
@@ -85,21 +101,37 @@ def _are_equal(made: Manifest, same: Manifest) -> bool:
 
 
 def _name_beside(source: Path | str, folder: Path | str, shards: Collection[bytes]) -> list[Omission]:
-    """The files of a folder of shards that are none; of one shard or a pattern no others are asked for."""
+    """The files of a folder of shards that are none, and the shards that are missing by their numbers.
+
+    Of one shard or a pattern no other files are asked for.
+    """
+    missing = count_by_kind((MISSING_SHARDS, name) for name in missing_of(map(os.fsdecode, shards)))
     if str(source).rstrip("/") != str(folder):
-        return []
+        return missing if is_pattern(source) else []
     if isinstance(folder, str):
         there = list(list_objects(folder))
     else:
         there = [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
     named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
     images, omissions = sort_names(sorted(name for name in there if name not in named))
-    return omissions + count_by_kind(("images beside the shards", name) for name in images)
+    return missing + omissions + count_by_kind(("images beside the shards", name) for name in images)
+
+
+def name_beside_parquet(source: Path | str, manifest: Manifest) -> list[Omission]:
+    """Likewise of the Parquet files that hold a manifest's images; nothing of a table of paths."""
+    paths = pc.unique(manifest.table["path"]).to_pylist() if len(manifest.table) else []
+    if not paths or not is_group(os.fsdecode(paths[0])):
+        return []
+    names = {os.fsencode(group_of(os.fsdecode(path))[0]) for path in paths}
+    return _name_beside(source, manifest.root, names)
 
 
 def _remembered(kind: type[Manifest], cache: Path, with_labels: bool) -> Manifest | None:
     """An earlier scan; None if the cache is missing, of another version or for another purpose, and then it is replaced."""
-    saved.refuse_foreign(cache)
+    try:
+        saved.refuse_foreign(cache)
+    except PermissionError:
+        return None  # that it cannot be written is said when it is to be
     try:
         known = kind.load(cache)
         known.samples  # noqa: B018  checks all of it

@@ -68,10 +68,12 @@ def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | 
 
 def _finite(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
     try:
-        found = np.array(numbers, np.float64)
+        found = np.array(numbers)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if found.ndim == 1 and np.isfinite(found).all() else None
+    if found.dtype.kind not in "iuf":  # NumPy would read "1", which pycocotools cannot draw
+        return None
+    return found.astype(np.float64) if found.ndim == 1 and np.isfinite(found).all() else None
 
 
 def _runs(counts: str | list[int]) -> NDArray[np.int64]:

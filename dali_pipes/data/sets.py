@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN, distinct_labels
-from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.table.schema import further_columns, replaced
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.hashing import GOLDEN, splitmix64
@@ -161,6 +163,23 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
         return table
     old = labels.to_numpy()
     return replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
+
+
+def renumbered_ids(ids: Sequence[Any], numbers: NDArray[np.int64], classes: int) -> list[Any] | None:
+    """The category of each class; None, for all, where two of them became one class, and for one that was no category."""
+    kept = numbers[numbers >= 0].tolist()
+    if len(set(kept)) < len(kept):
+        return None
+    of = {int(number): each for number, each in zip(numbers, ids, strict=True)}
+    return [of.get(number) for number in range(classes)]
+
+
+def same_masks(found: Sequence[MaskValues]) -> dict[str, Any]:
+    """What is known of the values of the masks of all."""
+    if any(each != found[0] for each in found):
+        why = "the values of their masks mean different classes"
+        raise ManifestError(f"the manifests cannot be joined: {why}; scan them with the same classes and mask_values")
+    return {"mask_values": found[0].stored()}
 
 
 def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:

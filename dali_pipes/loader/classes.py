@@ -9,7 +9,9 @@ from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.data.sets import describe_difference
 from dali_pipes.errors import ManifestError
 
-_trained_on: "weakref.WeakSet[Manifest]" = weakref.WeakSet()  # the images of the training loaders of this process
+# The images of the training and of the evaluation loaders of this process.
+_trained_on: "weakref.WeakSet[Manifest]" = weakref.WeakSet()
+_evaluated_on: "weakref.WeakSet[Manifest]" = weakref.WeakSet()
 
 
 def refuse_other_classes(manifest: Manifest, training: bool) -> None:
@@ -18,15 +20,14 @@ def refuse_other_classes(manifest: Manifest, training: bool) -> None:
     It is the same set if both lie in one folder, or in folders of two splits beside each other, such as train and val. Images of
     another set may have other classes.
     """
-    if training:
-        _trained_on.add(manifest)
-        return
-    for trained in _trained_on:
-        if _are_of_one_set(trained, manifest) and _clash(trained.classes, manifest.classes):
+    for other in _evaluated_on if training else _trained_on:
+        trained, evaluated = (manifest, other) if training else (other, manifest)
+        if _are_of_one_set(trained, evaluated) and _clash(trained.classes, evaluated.classes):
             raise ManifestError(
-                f"{trained.root} and {manifest.root}: {describe_difference(trained.classes, manifest.classes)}; give both the "
+                f"{trained.root} and {evaluated.root}: {describe_difference(trained.classes, evaluated.classes)}; give both the "
                 "same: Manifest.scan(…, classes=train.classes), or manifest.with_classes(train.classes)"
             )
+    (_trained_on if training else _evaluated_on).add(manifest)
 
 
 def _are_of_one_set(first: Manifest, second: Manifest) -> bool:

@@ -25,6 +25,7 @@ from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import Begun, TargetReader
+from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
@@ -89,6 +90,7 @@ def build_loader(
     )
     check_room(plan)
     transform.check(manifest)
+    check_flips(manifest, transform)
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
     backend, target = entry_of(config).load(), _resolve_device(device, config)
@@ -305,7 +307,7 @@ class Loader:
         rows = next(self._rows())
         where = f"epoch {rows.epoch}, step {rows.step}"
         manifest = self.plan.manifest
-        reasons = find_bad_samples(manifest, rows, self._backend)
+        reasons = find_bad_samples(manifest, rows, self._backend, self._transform.ignore_index)
         if not reasons and manifest.is_fetched and self._tried_again != (rows.epoch, rows.step):
             self._tried_again = rows.epoch, rows.step
             log.warning("%s: the batch failed, and all of its files can be read now; trying it once more", where)
@@ -365,7 +367,10 @@ class Loader:
             ) from None
         changed = [f"{name} ({before} → {after})" for name, before, after in changes(with_defaults(then, self._transform), now)]
         if changed:
-            raise ConfigError(f"cannot resume, since these have changed: {', '.join(changed)}; restore them, or start a new run")
+            images = " (manifest: other images, labels or sizes than then)" if then.get("manifest") != now["manifest"] else ""
+            raise ConfigError(
+                f"cannot resume, since these have changed: {', '.join(changed)}{images}; restore them, or start a new run"
+            )
         if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
             raise ConfigError(
                 f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
@@ -19,7 +18,7 @@ from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.coordinates import mask_indices, move_objects, turned
+from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, turned
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -62,7 +61,8 @@ class TargetReader:
     def _names(self) -> set[str]:
         """Of the targets that batches have."""
         has = self._manifest.has_target
-        of_objects = {"boxes", "box_labels"} | {name for name in ("areas", "crowd", "keypoints") if has(name)}
+        of_objects = {"boxes", "box_labels", "to_image", "image_sizes"}
+        of_objects |= {name for name in ("areas", "crowd", "keypoints") if has(name)}
         named = {"masks": self._has_outlines, "mask": self._has_masks, "text": has("text")}
         return (of_objects if has("boxes") else set()) | {name for name, there in named.items() if there}
 
@@ -84,6 +84,11 @@ class TargetReader:
         moved, kept = move_objects(objects, view.geometry, view.augmentation, view.shape, *options)
         return moved, np.split(kept, objects.counts.cumsum()[:-1])
 
+    def _to_stored(self, rows: PlannedBatch) -> Values:
+        view, turns = rows.views[0], self._transform.exif == "apply"
+        orientations = self._manifest.take_orientations(rows.ids) if turns else np.ones(len(rows), np.int8)
+        return to_stored(view.geometry, view.augmentation, view.shape, orientations)
+
     def _mask(self, rows: PlannedBatch, at: int) -> Values:
         extent = self._manifest.mask_extent(int(rows.ids[at]))
         if extent is None:
@@ -92,8 +97,10 @@ class TargetReader:
         height, width = self._stored(rows, at)
         if why := mask_problem(encoded, height, width, "header"):
             raise ValueError(f"{extent}: {why}")
-        values = np.asarray(Image.open(encoded))
-        return self._moved(values if values.dtype == np.uint8 else values.astype(np.int32), rows, at, self._transform.ignore_index)
+        values = self._manifest.mask_values.decode(encoded)
+        if why := self._manifest.mask_values.strange(values, len(self._manifest.classes), [self._transform.ignore_index]):
+            raise ValueError(f"{extent}: {why}")
+        return self._moved(values, rows, at, self._transform.ignore_index)
 
     def _outlined(self, rows: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
         outlines = json.loads(self._manifest.take_texts("outlines", rows.ids[at : at + 1])[0] or "[]")
@@ -151,6 +158,8 @@ class TargetReader:
             if begun.outlines:
                 named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
             targets |= {name: Ragged(_there(values, device), lengths) for name, values in named.items() if values is not None}
+            targets["to_image"] = _there(self._to_stored(begun.rows), device)
+            targets["image_sizes"] = _there(self._manifest.take_sizes(begun.rows.ids), device)
         if begun.masks:
             targets["mask"] = _there(np.stack([each.result() for each in begun.masks]), device).long()
         if self._transform.pads_batches:

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.objects import Keypoints, Objects
+from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.objects import Objects
 from dali_pipes.plan.augment.operations import AFFINE, CODE, Augmentation, affine_matrices
 from dali_pipes.plan.geometry import Geometry, Int, Pair
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 _AFFINE_CODES = [CODE[op] for op in AFFINE]
+# What EXIF's orientations do: rows become columns first, then left and right are swapped, and top and bottom.
+TRANSPOSED, FLIPS, VERTICAL_FLIPS = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
 def turn_upright(objects: Objects, orientations: NDArray[np.int8], upright: Int, keypoints: Keypoints | None = None) -> Objects:
@@ -30,7 +33,7 @@ def turn_upright(objects: Objects, orientations: NDArray[np.int8], upright: Int,
     """
     each = orientations[objects.images]
     places, lengths = _Places(objects), upright[objects.images]
-    swapped, across, down = each >= 5, np.isin(each, [2, 3, 6, 7]), np.isin(each, [3, 4, 7, 8])
+    swapped, across, down = (np.isin(each, which) for which in (TRANSPOSED, FLIPS, VERTICAL_FLIPS))
     places.swap_axes(swapped)
     places.mirror(0, across, lengths[:, 1])
     places.mirror(1, down, lengths[:, 0])
@@ -93,6 +96,38 @@ def move_objects(
     return replace(objects, boxes=boxes, areas=areas, keypoints=places.labeled_points()).keep(kept), kept
 
 
+def to_stored(geometry: Geometry, augmentation: Augmentation, shape: Pair, orientations: NDArray[np.int8]) -> Float:
+    """(N, 2, 3) float64, what takes the x and y of boxes in the output to those in the images as stored.
+
+    Args:
+        geometry, augmentation: of the N images; of one that an affine operation moves the result is NaN.
+        shape: height and width of the output.
+        orientations: (N,) EXIF's, by which the images were turned before; 1: not.
+    """
+    window, upright = geometry.window.astype(np.float64), geometry.source.astype(np.float64)
+    scale = geometry.resize / window[:, 2:]
+    forward = np.zeros((len(geometry), 3, 3))
+    forward[:] = np.eye(3)
+
+    swapped, mirrored = orientations >= 5, (np.isin(orientations, [3, 4, 7, 8]), np.isin(orientations, [2, 3, 6, 7]))
+    forward[swapped] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    for row, axis in ((0, 1), (1, 0)):  # x has the second of (height, width)
+        _mirror(forward, row, mirrored[axis], upright[:, axis])
+        forward[:, row, 2] -= window[:, axis]
+        forward[:, row] *= scale[:, axis, None]
+        forward[:, row, 2] -= geometry.crop[:, axis]
+        _mirror(forward, row, (geometry.vertical_flip, geometry.flip)[axis], np.full(len(geometry), shape[axis], np.float64))
+
+    back = np.linalg.inv(forward)[:, :2].astype(np.float64)
+    back[np.isin(augmentation.ops, _AFFINE_CODES).any(axis=1)] = np.nan
+    return back
+
+
+def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
+    forward[chosen, row] *= -1
+    forward[chosen, row, 2] += length[chosen]
+
+
 def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
     """The row and the column of a mask that each row and column of the output shows; -1 outside the image.
 
@@ -123,8 +158,8 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
 
 def turned(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
     """(H, W) as EXIF's orientation, 1 to 8, says; what `turn_upright` does to the objects."""
-    mask = mask.T if orientation >= 5 else mask
-    return mask[:: -1 if orientation in (3, 4, 7, 8) else 1, :: -1 if orientation in (2, 3, 6, 7) else 1]
+    mask = mask.T if orientation in TRANSPOSED else mask
+    return mask[:: -1 if orientation in VERTICAL_FLIPS else 1, :: -1 if orientation in FLIPS else 1]
 
 
 class _Places:

@@ -39,11 +39,11 @@ def test_auto_takes_regions_where_they_are_decoded_rightly_on_the_gpu(installed,
     assert str(Versions(nvimgcodec, nvjpeg)) in found.why and "\n" not in str(found)
 
 
-@pytest.mark.parametrize(("nvimgcodec", "region"), [(OLD, False), (LATER, True)])
-def test_images_that_exif_turns_are_decoded_whole_by_the_old_one(installed, nvimgcodec, region):
+@pytest.mark.parametrize("nvimgcodec", [OLD, LATER])
+def test_images_that_exif_turns_are_decoded_as_others(installed, nvimgcodec):
+    """The decoder of nvImageCodec 0.8 refuses to turn regions, and is not asked to: what it decodes is turned afterwards."""
     installed(nvimgcodec, FIXED)
-    assert chosen(exif="apply").region is region
-    assert chosen(exif="ignore").region
+    assert chosen(exif="apply").region and chosen(exif="ignore").region
 
 
 def test_regions_that_are_known_to_be_decoded_wrongly_are_refused_with_the_ways_out(installed):

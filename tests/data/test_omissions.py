@@ -21,6 +21,8 @@ import dali_pipes as dp
 from dali_pipes.data import omissions
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS
+from dali_pipes.data.scanning.shards import MISSING_SHARDS, missing_of
 
 EXAMPLES = int(os.environ.get("DALI_PIPES_EXAMPLES", 40))
 OPTIONS = {"transform": dp.EvalTransform(size=8, resize=8), "batch_size": 6, "device": "cpu"}
@@ -66,12 +68,8 @@ def files_to_account_for(root):
 
 
 def counted(manifest):
-    """How many files are left out by name, without the folders that ImageFolder would number."""
-    kinds = [
-        each
-        for each in manifest.omissions
-        if each.kind != "housekeeping folders with images, to which ImageFolder gives class numbers"
-    ]
+    """How many files are left out by name, without the folders that are left out as such."""
+    kinds = [each for each in manifest.omissions if each.kind != HOUSEKEEPING_FOLDERS]
     return sum(each.number for each in kinds if each.unit in ("image", "file"))
 
 
@@ -338,3 +336,68 @@ def test_names_that_are_not_unicode_can_be_said(tmp_path):
     text = omissions.describe(manifest.root, len(manifest), manifest.omissions)
     assert text.encode() and "cat/\\udcff.gif" in text
     assert dp.Manifest.load(tmp_path / "m.arrow").omissions == manifest.omissions
+
+
+def test_images_in_housekeeping_folders_are_named_wherever_these_are(tmp_path):
+    lay(tmp_path, {"cat/.ipynb_checkpoints/0.jpg": "good", "cat/deep/@eaDir/x.jpg": "good", "lost+found/1.jpg": "good"})
+    for with_labels in (True, False):
+        for root in (tmp_path, f"file://{tmp_path}"):
+            manifest = dp.Manifest.scan(root, with_labels=with_labels, progress=False)
+            (folders,) = [each for each in manifest.omissions if each.kind == HOUSEKEEPING_FOLDERS]
+            assert (folders.number, folders.unit, len(manifest)) == (3, "file", 2)
+
+
+@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1", "half"])
+@pytest.mark.parametrize("pattern", ["", "train-*", "train-{00000..00001}-of-00002.parquet"])
+def test_a_parquet_file_that_cannot_be_read_is_named(tmp_path, content, pattern):
+    table = pa.table({"image": [{"bytes": JPEG, "path": None}], "label": [0]})
+    for number in range(2):
+        pq.write_table(table, tmp_path / f"train-{number:05d}-of-00002.parquet")
+    broken = tmp_path / "train-00001-of-00002.parquet"
+    broken.write_bytes(broken.read_bytes()[:-20] if content == "half" else content)
+    with pytest.raises(dp.ManifestError, match=r"train-00001-of-00002.parquet: cannot be read as Parquet"):
+        dp.Manifest.open(tmp_path / pattern, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+def test_shards_that_are_missing_by_their_numbers_are_named(tmp_path, kind):
+    name = "train-00002-of-00004.parquet" if kind == "parquet" else "train.tfrecord-00001-of-00003"
+    if kind == "parquet":
+        pq.write_table(pa.table({"image": [{"bytes": JPEG, "path": None}], "label": [0]}), tmp_path / name)
+        (tmp_path / "beside.jpg").write_bytes(JPEG)
+        manifest = dp.Manifest.open(tmp_path, progress=False)
+        assert [(each.kind, each.number) for each in manifest.omissions] == [(MISSING_SHARDS, 3), ("images beside the shards", 1)]
+        assert len(dp.Manifest.open(tmp_path / name, strict=True, progress=False)) == 1  # one file was asked for
+    else:
+        assert missing_of([name]) == ["train.tfrecord-00000-of-00003", "train.tfrecord-00002-of-00003"]
+
+
+def test_parquet_without_a_label_is_read_without_labels(tmp_path):
+    pq.write_table(pa.table({"image": [{"bytes": JPEG, "path": None}] * 3}), tmp_path / "a.parquet")
+    assert len(dp.Manifest.open(tmp_path / "a.parquet", with_labels=False, progress=False)) == 3
+
+
+def test_parts_that_stand_for_the_whole_keep_what_is_left_out(folder):
+    manifest = dp.Manifest.scan(folder, progress=False)
+    for part in (
+        manifest.filter("width > 0"),
+        manifest.split({"all": 1.0})["all"],
+        manifest.filter("width > 0").filter("height > 0"),
+    ):
+        with pytest.raises(dp.ManifestError, match="2 of 8 images cannot be used"):
+            loader_of(part)
+        with pytest.raises(dp.OmissionError):
+            loader_of(part, max_bad_fraction=1, strict=True)
+        loader_of(part, max_bad_fraction=0.25).close()
+
+
+def test_one_line_whatever_names_there_are(tmp_path, caplog):
+    lay(tmp_path, {})
+    for number in range(40):
+        (tmp_path / f"cat/IM.{number:06d}").touch()
+        (tmp_path / f"cat/x.e{number}x").touch()
+    (tmp_path / "cat/a\n\x1b[31mred.gif").touch()
+    manifest = dp.Manifest.scan(tmp_path, progress=False)
+    (line,) = warnings_of(caplog)
+    assert line.isprintable() and len(line) < 4_000 and len(manifest) + counted(manifest) == 83
+    assert "files without an extension: 40" in line and "other kinds" in line

@@ -45,3 +45,10 @@ def test_other_classes_of_the_same_images_are_no_mistake(folder):
     with loader(train, dp.TrainTransform(size=8)):
         loader(train.map_classes({"a": "vowel", "b": "consonant", "c": "consonant"})).close()
         loader(dp.Manifest.scan(folder / "val", classes=["a", "b", "c", "d"], progress=False)).close()
+
+
+def test_it_does_not_matter_which_loader_is_built_first(folder):
+    val = dp.Manifest.scan(folder / "val", progress=False)
+    train = dp.Manifest.scan(folder / "train", progress=False)
+    with loader(val), pytest.raises(dp.ManifestError, match="not the same classes"):
+        loader(train, dp.TrainTransform(size=8))

@@ -11,7 +11,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes import Manifest
-from dali_pipes.data.objects import Keypoints
+from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.plan.coordinates import mask_indices
 
@@ -74,10 +74,15 @@ def smaller(file):
     Image.new("L", (WIDTH - 1, HEIGHT)).save(file)
 
 
+def of_another_class(file):
+    Image.new("L", (WIDTH, HEIGHT), 12).save(file)
+
+
 FAULTS = {
     remove: "no such file",
     cut: "not an image, or broken",
     as_jpeg: "JPEG format; save it as PNG",
+    of_another_class: "its values include 12; the 12 classes are numbered from 0",
     smaller: f"{WIDTH - 1} × {HEIGHT}, and the image is {WIDTH} × {HEIGHT}",
 }
 
@@ -94,6 +99,20 @@ def test_a_mask_that_has_become_bad_is_named_and_costs_nothing_else(masked, tmp_
     ((sample_id, path, why),) = caught.value.bad_samples
     assert sample_id == 5 and path.endswith("images/05.jpg") and "masks/05.png" in why and "\n" not in why
     assert "from_masks lists all, also masks" in str(caught.value)
+
+
+@by_both
+def test_values_of_masks_are_replaced_and_those_that_are_ignored_are_the_transforms(masked, tmp_path, name):
+    folders = tmp_path / "images", tmp_path / "masks"
+    classes = ["low", "high"]
+    becomes = {number: int(number > 5) for number in range(11)} | {11: 250}
+    manifest = dp.Manifest.from_masks(*folders, classes=classes, mask_values=becomes, verify="full", progress=False)
+    transform = dp.TrainTransform(size=(24, 32), scale=(0.5, 1), ignore_index=250)
+    with build(manifest, name, shuffle=False, transform=transform) as loader:
+        found = [mask.unique().tolist() for batch in loader for mask in batch["mask"]]
+    assert found == [[0]] * 6 + [[1]] * 5 + [[250]]
+    with build(manifest, name, shuffle=False) as loader, pytest.raises(dp.BadSampleError, match="its values include 250"):
+        list(loader)
 
 
 @by_both

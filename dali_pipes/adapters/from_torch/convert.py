@@ -17,6 +17,7 @@ from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Shard
 from dali_pipes.plan.transforms import Transform
 
@@ -123,6 +124,7 @@ class Conversion:
         manifest = samples.manifest(cache_dir)
         transform = _one_transform(readings, manifest)
         transform.check(manifest)
+        check_flips(manifest, transform)
         places = order.arranged(len(manifest))
         arranged = manifest if places is None else manifest.subset(places)
         last = f"batches of {order.batch_size}, last_batch={order.last_batch}"

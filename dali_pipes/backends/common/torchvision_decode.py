@@ -10,20 +10,29 @@ from torchvision.transforms.v2.functional import resize
 
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import crop_and_flip
+from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.transforms import Transform
 
 
-def read(encoded: np.ndarray, name: str, views: Sequence[read_pil.View]) -> Iterator[np.ndarray]:
-    """(height, width, 3) uint8 for each view from an image's encoded bytes, decoded once; `name` is for messages."""
+def read(encoded: np.ndarray, name: str, views: Sequence[read_pil.View], orientation: int = 1) -> Iterator[np.ndarray]:
+    """(height, width, 3) uint8 for each view, as Pillow's `read` with the same arguments."""
     if encoded[:3].tobytes() != b"\xff\xd8\xff":
-        yield from read_pil.read(encoded, name, views)
+        yield from read_pil.read(encoded, name, views, orientation)
         return
-    upright = views[0][0].exif == "apply"
-    image = decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB, apply_exif_orientation=upright)
+    image = _upright(decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB), orientation)
     for transform, planned, shape in views:
         resized = resize_window(image, name, transform, planned)
         yield crop_and_flip(resized.permute(1, 2, 0).numpy(), planned, shape)
+
+
+def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
+    """(3, height, width) turned as EXIF's orientation, 1 to 8, says."""
+    if orientation == 1:
+        return image
+    image = image.transpose(1, 2) if orientation in TRANSPOSED else image
+    axes = [axis for axis, flips in ((1, VERTICAL_FLIPS), (2, FLIPS)) if orientation in flips]
+    return image.flip(axes) if axes else image.contiguous()
 
 
 def resize_window(image: torch.Tensor, name: str, transform: Transform, planned: Geometry) -> torch.Tensor:

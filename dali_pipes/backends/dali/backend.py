@@ -22,7 +22,7 @@ from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, grouped, to_gpu
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
-from dali_pipes.backends.dali.feed import image_inputs, plan_nodes, window_inputs
+from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, window_graph
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import PlannedBatch, noted
@@ -122,6 +122,7 @@ class DaliBackend(Backend):
         if not self._manifest.whole_files:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
         augments = not self._resizes_with_torch and any(each.augmenter.slots for each in views_of(self._transform))
+        turns = self._transform.exif == "apply"
         return _planned_pipeline(
             self._manifest,
             self._transform,
@@ -130,7 +131,7 @@ class DaliBackend(Backend):
             rows,
             self._read_ahead,
             self._resizes_with_torch,
-            enable_conditionals=augments,
+            enable_conditionals=augments or turns,
             **self._settings,
             **options,
         )
@@ -148,7 +149,7 @@ class DaliBackend(Backend):
     @property
     def _decoder(self) -> dict[str, Any]:
         device = "cpu" if self.device_id is None else "gpu"
-        return decoder_options(self._config, self._transform, self._manifest.some_sizes, device)
+        return decoder_options(self._config, self._manifest.some_sizes, device)
 
     def close(self) -> None:
         if self._pipeline:
@@ -229,7 +230,8 @@ def _planned_pipeline(
     windows: bool,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
-    inputs = plan_nodes(manifest, window_inputs() if windows else image_inputs(transform), rows, read_ahead)
+    inputs = planned_inputs(manifest, transform, windows)
+    inputs = plan_nodes(manifest, inputs, rows, read_ahead)
     if windows:
         return (window_graph(inputs, transform, decoder, region),)
     ids = inputs.ids if device == "cpu" else inputs.ids.gpu()

@@ -62,11 +62,6 @@ FAULTS = (
         ),
         "loader.jpeg_fancy_upsampling=false, with other pixels",
     ),
-    Fault(
-        "regions of images that EXIF turns are refused (DALI pull request 6344)",
-        lambda versions, config, transform: transform.exif == "apply" and versions.nvimgcodec < (0, 9, 0),
-        "transform.exif=ignore",
-    ),
 )
 EDGE = "the outermost pixel of an image's edge may be wrong while nvJPEG is older than 13.2"
 

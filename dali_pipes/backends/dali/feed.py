@@ -1,6 +1,6 @@
 """Feeds the plan into a DALI pipeline: one array per batch for each input of the image graph, through one ExternalSource."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.dali.augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
-from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, ViewInputs
+from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, TurnInputs, ViewInputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
+from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
@@ -76,24 +77,62 @@ class _Feed:
         return (np.ascontiguousarray(array(rows), dtype) for array, dtype in self._inputs)
 
 
-def window_inputs() -> PlanInputs:
-    """Those of the window graph."""
-
-    def relative(rows: PlannedBatch, place: slice) -> NDArray[np.float64]:
-        return (rows.region[:, place] / rows.geometry.source).clip(0, 1)
-
-    return PlanInputs(
-        source=PlanInput(_T.INT64, 1, lambda rows: rows.geometry.source[:, :1] * WIDTHS + rows.geometry.source[:, 1:]),
-        anchor=PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, slice(0, 2))),
-        shape=PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, slice(2, 4))),
-    )
-
-
-def image_inputs(transform: Transform) -> PlanInputs:
-    """Those of the image graph."""
+@do_not_convert
+def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = False) -> PlanInputs:
+    """Those of the image graph, or of the window graph only."""
+    inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
+    if windows:
+        return inputs
     views = views_of(transform)
     made = [_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)]
-    return replace(window_inputs(), ids=PlanInput(_T.INT64, 0, lambda rows: rows.ids), views=made)
+    return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda rows: rows.ids), views=made)
+
+
+def _stored_inputs() -> PlanInputs:
+    """Of the window graph, where the plan is one of stored pixels."""
+    return _region_inputs(lambda rows: (rows.geometry.source, rows.region[:, :2], rows.region[:, 2:]))
+
+
+def _upright_inputs(manifest: Manifest) -> PlanInputs:
+    """Of the window graph, where the plan is one of upright pixels: the stored region, and how it is turned."""
+
+    def stored(rows: PlannedBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        size, start, shape = rows.geometry.source, rows.region[:, :2], rows.region[:, 2:]
+        orientations = manifest.take_orientations(rows.ids)
+        mirrored = np.stack([np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1)
+        start = np.where(mirrored, size - start - shape, start)
+        transposed = np.isin(orientations, TRANSPOSED)[:, None]
+        first, second, third = (np.where(transposed, each[:, ::-1], each) for each in (size, start, shape))
+        return first, second, third
+
+    def one_of(orientations: Sequence[int], dtype: types.DALIDataType) -> PlanInput:
+        return PlanInput(dtype, 0, lambda rows: np.isin(manifest.take_orientations(rows.ids), orientations))
+
+    turn = TurnInputs(
+        turns=one_of(range(2, 9), _T.BOOL),
+        transposes=one_of(TRANSPOSED, _T.BOOL),
+        flip=one_of(FLIPS, _T.INT32),
+        vertical_flip=one_of(VERTICAL_FLIPS, _T.INT32),
+    )
+    return replace(_region_inputs(stored), turn=turn)
+
+
+def _region_inputs(stored: Callable[[PlannedBatch], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]) -> PlanInputs:
+    """`stored` gives, of stored images, their size, the start of the region and its shape, each (N, 2)."""
+
+    def source(rows: PlannedBatch) -> NDArray[np.int64]:
+        size = stored(rows)[0]
+        return size[:, :1] * WIDTHS + size[:, 1:]
+
+    def relative(rows: PlannedBatch, which: int) -> NDArray[np.float64]:
+        region = stored(rows)
+        return (region[which] / region[0]).clip(0, 1)
+
+    return PlanInputs(
+        source=PlanInput(_T.INT64, 1, source),
+        anchor=PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, 1)),
+        shape=PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, 2)),
+    )
 
 
 def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs:

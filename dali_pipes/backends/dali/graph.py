@@ -28,7 +28,7 @@ _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalize
 class PlanInputs:
     """The graph's inputs for each sample; all on the CPU."""
 
-    source: DataNode  # height × WIDTHS + width of the image when it was scanned, an INT64 of shape (1,)
+    source: DataNode  # height × WIDTHS + width of the stored image when it was scanned, an INT64 of shape (1,)
     # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that leaves
     # the image crashes the process, and the file may have been replaced by a smaller one since the scan.
     anchor: DataNode
@@ -36,6 +36,17 @@ class PlanInputs:
     ids: DataNode | None = None  # of the samples, INT64 scalars; None: not wanted
     views: list["ViewInputs"] = field(default_factory=list)  # what is made of it
     encoded: DataNode | None = None  # the image's encoded bytes
+    turn: "TurnInputs | None" = None  # what makes a stored region upright; None: it is taken as stored
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInputs:
+    """What EXIF's orientation means for each sample: first rows become columns, then both axes may be mirrored; all on the CPU."""
+
+    turns: DataNode  # whether anything is done, a BOOL scalar
+    transposes: DataNode  # a BOOL scalar
+    flip: DataNode  # 1 to mirror left to right
+    vertical_flip: DataNode  # 1 to mirror top to bottom
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class ViewInputs:
     erased_shape: DataNode | None = None
 
 
-for _each in (PlanInputs, ViewInputs):
+for _each in (PlanInputs, TurnInputs, ViewInputs):
     register_dataclass(_each)
 
 
@@ -92,16 +103,29 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
 
 
 def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
-    """The planned regions of the stored images, (height, width, 3) uint8; arguments as for `image_graph`."""
-    encoded = _check_header(inputs.encoded, inputs.source, transform)
+    """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`. With `inputs.turn` conditionals are enabled.
+
+    DALI's decoders never turn an image: they read other tags than the scan, and the plan was made by the scan's.
+    """
+    encoded = _check_header(inputs.encoded, inputs.source)
     if region:
-        return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
-    return fn.slice(fn.decoders.image(encoded, **decoder), inputs.anchor, inputs.shape, **_WINDOW)
+        stored = fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
+    else:
+        stored = fn.slice(fn.decoders.image(encoded, **decoder), inputs.anchor, inputs.shape, **_WINDOW)
+    return stored if inputs.turn is None else _upright(stored, inputs.turn)
 
 
-def decoder_options(config: DaliConfig, transform: Transform, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
+def _upright(image: DataNode, inputs: TurnInputs) -> DataNode:
+    if inputs.turns:
+        if inputs.transposes:
+            image = fn.transpose(image, perm=[1, 0, 2], transpose_layout=False, output_layout="HWC")
+        image = fn.flip(image, horizontal=inputs.flip, vertical=inputs.vertical_flip)
+    return image
+
+
+def decoder_options(config: DaliConfig, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
     """Options of every decoder; `sizes`, (N, 2), are heights and widths of the images."""
-    options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": transform.exif == "apply"}
+    options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
     if device == "cpu":
         return options | {"device": "cpu"}
     height, width = preallocation(config, sizes)
@@ -143,14 +167,14 @@ def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> Dat
     return fn.reinterpret(bits, dtype=dtype) if half else bits
 
 
-def _check_header(encoded: DataNode, source: DataNode, transform: Transform) -> DataNode:
+def _check_header(encoded: DataNode, source: DataNode) -> DataNode:
     """The same bytes, after a check that their header can be parsed and gives the scanned size.
 
     Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` raises an ordinary exception for those, and
     the reshape, which copies nothing, keeps the decoder from starting before it. It fails too if the image has another size than
     the plan was made for: then the requested length is off by one.
     """
-    header = fn.peek_image_shape(encoded, adjust_orientation=transform.exif == "apply")
+    header = fn.peek_image_shape(encoded, adjust_orientation=False)
     changed = header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source
     length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(changed, dtype=types.DALIDataType.INT32)
     return fn.reshape(encoded, shape=length)

@@ -10,7 +10,7 @@ from nvidia.dali.data_node import DataNode
 from torch.utils._pytree import tree_leaves
 
 from dali_pipes.backends.dali.backend import shut_down
-from dali_pipes.backends.dali.feed import image_inputs, plan_nodes
+from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
@@ -41,5 +41,5 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 @pipeline_def
 def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
-    nodes = replace(plan_nodes(manifest, image_inputs(transform), rows, None), encoded=None)  # the files are not read
+    nodes = replace(plan_nodes(manifest, planned_inputs(manifest, transform), rows, None), encoded=None)  # the files are not read
     return tuple(each for each in tree_leaves(nodes) if isinstance(each, DataNode))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.scanning.classes import BESIDE, LOOPS, NUMBERED, UNNAMED, choose_classes
+from dali_pipes.data.scanning.classes import BESIDE, LOOPS, NUMBERED, UNNAMED, choose_classes, refuse_inner_folders
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.scanning.headers import (
@@ -24,7 +24,8 @@ from dali_pipes.data.scanning.headers import (
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import describe_no_classes
-from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, sort_names
+from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ManifestError
@@ -146,7 +147,8 @@ def list_classes(root: Path, check: ScanOptions) -> ClassFolders:
     omissions += [
         *count_by_kind((BESIDE, name) for name in images),
         *count_by_kind((UNNAMED, name) for folder in unnamed for name in _images_below(root, folder)),
-        *count_by_kind((NUMBERED, name) for name in numbered),
+        *count_by_kind(((NUMBERED, name) for name in numbered), "folder"),
+        *count_by_kind(((HOUSEKEEPING_FOLDERS, f"{name}/") for name in aside), "file"),
     ]
     there = set(folders)
     return ClassFolders(classes, [name for name in classes if name in there], omissions)
@@ -175,12 +177,31 @@ def list_folders(root: Path, found: ClassFolders, earlier: Earlier, check: ScanO
         numbers = {name: number for number, name in enumerate(found.classes)}
         for name in found.folders:
             of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
+            inner = sorted(parts[1] for each in of_class if len(parts := os.fsdecode(each.path).split("/")) == 2)
+            if check.classes is None:
+                refuse_inner_folders(root, name, inner, len(found.folders), _count(of_class[0], earlier))
             folders += sorted(of_class, key=lambda folder: os.fsdecode(folder.path))
         what = f"its {len(found.folders)} class folders hold no image"
 
-    if not any(len(earlier.rows(folder.path) if folder.images is None else folder.images) for folder in folders):
+    if not any(_count(folder, earlier) for folder in folders):
+        shards = next(_shards_below(root), None)
+        if shards:
+            raise ManifestError(f"{root}: {what}, and shards lie in {shards}; name this folder")
         raise ManifestError(f"{root}: {what} ({', '.join(IMAGE_EXTENSIONS)})")
     return folders
+
+
+def _count(folder: Folder, earlier: Earlier) -> int:
+    """The images of a folder itself."""
+    return len(earlier.rows(folder.path)) if folder.images is None else len(folder.images)
+
+
+def _shards_below(root: Path) -> Iterator[str]:
+    """The folders below the root that hold shards or Parquet files."""
+    for where, inner, files in os.walk(root):
+        inner.sort()
+        if any(is_shard(name) or name.endswith(".parquet") for name in files):
+            yield where
 
 
 def _walk(base: bytes, start: bytes, label: int, earlier: Earlier, check: ScanOptions) -> list[Folder]:
@@ -214,11 +235,14 @@ def _list(
     except OSError as error:
         raise ManifestError(f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away") from None
 
+    prefix = os.fsdecode(os.path.join(path, b""))
     files = sorted(os.fsdecode(name) for name, is_folder in entries if not is_folder)
-    images, omissions = sort_names(os.path.join(os.fsdecode(path), name) for name in files)
+    images, omissions = sort_names([prefix + name for name in files])
     settled = now - stat.st_mtime_ns > _SETTLED_NS  # a change within the clock's resolution would have the same time
     folder = Folder(path, label, stamp if settled else 0, list(map(os.fsencode, images)), omissions)
     subfolders = [name for name, is_folder in entries if is_folder and not is_housekeeping(os.fsdecode(name))]
+    aside = sorted(os.fsdecode(name) for name, is_folder in entries if is_folder and is_housekeeping(os.fsdecode(name)))
+    folder.omissions.extend(count_by_kind(((HOUSEKEEPING_FOLDERS, f"{prefix}{name}/") for name in aside), "file"))
     return folder, [os.path.join(path, name) for name in subfolders], (stat.st_dev, stat.st_ino)
 
 

@@ -14,7 +14,7 @@ from dali_pipes.data.scanning.files import file_rows
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, examine, is_image, not_fetched
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import refuse_other_objects
-from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, sort_names
 from dali_pipes.data.shards.remote import FileVersion, list_all, read_object
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
@@ -28,6 +28,8 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
     everything = list_all(url)
     refuse_other_objects(url, everything)
     images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
+    aside = {_housekeeping_folder(name) for name in everything if _is_in_housekeeping(name)}
+    omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, f"{folder}/") for folder in sorted(aside)), "file")
     if not images:
         extensions = ", ".join(IMAGE_EXTENSIONS)
         raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({extensions})")
@@ -68,7 +70,7 @@ def _sort_by_class(
     omissions = [
         *count_by_kind((BESIDE, name) for name in beside),
         *count_by_kind((UNNAMED, name) for name in unnamed),
-        *count_by_kind((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))),
+        *count_by_kind(((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))), "folder"),
     ]
     kept = set(beside) | set(unnamed)
     return classes, [name for name in images if name not in kept], omissions
@@ -81,7 +83,8 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
     try:
         part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
         header = examine(BytesIO(part), size, rest, check)
-        if header.problem and len(part) < size:  # it may be longer than usual
+        unended = header.format == "PNG" and len(part) < size and read_object(url, size - 12, size)[4:8] != b"IEND"
+        if (header.problem or unended) and len(part) < size:  # its header may be longer than usual
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:
@@ -90,3 +93,10 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
 
 def _is_in_housekeeping(path: str) -> bool:
     return any(map(is_housekeeping, path.split("/")[:-1]))
+
+
+def _housekeeping_folder(path: str) -> str:
+    """The first folder on the way to a file that a system or a program keeps."""
+    parts = path.split("/")
+    depth = next(depth for depth, part in enumerate(parts) if is_housekeeping(part))
+    return "/".join(parts[: depth + 1])

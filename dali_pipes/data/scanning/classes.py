@@ -84,6 +84,27 @@ def refuse_split_folders(
     )
 
 
+def refuse_inner_folders(place: Path | str, name: str, inner: Sequence[str], classes: int, images: int) -> None:
+    """Raises ManifestError for a class folder that holds splits, and for the only one if it holds folders alone.
+
+    Args:
+        inner: names of the folders in it.
+        classes: how many class folders there are.
+        images: how many images lie in it itself.
+    """
+    splits = {split for each in inner if (split := split_of(each)) and len(_WORDS.findall(each.lower())) == 1}
+    if len(splits) > 1:
+        raise ManifestError(
+            f"{place}: its folder {name} holds {' and '.join(inner[:4])}, splits of one class; put the images of each split "
+            "below a folder of its own, with the classes in it, or list them in a table"
+        )
+    if classes == 1 and inner and not images:
+        raise ManifestError(
+            f"{place}: its only folder, {name}, holds folders and no image; did you mean {place}/{name}? (classes=[{name}] "
+            "takes it as the only class)"
+        )
+
+
 def _is_companion(name: str) -> bool:
     return any(map(_COMPANIONS.fullmatch, _WORDS.findall(name.lower())))
 

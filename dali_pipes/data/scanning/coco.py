@@ -1,7 +1,13 @@
-"""COCO's annotations: detection, keypoints, segmentation and captions in one JSON file. https://cocodataset.org/#format-data"""
+"""COCO's annotations: detection, keypoints, segmentation and captions in one JSON file. https://cocodataset.org/#format-data
+
+Programs write null for what they do not know, and numbers as text: null is missing, and "1" is 1.
+"""
 
 import json
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,15 +15,40 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dali_pipes.data.labels import distinct_labels, is_unicode, no_labels
-from dali_pipes.data.objects import BOX_LABELS, TARGET, Keypoints
+from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.labels import COLUMN, distinct_labels, is_unicode, no_labels
+from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.outlines import problem_of
 from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
-from dali_pipes.data.scanning.found import Found, checked
+from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
 from dali_pipes.data.scanning.headers import Header, ScanOptions
+from dali_pipes.data.upright import outline_as_stored, upright_size
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
+
+IMAGE_ID = "image_id"
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LONGEST = 300  # characters of a number that is written as text
+
+
+class _Ids:
+    """The place of each id, also where it is written otherwise: "1" and 1.0 are 1, unless another entry has just that id."""
+
+    def __init__(self, ids: Iterable[Any]):
+        self._places = {each: place for place, each in enumerate(ids)}
+        numbers = [(_number(each), place) for each, place in self._places.items()]
+        counts = Counter(number for number, _ in numbers)
+        self._by_number = {number: place for number, place in numbers if number is not None and counts[number] == 1}
+
+    def get(self, value: Any) -> int | None:
+        if not _is_id(value):
+            return None
+        place = self._places.get(value)
+        if place is not None or (number := _number(value)) is None:
+            return place
+        return self._by_number.get(number)
 
 
 @dataclass(slots=True)
@@ -26,43 +57,70 @@ class _File:
 
     Attributes:
         places: of each image by its id.
-        classes: number of each category by its id, in the order of their ids.
+        categories: in the order of their ids.
+        classes: the number of each by its id.
         objects, captions: annotations of each image, with their number in the file.
         strays: what is wrong with annotations of no image.
     """
 
     name: Path
     images: list[Entry]
-    places: dict[Any, int]
+    places: _Ids
     categories: list[Entry]
-    classes: dict[Any, int]
+    classes: _Ids
     objects: list[list[tuple[int, Entry]]]
     captions: list[list[str]]
     strays: list[str] = field(default_factory=list)
     detects: bool = False
 
 
-def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None]:
-    """Class names, rows, and which keypoints there are."""
+def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None, list[Any]]:
+    """Class names, rows, which keypoints there are, and the id of each category."""
     read = _read(file)
     paths = [os.fsencode(image["file_name"]) for image in read.images]
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     if all(each.problem == "no such file or directory" for each in headers):
         raise ManifestError(f"{file}: none of its {len(paths):,} images is in {root}; give the folder that they are in as root")
-    headers = [_same_size(file, image, header) for image, header in zip(read.images, headers, strict=True)]
+    upright = check.targets.annotated == "upright"
+    headers = [_same_size(file, image, header, upright) for image, header in zip(read.images, headers, strict=True)]
     targets: dict[str, pa.Array] = {}
     keypoints = None
     labels = no_labels(len(paths))
     if read.detects:
-        keypoints = _keypoints(read)
-        headers, targets = checked(_found(read, headers, keypoints), headers, "xywh", check.targets.bad_objects)
+        keypoints = _keypoints(read, check.targets.flip_pairs)
+        usable = headers
+        headers, targets = checked(_found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
-        labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.classes))
+        labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories))
+        if not counts.any() and not any(read.captions) and any(not each.problem for each in usable):
+            refuse_without_objects(file, _lost(read, headers, targets))
+    elif read.strays and not any(read.captions):
+        refuse_without_objects(file, read.strays)
     if any(read.captions):
         targets[TARGET + "text"] = pa.array([each[0] if each else "" for each in read.captions], pa.large_string())
+    targets[COLUMN + IMAGE_ID] = _image_ids(read)
     table = file_rows(paths, labels, headers, targets)
+    ids = [category["id"] for category in read.categories]
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
-    return [category["name"] for category in read.categories], pa.concat_tables([table, unused_rows(table, strays)]), keypoints
+    return [category["name"] for category in read.categories], pa.concat_tables([table, unused_rows(table, strays)]), keypoints, ids
+
+
+def _image_ids(read: _File) -> pa.Array:
+    """Numbers, also those written as text; else all of them as text."""
+    numbers = [_number(image["id"]) for image in read.images]
+    if all(each is not None and each == int(each) and abs(each) < 2**63 for each in numbers):
+        return pa.array([int(each or 0) for each in numbers], pa.int64())
+    return pa.array([str(image["id"]).encode(errors="replace").decode() for image in read.images], pa.large_string())
+
+
+def _lost(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
+    """What is wrong with the annotations, of which none is left."""
+    lines = targets[TARGET + "dropped"].to_pylist()
+    lost: list[str] = []
+    for image, some, header, text in zip(read.images, read.objects, headers, lines, strict=True):
+        here = text.splitlines() if not header.problem else [f"{image['file_name']!r:.80}: {header.problem}"] * len(some)
+        lost += here
+    return lost + read.strays
 
 
 def _read(file: Path) -> _File:
@@ -74,19 +132,25 @@ def _read(file: Path) -> _File:
         raise ManifestError(f"{file}: not a JSON file of COCO's form ({error})") from None
     lists: list[Any] = []
     if isinstance(content, dict):
-        lists = [content.get("images"), content.get("annotations"), content.get("categories", [])]
+        lists = [content.get("images"), content.get("annotations"), content.get("categories") or []]
     if not lists or not all(isinstance(each, list) for each in lists) or not lists[0]:
         raise ManifestError(f"{file}: not COCO's form; it needs the lists images, which must not be empty, and annotations")
     images, annotations, categories = lists
     _check_entries(file, "images", images, "file_name")
     _check_entries(file, "categories", categories, "name")
-    categories = sorted(categories, key=lambda each: (str(type(each["id"])), each["id"]))
-    places, classes = ({each["id"]: place for place, each in enumerate(entries)} for entries in (images, categories))
+    categories = sorted(categories, key=_order)
+    places, classes = (_Ids(each["id"] for each in entries) for entries in (images, categories))
     read = _File(file, images, places, categories, classes, [[] for _ in images], [[] for _ in images])
     for number, entry in enumerate(annotations):
         _sort(read, number, entry)
     read.detects = bool(categories) or any(read.objects)
     return read
+
+
+def _order(category: Entry) -> tuple[bool, float, str]:
+    """Numbers, also those written as text, before other ids."""
+    number = _number(category["id"])
+    return number is None, number or 0, str(category["id"])
 
 
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
@@ -108,12 +172,14 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
 def _sort(read: _File, number: int, entry: Any) -> None:
     """Puts an annotation to its image."""
     image = entry.get("image_id") if isinstance(entry, dict) else None
-    place = read.places.get(image) if _is_id(image) else None
+    place = read.places.get(image)
     if place is None:
         stray = f"its image_id {image!r:.40} is none of the file's images" if isinstance(entry, dict) else "it is no JSON object"
         read.strays.append(f"{_name(number, entry)}: {stray}; correct it or remove it")
     elif isinstance(entry.get("caption"), str):
         read.captions[place].append(entry["caption"].encode(errors="replace").decode())
+    elif "caption" in entry and entry.get("bbox") is None:
+        read.strays.append(f"{_name(number, entry)}: its caption is {entry['caption']!r:.40}, no text; correct it or remove it")
     else:
         read.objects[place].append((number, entry))
 
@@ -122,47 +188,65 @@ def _name(number: int, entry: Any) -> str:
     return f"annotation {entry['id']!r:.40}" if isinstance(entry, dict) and "id" in entry else f"annotations[{number}]"
 
 
-def _same_size(file: Path, image: Entry, header: Header) -> Header:
-    said, found = (image.get("height", header.height), image.get("width", header.width)), (header.height, header.width)
+def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
+    given, found = [_as_numbers(image.get(name)) for name in ("height", "width")], (header.height, header.width)
+    turned = upright_size(*found, header.orientation)
+    found, other = (turned, found) if upright else (found, turned)
+    said = tuple(size if each is None else each for each, size in zip(given, found, strict=True))
     if header.problem or said == found:
         return header
     sizes = f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has {found[1]} × {found[0]}"
+    if said == other:
+        how, other_way = ("as stored", "stored") if upright else ("upright", "upright")
+        why = f"{sizes}: it was annotated {how}, and its EXIF tag turns it; set annotated='{other_way}'"
+        return header._replace(problem=why)
     return header._replace(problem=f"{sizes}, so its boxes are of another image; correct one of them")
 
 
-def _keypoints(read: _File) -> Keypoints | None:
+def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | None:
     found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
     if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found):
         raise ManifestError(f"{read.name}: the keypoints of its categories are not lists of names; correct them")
     if any(each != found[0] for each in found):
         raise ManifestError(f"{read.name}: its categories have different keypoints; write a file for each of them")
-    return Keypoints.named(list(found[0])) if found else None
+    return Keypoints.named(list(found[0]), flip_pairs) if found else None
 
 
-def _found(read: _File, headers: list[Header], keypoints: Keypoints | None) -> Found:
-    entries = [(number, each, headers[place]) for place, some in enumerate(read.objects) for number, each in some]
-    faults = {place: why for place, (_, each, header) in enumerate(entries) if (why := _fault(read, each, header, keypoints))}
+def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool) -> Found:
+    entries = [(number, _cleaned(each), headers[place]) for place, some in enumerate(read.objects) for number, each in some]
+    faults = {place: why for place, (_, each, header) in enumerate(entries) if (why := _fault(read, each, keypoints))}
     good = [{} if place in faults else each for place, (_, each, _) in enumerate(entries)]
+    outlines = [_outline(each, header, upright) for each, (_, _, header) in zip(good, entries, strict=True)]
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
     return Found(
         np.array(list(map(len, read.objects)), np.int64),
         np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
-        pa.array([read.classes[each["category_id"]] if each else 0 for each in good], pa.int64()),
+        pa.array([read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()),
         lambda place: _name(*entries[place][:2]),
         faults,
         np.array([each.get("area", each["bbox"][2] * each["bbox"][3]) if each else 0 for each in good], np.float64),
         np.array([bool(each.get("iscrowd")) for each in good], bool),
         np.array([each.get("keypoints") or none for each in good], np.float64).reshape(len(good), len(none)) if keypoints else None,
-        [json.dumps(each.get("segmentation") or []) for each in good] if any(each.get("segmentation") for each in good) else None,
+        [json.dumps(outline) for outline, _ in outlines] if any(each.get("segmentation") for each in good) else None,
+        {place: f"its outline is left out: {why}" for place, (_, why) in enumerate(outlines) if why},
+        "upright" if upright else "stored",
+        keypoints.flipped if keypoints else [],
     )
 
 
-def _fault(read: _File, entry: Entry, header: Header, keypoints: Keypoints | None) -> str | None:
-    """What is wrong with an object, besides the place of its box; nothing of an image that cannot be used."""
+def _cleaned(entry: Entry) -> Entry:
+    """Without what is null, and with numbers for those written as text; the outline is left as it is."""
+    entry = {name: value for name, value in entry.items() if value is not None}
+    changed = {name: _as_numbers(entry[name]) for name in ("bbox", "area", "iscrowd", "keypoints") if name in entry}
+    return entry | changed
+
+
+def _fault(read: _File, entry: Entry, keypoints: Keypoints | None) -> str | None:
+    """What is wrong with an object, besides the place of its box and its outline."""
     if not _are_numbers(entry.get("bbox"), 4):
         return "it has no bbox of four numbers"
     category = entry.get("category_id")
-    if not _is_id(category) or category not in read.classes:
+    if read.classes.get(category) is None:
         return f"its category_id {category!r:.40} is none of the file's categories"
     if entry.get("iscrowd", 0) not in (0, 1):
         return f"its iscrowd is {entry['iscrowd']!r:.40}, neither 0 nor 1"
@@ -170,11 +254,61 @@ def _fault(read: _File, entry: Entry, header: Header, keypoints: Keypoints | Non
         return "its area is not a number"
     if keypoints and entry.get("keypoints") and not _are_numbers(entry["keypoints"], 3 * len(keypoints.names)):
         return f"its keypoints are not {len(keypoints.names)} times x, y and visibility"
-    return problem_of(entry.get("segmentation") or [], header.height, header.width) if not header.problem else None
+    return None
+
+
+def _outline(entry: Entry, header: Header, upright: bool) -> tuple[Any, str | None]:
+    """The outline of an object, empty if it has none; and what is wrong with the one that it has."""
+    outline = entry.get("segmentation") or []
+    turn = header.orientation if upright else 1
+    size = upright_size(header.height, header.width, turn)
+    if header.problem:
+        return outline, None
+    if not (why := problem_of(outline, *size)):
+        return outline_as_stored(outline, *size, turn), None
+    # Looking at each number takes time, so it is done of those alone that would be left out.
+    outline = _repaired(outline, size)
+    why = problem_of(outline, *size) if outline else why
+    return ([], why) if why else (outline_as_stored(outline, *size, turn), None)
+
+
+def _repaired(outline: Any, image: tuple[int, int]) -> Any:
+    """With numbers for those written as text, without empty polygons; a list of numbers is one polygon, as it is to pycocotools."""
+    if isinstance(outline, dict):
+        size = _as_numbers(outline.get("size")) or list(image)
+        counts = outline.get("counts")
+        return outline | {"size": size, "counts": _whole(_as_numbers(counts)) if isinstance(counts, list) else counts}
+    if not isinstance(outline, list):
+        return outline
+    outline = [_as_numbers(each) for each in outline]
+    if outline and not any(isinstance(each, list) for each in outline):
+        return [outline]
+    return [each for each in outline if each not in ([], None)]
+
+
+def _whole(numbers: list[Any]) -> list[Any]:
+    return [int(each) if isinstance(each, float) and each.is_integer() else each for each in numbers]
 
 
 def _is_id(value: Any) -> bool:
-    return type(value) in (int, str)
+    return type(value) in (int, str) or (type(value) is float and value.is_integer())
+
+
+def _number(value: Any) -> int | float | None:
+    """A number, or one that is written as text; None: it is neither."""
+    if type(value) in (int, float):
+        return value
+    if type(value) is not str or len(value) > _LONGEST or not _NUMBER.fullmatch(text := value.strip()):
+        return None
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+def _as_numbers(value: Any) -> Any:
+    """A number, or a list of them, for what is written as text; all else as it is."""
+    if isinstance(value, list):
+        return [_as_numbers(each) if type(each) is str else each for each in value] if any(type(e) is str for e in value) else value
+    number = _number(value) if type(value) is str else None
+    return value if number is None else number
 
 
 def _are_numbers(values: Any, count: int) -> bool:

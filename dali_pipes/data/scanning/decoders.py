@@ -1,16 +1,22 @@
-"""Whether the decoders of all CPU loaders accept an image: they differ in what damage they overlook.
+"""Whether the decoders of all CPU loaders accept an image, and make the same pixels of it.
 
 docs/inputs.md has the classes of such files. TensorFlow is not asked: it judged as torchvision does on each of them.
 """
 
 import io
 import os
+import warnings
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from numpy.typing import NDArray
+
+from dali_pipes.data.scanning.stored import open_stored
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
+TOLERANCE = 0.25  # of 255, by which the mean of a part of an image may differ, as in tests/backends/test_contract.py
+PARTS = 16  # of a side
+COMPARED = 2**22  # pixels at most
 
 
 # By process: a forked one has none of the threads of its parent's pipeline, and would wait for them if it used or destroyed it.
@@ -24,26 +30,62 @@ def load() -> None:
 
 
 def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
-    """Decodes a whole image with each of them. Returns which one refuses it and why."""
-    decoders = {"Pillow": pillow, "DALI": _dali} | ({"torchvision": _torchvision} if format == "JPEG" else {})
+    """Decodes a whole image with each of them. Returns which one refuses it and why, or decodes it differently than Pillow."""
+    decoders = {"Pillow": _pillow, "DALI": _dali} | ({"torchvision": _torchvision} if format == "JPEG" else {})
+    reference = None
     for name, decode in decoders.items():
         try:
-            size = decode(encoded)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of broken metadata, which no pixel depends on
+                pixels = decode(encoded)
         except Exception as error:  # any error of a decoder means that it refuses the file
             return f"cannot be decoded by {name} ({_reason(error)})"
-        if size != (height, width):
-            return f"cannot be decoded by {name} (it finds {size[1]} × {size[0]} pixels, its header says {width} × {height})"
+
+        if pixels.shape[:2] != (height, width):
+            found = f"{pixels.shape[1]} × {pixels.shape[0]}"
+            return f"cannot be decoded by {name} (it finds {found} pixels, its header says {width} × {height})"
+
+        compared = _compared(pixels)
+        if reference is None:
+            reference = compared
+        elif (mean := largest_difference(reference, compared)) > TOLERANCE:
+            return f"decoded differently by Pillow and {name} (mean {mean:.1f} of 255); save it as PNG"
     return None
 
 
 def pillow(encoded: bytes) -> tuple[int, int]:
     """Height and width; an error of almost any type if it cannot be decoded."""
-    with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+    with open_stored(io.BytesIO(encoded)) as image:
         image.load()
         return image.height, image.width
 
 
-def _dali(encoded: bytes) -> tuple[int, int]:
+def largest_difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
+    """The mean of |difference| in that part of the image where it is largest, since loaders crop. Both are (H, W, 3)."""
+    if np.array_equal(one, other):
+        return 0.0
+    lines = np.abs(one.astype(np.int16) - other).mean(axis=2)
+    parts = [part for band in np.array_split(lines, min(PARTS, len(lines))) for part in _columns(band)]
+    return float(max(part.mean() for part in parts))
+
+
+def _columns(band: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    return np.array_split(band, min(PARTS, band.shape[1]), axis=1)
+
+
+def _compared(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The pixels that are compared, which own their memory: all of a usual image, and every n-th of the lines of a large one."""
+    step = -(-pixels.shape[0] * pixels.shape[1] // COMPARED)
+    return pixels[::step].copy()
+
+
+def _pillow(encoded: bytes) -> NDArray[np.uint8]:
+    with open_stored(io.BytesIO(encoded)) as image:
+        image.load()
+        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _dali(encoded: bytes) -> NDArray[np.uint8]:
     process = os.getpid()
     pipeline = _pipelines[process] if process in _pipelines else _pipelines.setdefault(process, _pipeline())
     try:
@@ -52,16 +94,15 @@ def _dali(encoded: bytes) -> tuple[int, int]:
     except Exception:
         del _pipelines[process]  # one that has failed once is of no more use
         raise
-    height, width, _ = images.at(0).shape
-    return height, width
+    return np.array(images.at(0))
 
 
-def _torchvision(encoded: bytes) -> tuple[int, int]:
+def _torchvision(encoded: bytes) -> NDArray[np.uint8]:
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    _, height, width = decode_jpeg(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode=ImageReadMode.RGB).shape
-    return height, width
+    pixels = decode_jpeg(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode=ImageReadMode.RGB)
+    return np.asarray(pixels.permute(1, 2, 0))
 
 
 def _pipeline() -> Any:

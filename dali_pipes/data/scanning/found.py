@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.labels import MAX_CLASSES, distinct_labels, is_list, is_text, is_unicode
 from dali_pipes.data.objects import TARGET, TYPES, Targets
 from dali_pipes.data.scanning.headers import Header
+from dali_pipes.data.upright import boxes_as_stored, keypoints_as_stored, upright_size
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 3  # faults of one image in its problem
@@ -35,6 +36,9 @@ class Found:
         crowd: (M,) bool; None: not known.
         keypoints: (M, 3 K) float64; None: there are none.
         outlines: (M,) JSON text; None: there are none.
+        annotated: as of `Targets`.
+        flipped: as of `Keypoints`; needed if the keypoints are of upright pictures.
+        without: what is wrong with a part of an object, which is left without that part.
     """
 
     counts: NDArray[np.int64]
@@ -46,6 +50,15 @@ class Found:
     crowd: NDArray[np.bool_] | None = None
     keypoints: NDArray[np.float64] | None = None
     outlines: list[str] | None = None
+    without: dict[int, str] = field(default_factory=dict)
+    annotated: str = "stored"
+    flipped: list[int] = field(default_factory=list)
+
+
+def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
+    """Raises ManifestError if objects are lost; a caller calls it where none is left, which would train on images without any."""
+    if lost:
+        raise ManifestError(f"{source}: none of its objects can be used: {len(lost):,} left out, the first: {lost[0]}")
 
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
@@ -82,6 +95,8 @@ def object_columns(
     }
     areas = values["areas"][:, 0] if "areas" in values else None
     found = Found(counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints"))
+    points = targets.keypoints_named
+    found = replace(found, annotated=targets.annotated, flipped=points.flipped if points else [])
     return checked(found, headers, targets.box_format, targets.bad_objects)
 
 
@@ -138,17 +153,26 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
     height, width = (np.array([getattr(each, name) for each in headers], np.int64) for name in ("height", "width"))
     image, first = np.repeat(np.arange(len(headers)), found.counts), found.counts.cumsum() - found.counts
     usable = np.array([each.problem is None for each in headers], bool)[image]
+    turns = np.array([each.orientation for each in headers], np.int64) if found.annotated == "upright" else np.ones(len(headers))
+    sizes = upright_size(height, width, turns)  # of the pictures that the boxes are of
+    up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
     with np.errstate(all="ignore"):  # what comes of numbers that are not finite is refused below
-        boxes = as_corners(found.boxes, format, height[image], width[image]).astype(np.float32)
+        corners = as_corners(found.boxes, format, up_height, up_width)
+        boxes = boxes_as_stored(corners, up_height, up_width, turn).astype(np.float32)
     if found.keypoints is not None and format.startswith("relative_"):
-        scale = np.stack([width, height, np.ones(len(headers))], -1)[image]
+        scale = np.stack([up_width, up_height, np.ones(len(image))], -1)
         found = replace(found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3))
+    if found.keypoints is not None and found.annotated == "upright":
+        found = replace(found, keypoints=keypoints_as_stored(found.keypoints, up_height, up_width, turn, found.flipped))
     faults = _faults(found, boxes, height[image], width[image], usable)
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
+    # An object whose box is bad as well is named once.
+    parts = {number: why for number, why in found.without.items() if usable[number] and number not in faults}
     lines: list[list[str]] = [[] for _ in headers]
-    for number in sorted(faults):
+    named = faults | parts
+    for number in sorted(named):
         name = found.name(number) if found.name else f"object {number - first[image[number]] + 1}"
-        lines[image[number]].append(f"{name}: {faults[number]}; correct it or remove it")
+        lines[image[number]].append(f"{name}: {named[number]}; correct it or remove it")
     if bad_objects == "problem":
         headers = headers.copy()
         for place, why in enumerate(lines):

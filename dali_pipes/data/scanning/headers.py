@@ -3,21 +3,23 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from stat import S_ISREG as is_regular
 from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
+from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.scanning.decoders import FORMATS, refusal
+from dali_pipes.data.scanning.disagreements import disagreement
+from dali_pipes.data.scanning.stored import open_any, orientation_of
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-EXIF_ORIENTATION = 0x0112
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder, and two more names of JPEGs
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".jfif", ".jpe")
-MAX_PIXELS = 89_478_485  # Pillow's default limit against decompression bombs
 VERIFY = ("header", "full")
 _SUBSAMPLINGS = {(1.0, 1.0): "4:4:4", (2.0, 1.0): "4:2:2", (2.0, 2.0): "4:2:0", (4.0, 1.0): "4:1:1", (1.0, 2.0): "4:4:0"}
 
@@ -45,18 +47,13 @@ class Header(NamedTuple):
     subsampling: str = ""
 
 
-def check_max_pixels(option: str, value: int) -> None:
-    if not 1 <= value <= MAX_PIXELS:
-        raise ConfigError(f"{option} is {value}; it must lie between 1 and Pillow's limit, {MAX_PIXELS}")
-
-
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
     """How thoroughly files are checked, and by how many processes.
 
     Attributes:
         verify: "header", or "full" to decode the whole image too, with the decoders of all CPU loaders.
-        max_pixels: a larger image is a problem, found before anything is decoded.
+        max_pixels: a larger image is a problem, found before anything is decoded; above Pillow's own limit, if asked.
         workers: processes that read, and for single objects in a store requests at a time; None: as many as help.
         progress: whether to show a progress bar.
         targets: what is read of each sample besides its label.
@@ -102,47 +99,47 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
         return Header(size, mtime_ns, problem=os_problem(error))
 
 
-def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions()) -> Header:
-    """Reads the header of an open image of `size` bytes; as `read_header` does."""
+def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions(), judge: bool = True) -> Header:
+    """Reads the header of an open image of `size` bytes; as `read_header` does.
+
+    Args:
+        judge: whether a kind of image of which loaders deliver different pixels is a problem.
+    """
     if not size:
         return Header(0, mtime_ns, problem="empty file")
     width, height, orientation, format, subsampling = 0, 0, 1, "", ""
     try:
-        width, height, orientation, format, mode, subsampling = _parse(file)
-        problem = _unusable(height, width, format, mode, check.max_pixels)
+        with nullcontext() if _is_jpeg(file) else _quietly():
+            image = open_any(file)
+            (width, height), format, subsampling = image.size, image.format or "", _subsampling(image)
+            orientation = orientation_of(image)
+            problem = _unusable(height, width, format, image.mode, check.max_pixels)
+            if judge and not problem:
+                problem = disagreement(image, file, size)
         if check.verify == "full" and not problem:
             file.seek(0)
             problem = refusal(file.read(), height, width, format)
     except OSError as error:
         problem = "not an image, or its header is broken" if error.errno is None else os_problem(error)
     except Image.DecompressionBombError:
-        problem = f"more than {check.max_pixels:,} pixels"
+        problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
     return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem, subsampling)
 
 
-def orientation_of(image: Image.Image) -> int:
-    """EXIF's orientation, 1–8; 1 if there is none, or none that makes sense."""
-    if "exif" not in image.info:
-        return 1
-    try:
-        orientation = image.getexif().get(EXIF_ORIENTATION, 1)
-    except Exception:  # corrupt EXIF does not make the pixels unusable
-        return 1
-    return orientation if orientation in range(1, 9) else 1
-
-
-def _parse(file: BinaryIO) -> tuple[int, int, int, str, str, str]:
+def _is_jpeg(file: BinaryIO) -> bool:
     magic = file.read(3)
     file.seek(0)
-    if magic == b"\xff\xd8\xff":  # naming the plugin saves Pillow's search through all of them, a third of the time
-        image: Image.Image = JpegImagePlugin.JpegImageFile(file)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Pillow only warns of, `_unusable` refuses
-            image = Image.open(file)
-    return *image.size, orientation_of(image), image.format or "", image.mode, _subsampling(image)
+    return magic == b"\xff\xd8\xff"
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without warnings of broken metadata, which no pixel depends on. For JPEGs it would take a twelfth of the time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _subsampling(image: Image.Image) -> str:

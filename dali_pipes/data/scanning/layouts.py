@@ -52,6 +52,8 @@ _HUGGING_FACE = (
     "(images that are only paths need datasets.table.embed_table_storage first)",
 )
 
+_ONE_IMAGE = ("one image", "give a folder with a subfolder for each class, or a table with path,label")
+
 # the end of a file's name; what it is; what to do instead
 _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
     ((".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4"), _TAR),
@@ -76,7 +78,7 @@ _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
     ((".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".wmv", ".flv"), _VIDEO),
     (
         (*IMAGE_EXTENSIONS, ".gif", ".heic", ".heif", ".avif", ".jfif", ".jpe", ".jp2", ".jxl"),
-        ("one image", "give a folder with a subfolder for each class, or a table with path,label"),
+        _ONE_IMAGE,
     ),
 )
 _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
@@ -389,7 +391,7 @@ def _refuse_folder(tree: _Tree, with_labels: bool = True) -> None:
         return  # describe_no_classes has more to say
     for name in files:
         found = _kind_of_file(name)
-        if found and found != _TAR and not name.lower().endswith((".xml", ".jsonl", ".yaml", ".yml", ".db")):
+        if found and found not in (_TAR, _ONE_IMAGE) and not name.lower().endswith((".xml", ".jsonl", ".yaml", ".yml", ".db")):
             _refuse(f"{tree.root}/{name}", *found)
 
 

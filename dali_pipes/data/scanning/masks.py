@@ -8,7 +8,7 @@ from stat import S_ISREG as is_regular
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
@@ -17,6 +17,8 @@ from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, u
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, NOT_REGULAR, Header, ScanOptions, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.splits import split_of
+from dali_pipes.data.scanning.stored import open_any
 from dali_pipes.errors import ManifestError
 
 _IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
@@ -31,6 +33,7 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
 
     their_paths, omissions = _paths(masks, apart=images)
     own_paths, others = _paths(images, apart=masks)
+    _refuse_splits(images, masks)
     theirs = _by_stem(_with_one_suffix(their_paths))
     found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
     if not found.keys() & theirs.keys():
@@ -55,6 +58,18 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
         omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
         omissions += count_by_kind((("masks without an image", os.fsdecode(path)) for path in alone), "file")
     return root, pa.concat_tables([table, unused_rows(table, listed)]), [*omissions, *others]
+
+
+def _refuse_splits(images: Path, masks: Path) -> None:
+    """Raises ManifestError if the images are those of several splits."""
+    folders = sorted(entry.name for entry in os.scandir(images) if entry.is_dir() and Path(entry.path) != masks)
+    splits = {name: split for name in folders if (split := split_of(name))}
+    if len(set(splits.values())) > 1 and len(splits) == len(folders):
+        first = next((name for name, split in splits.items() if split == "train"), folders[0])
+        raise ManifestError(
+            f"{images}: holds {' and '.join(splits)}, and splits are not read as one; name one of them and its masks: "
+            f"{images / first} and {masks / first}"
+        )
 
 
 def mask_column(paths: Sequence[bytes]) -> pa.Array:
@@ -85,11 +100,12 @@ def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | No
 def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:
     """What is wrong with the mask of an image of this size; None: nothing."""
     try:
-        image: Any = Image.open(file)
+        image: Any = open_any(file)
         if image.format != "PNG":
             return f"{image.format} format; save it as PNG, which keeps its values"
         if image.size != (width, height):
-            return f"{image.width} × {image.height}, and the image is {width} × {height}; make them equal"
+            turned = "; save the image as its EXIF tag turns it, if it has one, or" if image.size == (height, width) else ";"
+            return f"{image.width} × {image.height}, and the image is {width} × {height}{turned} make them equal"
         kind = image.tile[0][3]
         if kind not in _EXACT:
             return f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a palette"

@@ -8,6 +8,7 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping
 
 HIDDEN = "hidden images"
 HOUSEKEEPING = "housekeeping"
+HOUSEKEEPING_FOLDERS = "housekeeping folders"
 
 
 def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
@@ -22,8 +23,10 @@ def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
     kept_beside: list[str] = []
     for path in paths:
         name = path.rpartition("/")[2]
-        if not is_housekeeping(name):
-            (images if is_image(name) else others).append(path)
+        if is_image(name) and not name.startswith("."):  # nearly all names
+            images.append(path)
+        elif not is_housekeeping(name):
+            others.append(path)
         elif is_image(name) and not name.startswith("._"):
             hidden.append(path)
         else:

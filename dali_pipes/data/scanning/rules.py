@@ -1,14 +1,22 @@
-"""What version 0.2 took for a class and this one does not: its manifests are refused where labels would mean something else."""
+"""What earlier versions took for a class, or did not read of a TIFF: their manifests are refused where that matters."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.scanning.headers import Header, read_header
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 20  # classes of a list
+_READ_TIFFS = 2  # the first rules by which the orientation of TIFFs is read
+_LOOKED_AT = 1000  # TIFFs of a manifest
+_AGAIN = "scan the images again"
 
 
 def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any]) -> None:
@@ -27,6 +35,42 @@ def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any])
         f"{file}: version 0.2 wrote it with the classes {_listed(classes)}, and a scan has {_listed(now)} now; scan the images "
         "again (classes=[…] keeps the order of 0.2)"
     )
+
+
+def refuse_other_orientations(file: str | Path, root: str, table: pa.Table, known: Mapping[str, Any]) -> None:
+    """Raises ManifestError for a manifest of earlier rules with TIFFs that are turned, which those did not read.
+
+    Of other formats only what is not read any more may differ (XMP beside EXIF), and all loaders obey what the manifest says.
+    """
+    rules = known.get("rules")
+    if isinstance(rules, int) and rules >= _READ_TIFFS:
+        return
+    tiffs = table.filter(pc.and_(pc.equal(table["format"], "TIFF"), pc.is_null(table["problem"])))
+    unread = f"{file}: an earlier version wrote it, which did not read the orientation of TIFFs"
+    if len(tiffs) > _LOOKED_AT:
+        raise ManifestError(f"{unread}, of which it has {len(tiffs):,}; {_AGAIN}")
+
+    for row in tiffs.select(["path", "height", "width", "orientation", "member"]).to_pylist():
+        now = _header(root, row["path"])
+        if row["member"] or not now:
+            raise ManifestError(f"{unread}, as of {row['path']!r}; {_AGAIN}")
+        was, found = (_turned(row["width"], row["height"], row["orientation"]), _turned(now.width, now.height, now.orientation))
+        if was != found:
+            path = os.path.join(root, os.fsdecode(row["path"]))
+            raise ManifestError(f"{unread}: by it {path} is {was}, by a scan {found}; {_AGAIN}")
+
+
+def _header(root: str, path: bytes | None) -> Header | None:
+    """Of a file that can be read."""
+    try:
+        found = read_header(os.path.join(os.fsencode(root), path or b""))
+    except ValueError:  # a path with a zero byte
+        return None
+    return None if found.problem else found
+
+
+def _turned(width: int, height: int, orientation: int) -> str:
+    return f"{width} × {height} with orientation {orientation}"
 
 
 def _are_names(classes: list[str]) -> bool:

@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,9 @@ from dali_pipes.data.table.schema import SCHEMA, replaced
 from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
-_SHARD = re.compile(r"\.tar\Z|\.tfrecords?$|-\d{5}-of-\d{5}$")  # the last is the naming of TensorFlow's scripts
+_SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|-\d{5}-of-\d{5}$")  # the last is the naming of TensorFlow's scripts
+_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\D*)")
+MISSING_SHARDS = "shards that are missing by their numbers"
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
 _NO_LABEL = "no label, which others have; give it one, or remove those of all"
 
@@ -97,6 +100,21 @@ def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> b
 def is_shard(path: str | Path) -> bool:
     """Whether a file of this name holds many images."""
     return _SHARD.search(Path(path).name) is not None
+
+
+def missing_of(names: Iterable[str]) -> list[str]:
+    """Of shards that are called NAME-00003-of-00010 those that are not there."""
+    there: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for name in names:
+        if found := _NUMBERED.fullmatch(name):
+            start, number, count, end = found.groups()
+            there[start, count, end].add(number)
+    return [
+        f"{start}-{number:0{len(count)}d}-of-{count}{end}"
+        for (start, count, end), numbers in there.items()
+        for number in range(int(count))
+        if f"{number:0{len(count)}d}" not in numbers
+    ]
 
 
 def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:

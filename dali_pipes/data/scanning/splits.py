@@ -11,12 +11,12 @@ from fnmatch import fnmatchcase
 from dali_pipes.errors import ManifestError
 
 _SPLITS = {
-    "train": ("train", "training", "trainings"),  # not trains, which are a class
+    "train": ("train", "training", "trainings", "trn"),  # not trains, which are a class
     "val": (
-        *("val", "vals", "valid", "valids", "validation", "validations"),
+        *("val", "vals", "valid", "valids", "validation", "validations", "validate"),
         *("dev", "devs", "eval", "evals", "evaluation", "evaluations"),
     ),
-    "test": ("test", "tests", "testing", "testings"),
+    "test": ("test", "tests", "testing", "testings", "tst", "holdout", "heldout"),
     "trainval": ("trainval", "trainvals"),
 }
 # Letters between digits and signs; a capital after a small letter begins a word, as in imagenetTrain.

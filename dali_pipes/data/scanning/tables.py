@@ -114,10 +114,14 @@ def _folder_of(source: str) -> str:
 
 
 def _holds_images(file: Path, path_column: str) -> bool:
+    if not file.exists():
+        return False
     try:
         schema = pq.read_schema(file)
-    except (pa.ArrowException, OSError):
-        return False
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        do = "write or download it again (git lfs pull, if it is a pointer), or remove it"
+        raise ManifestError(f"{file}: cannot be read as Parquet ({reason}); {do}") from None
     return image_column(schema) is not None and path_column not in schema.names
 
 
@@ -135,6 +139,11 @@ def _scan_embedded(
         raise ManifestError(f"{files[0]}: it and the other Parquet files have not the same columns ({error})") from None
     paths, headers, places = _read_groups([group for each in groups for group in each], check)
     named = _label_names(columns[0].schema)
+    for other, each in zip(files, columns, strict=True):
+        theirs = _label_names(each.schema)
+        if theirs and named and theirs != named:
+            both = "so that a number means two; write both with the same"
+            raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
     column = options.label_column
     if column == "label" not in table.column_names and named:
         column = next(iter(named))
@@ -240,7 +249,7 @@ def _rows(
         classes, objects[BOX_LABELS], values = numbered(file, objects[BOX_LABELS])
         return classes, file_rows(paths, values, headers, columns | objects)
     if labels is None:
-        return [], file_rows(paths, no_labels(len(table)), headers, columns)
+        return [], file_rows(paths, no_labels(len(paths)), headers, columns)
 
     for row, why in labels.problems.items():
         if problem := headers[row].problem:

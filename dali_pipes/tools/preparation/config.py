@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +62,7 @@ class PrepareConfig(MeasureConfig):
         sha256: of the archive; None: that of the official one.
         out: folder for train/ and val/, whichever is given.
         to: "folder", with a subfolder for each class, or "shards", tars of JPEGs and labels.
+        drop: what is left out besides images and labels: "text", "mask", names of columns. Shards can keep all, folders cannot.
         resize: maximum length of the shorter side, in pixels; None: unchanged.
         quality: of the JPEGs, 1 to 100; None: 90 if `resize` is given, else nothing is encoded and the bytes are unchanged.
         exif: "keep" leaves the pixels as stored and keeps the orientation as a tag; "apply" turns them upright.
@@ -78,6 +79,7 @@ class PrepareConfig(MeasureConfig):
     sha256: str | None = None
     out: str | None = None
     to: str = option("folder", check_choice, ("folder", "shards"))
+    drop: list[str] = field(default_factory=list)
     resize: int | None = option(None, check_min, 1)
     quality: int | None = option(None, check_range, 1, 100)
     exif: str = option("keep", check_choice, ("keep", "apply"))

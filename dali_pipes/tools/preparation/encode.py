@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from PIL import Image, ImageOps
+import numpy as np
+from PIL import Image
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.scanning.decoders import FORMATS
-from dali_pipes.data.scanning.headers import EXIF_ORIENTATION, orientation_of
+from dali_pipes.data.scanning.stored import EXIF_ORIENTATION, open_stored, orientation_of, upright
 from dali_pipes.errors import PreparationError
+from dali_pipes.tools.preparation.beside import encode_mask
 
 EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
 LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
@@ -132,11 +133,13 @@ class Encoded(NamedTuple):
     Attributes:
         extension: that of the true format, without a dot.
         same_pixels: the image was not encoded again.
+        mask: a PNG; None: the source has none.
     """
 
     content: bytes
     extension: str
     same_pixels: bool
+    mask: bytes | None = None
 
 
 class FetchError(PreparationError):
@@ -161,7 +164,7 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
         content = read()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the scan has already judged what Pillow only warns about
-            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            with open_stored(io.BytesIO(content)) as image:
                 if (image.height, image.width) != scanned:
                     height, width = scanned
                     mismatch = f"{image.width} × {image.height} pixels, but {width} × {height} when it was scanned"
@@ -169,7 +172,7 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
-                return _encoded(content, image, encoding)
+                return _encoded(content, image, orientation_of(image), encoding)
     except (LeftOutError, FetchError):
         raise
     except OSError as error:
@@ -191,9 +194,13 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
             raise FetchError(f"{source.name(sample_id)}: {error}; start again when it can be read, and it continues") from None
 
     try:
-        return encode(read, (height, width), encoding)
+        encoded = encode(read, (height, width), encoding)
     except LeftOutError as error:
         return str(error)
+    turned = encoding is not None and encoding.exif == "apply"
+    orientation = int(source.take_orientations(np.array([sample_id]))[0]) if turned else 1
+    mask = encode_mask(source, sample_id, encoded.content, orientation)
+    return mask if isinstance(mask, str) else encoded._replace(mask=mask)
 
 
 def relative_name(source: Manifest, sample_id: int) -> str:
@@ -201,9 +208,8 @@ def relative_name(source: Manifest, sample_id: int) -> str:
     return os.path.relpath(source.name(sample_id), source.root)
 
 
-def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
+def _encoded(content: bytes, image: Image.Image, orientation: int, encoding: Encoding) -> Encoded:
     """A JPEG that is small enough and suits the hardware decoder loses only its metadata; all others are encoded."""
-    orientation = orientation_of(image)
     turned = encoding.exif == "apply" and orientation > 1
     shorter = min(image.size)
     resize = min(shorter, encoding.resize or shorter)
@@ -216,8 +222,7 @@ def _encoded(content: bytes, image: Image.Image, encoding: Encoding) -> Encoded:
     if size != image.size:
         pixels = pixels.resize(size, Image.Resampling.BILINEAR)
     if turned:
-        pixels.info["exif"] = orientation_tag(orientation)
-        pixels = ImageOps.exif_transpose(pixels)
+        pixels = upright(pixels, orientation)
     return Encoded(_jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)), "jpg", False)
 
 

@@ -1,6 +1,7 @@
 """Preparation from start to end."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dali_pipes.measure.protocol import trained_model
 from dali_pipes.measure.wording import comparison, control_line
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import say
+from dali_pipes.tools.preparation.beside import kept_beside, usage, without
 from dali_pipes.tools.preparation.cifar import check_archive, read_archive, write_pngs
 from dali_pipes.tools.preparation.config import QUALITY, PrepareConfig
 from dali_pipes.tools.preparation.encode import Encoding
@@ -60,15 +62,18 @@ def _images(config: PrepareConfig, out: Path) -> None:
         trained_model(config)  # refuses an unknown one before the work begins
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
-    sources = {split: open_images(data, split) for split in splits}
+    sources = {split: without(open_images(data, split), list(config.drop)) for split in splits}
     for split, source in sources.items():
-        _check(source, Path(data.source(split)), out)
-    with recorded(out, _options(config), config.work.name) as record:
+        _check(source, Path(data.source(split)), out, config.to)
+    with recorded(out, _options(config, sources.values()), config.work.name) as record:
         made = {split: _split(config, record, split, source) for split, source in sources.items()}
     if config.work.name:
         say(console, "When all parts have ended: the same command with part=merge")
         return
-    say(console, f"Use them with data.root={out}" if len(splits) == 2 else f"Use them with data.{splits[0]}={out / splits[0]}")
+    place = f"data.root={out}" if len(splits) == 2 else f"data.{splits[0]}={out / splits[0]}"
+    say(console, f"Use them with {place}{usage(sources[splits[0]])}")
+    if columns := list(sources[splits[0]].columns):
+        say(console, f"The .json of each image has its columns ({', '.join(columns)}), which a scan of shards does not read")
     if config.measure:
         _print_measured(measure(config, sources[splits[0]], *made[splits[0]]))
 
@@ -93,10 +98,11 @@ def _split(config: PrepareConfig, record: Record, split: str, source: Manifest) 
                 f"{source.root}: none of its {len(outcome.left_out):,} images can be used, such as {path}: {why}"
             )
         if config.to == "folder":
-            written = Manifest.open(record.out / split, cache_dir=config.data.cache_dir)
+            limit = config.data.max_pixels
+            written = Manifest.open(record.out / split, max_pixels=limit, cache_dir=config.data.cache_dir)
             check_order(written, source, ids)
         else:
-            written = Manifest.scan(record.out / split, progress=False)
+            written = Manifest.scan(record.out / split, max_pixels=config.data.max_pixels, progress=False)
             written.save_index()
         if config.encodes and config.agreement_images:
             with Console(stderr=True).status("comparing pixels before and after"):
@@ -106,20 +112,26 @@ def _split(config: PrepareConfig, record: Record, split: str, source: Manifest) 
     return ids, written
 
 
-def _options(config: PrepareConfig) -> dict[str, Any]:
+def _options(config: PrepareConfig, sources: Iterable[Manifest]) -> dict[str, Any]:
     """The options that two runs must share to write into the same folder."""
     quality = (config.quality or QUALITY) if config.encodes else None
-    options = {"source": config.source, "to": config.to, "resize": config.resize, "quality": quality, "exif": config.exif}
+    options: dict[str, Any] = {"source": config.source, "to": config.to, "resize": config.resize}
+    options |= {"quality": quality, "exif": config.exif}
+    beside = sorted({name for source in sources for name in kept_beside(source)})
+    options |= {"beside": beside} if beside else {}
     return options | ({"shard_mib": config.shard_mib} if config.to == "shards" else {})
 
 
-def _check(source: Manifest, named: Path, out: Path) -> None:
+def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
     if source.task != "classification":
         raise ConfigError(
             f"{named}: its labels are not one class for each image, and class folders and .cls files cannot hold others"
         )
     if not len(source):
         raise PreparationError(f"{named}: no usable image; dali-pipes scan lists what is wrong")
+    if to == "folder" and (lost := kept_beside(source)):
+        advice = f"to=shards keeps all, drop=[{','.join(lost)}] leaves them out"
+        raise ConfigError(f"{named}: class folders cannot keep {', '.join(lost)}; {advice}")
     folder, target = named.resolve(), out.resolve()
     if named.is_dir() and (folder.is_relative_to(target) or target.is_relative_to(folder)):
         raise ConfigError(f"out={out} and the images, {named}, lie within each other; choose a folder beside them")

@@ -1,8 +1,9 @@
 """Writes images to shards: tars in the WebDataset format, with a file for the image and one for the label of each sample.
 
 A sample's files are named by its id, nine digits, and follow each other: 000000123.jpg, then 000000123.cls, the class number
-as text. The tars are USTAR and hold neither times nor owners, so that the same images give the same bytes. classes.json beside them
-is the list of class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to
+as text; then, as far as the source has them, 000000123.txt, its text, 000000123.json, its columns, and 000000123.mask.png. The
+tars are USTAR and hold neither times nor owners, so that the same images give the same bytes. classes.json beside them is the list
+of class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to
 the first dot.
 
 Which images a shard holds follows from their sizes in the source alone, so each shard can be written by any process on any machine.
@@ -27,6 +28,7 @@ from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
+from dali_pipes.tools.preparation.beside import MASK, Beside, kept_beside
 from dali_pipes.tools.preparation.config import Part
 from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample, relative_name
 from dali_pipes.tools.preparation.record import Outcome, Record
@@ -100,6 +102,9 @@ def to_shards(
 def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
     """Each as many samples as fit by their sizes in the source, one at least."""
     blocks = 1 + -(-source.bytes_each // tarfile.BLOCKSIZE) + 2  # the image's header and content, and those of its label
+    if kept_beside(source):
+        beside = [sum(1 + -(-size // tarfile.BLOCKSIZE) for size in some) for some in Beside(source).sizes()]
+        blocks = blocks + np.array(beside, np.int64)
     ends, starts = blocks.cumsum(), [0]
     room = (limit - tarfile.RECORDSIZE) // tarfile.BLOCKSIZE
     while starts[-1] < len(source):
@@ -119,6 +124,7 @@ def write_shard(
     """
     if images is None:
         images = (encode_sample(source, encoding, sample_id) for sample_id in range(shard.first, shard.end))
+    beside = Beside(source)
     aside, ids, same = shard.aside.with_suffix(f".{socket.gethostname()}-{os.getpid()}"), list[int](), 0
     try:
         with tarfile.open(aside, "w", format=tarfile.USTAR_FORMAT) as tar:
@@ -126,6 +132,9 @@ def write_shard(
                 if isinstance(image, Encoded):
                     _add(tar, f"{sample_id:09d}.{image.extension}", image.content)
                     _add(tar, f"{sample_id:09d}.cls", str(int(source.labels[sample_id])).encode())
+                    more = beside.members(sample_id) | ({MASK: image.mask} if image.mask is not None else {})
+                    for extension, content in more.items():
+                        _add(tar, f"{sample_id:09d}.{extension}", content)
                     ids.append(sample_id)
                     same += image.same_pixels
         aside.replace(shard.file)

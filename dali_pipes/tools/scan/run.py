@@ -11,9 +11,11 @@ from rich.table import Table
 
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
+from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.omissions import merge, printable
 from dali_pipes.data.opening import kind_of, refuse_partial_index
-from dali_pipes.data.scanning.headers import MAX_PIXELS, VERIFY, check_max_pixels
+from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.errors import check_choice, check_options, option
 from dali_pipes.system.stdout import say
 
@@ -25,7 +27,7 @@ class ScanConfig:
     Attributes:
         split: "train" or "val".
         verify: "header" reads headers only; "full" decodes every image, on all cores.
-        max_pixels: images with more are not used.
+        max_pixels: images with more are not used; None: data.max_pixels.
         out: file for the manifest, NAME.arrow to be mapped or NAME.parquet; None: only the summary.
         strict: ends with status 1 if an image or an object is left out.
         picture: a PNG or SVG of what is there: classes, sizes, formats, chroma subsampling, orientation; None: no picture.
@@ -34,7 +36,7 @@ class ScanConfig:
     data: DataConfig = field(default_factory=DataConfig)
     split: str = option("train", check_choice, SPLITS)
     verify: str = option("header", check_choice, VERIFY)
-    max_pixels: int = option(MAX_PIXELS, check_max_pixels)
+    max_pixels: int | None = option(None, check_max_pixels)
     strict: bool = False
     out: str | None = None
     picture: str | None = None
@@ -46,7 +48,8 @@ class ScanConfig:
 def scan(config: ScanConfig) -> None:
     """Scans one split, prints what is there and what is wrong, and saves the manifest if asked to."""
     console = Console(soft_wrap=True)
-    manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=config.max_pixels, unchanged="file")
+    limit = config.max_pixels or config.data.max_pixels
+    manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=limit, unchanged="file")
     manifest.verify()
     _report(console, manifest)
     if config.out:
@@ -74,20 +77,21 @@ def _report(console: Console, manifest: Manifest) -> None:
     console.print(_summary(manifest))
     if manifest.omissions:
         console.print(_omissions(manifest))
-    say(console, *map(": ".join, manifest.problems))
-    for each in manifest.passed_over:
+    say(console, *(printable(f"{path}: {why}") for path, why in manifest.problems))
+    for each in merge(manifest.passed_over):
         names = ", ".join(each.names) + (", …" if each.number > len(each.names) else "")
-        say(console, f"{each.kind}: {names}")
+        say(console, printable(f"{each.kind}: {names}"))
     if manifest.dropped:
-        say(console, f"{len(manifest.dropped):,} objects left out of images that are used:", *map(": ".join, manifest.dropped))
+        say(console, f"{len(manifest.dropped):,} objects left out of images that are used:")
+        say(console, *(printable(f"{path}: {why}") for path, why in manifest.dropped))
 
 
 def _omissions(manifest: Manifest) -> Table:
     """How much is left out of each kind."""
     table = Table("not used, because", "how many", title="left out")
-    units = {"image": "", "object": " objects", "file": ", no images"}
+    units = {"image": "", "object": " objects", "folder": " folders", "file": ", no images"}
     for each in manifest.omissions:
-        table.add_row(escape(each.kind), f"{each.number:,}{units[each.unit]}")
+        table.add_row(escape(printable(each.kind)), f"{each.number:,}{units[each.unit]}")
     return table
 
 

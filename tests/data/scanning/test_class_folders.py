@@ -200,3 +200,34 @@ def test_from_torch_keeps_the_data_sets_own_classes(tmp_path):
 @pytest.mark.parametrize("name", ["cat", "train.jpg", "a.b", "..x"[2:], "MACOSX"])
 def test_other_names_are_no_housekeeping(name):
     assert not is_housekeeping(name)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["images/cat/0.jpg", "images/dog/0.jpg"], "its only folder, images, holds folders and no image; did you mean"),
+        (["ILSVRC/Data/CLS-LOC/train/a/0.jpg", "ILSVRC/Annotations/x.xml"], "its only folder, ILSVRC, holds folders and no image"),
+        (["cat/train/0.jpg", "cat/val/0.jpg", "dog/train/0.jpg"], "its folder cat holds train and val, splits of one class"),
+    ],
+)
+def test_what_lies_one_level_down_is_no_class(tmp_path, names, message):
+    for name in names:
+        draw(tmp_path, name) if name.endswith("jpg") else (tmp_path / name).parent.mkdir(parents=True)
+    with pytest.raises(dp.ManifestError) as caught:
+        scan(tmp_path)
+    assert message in str(caught.value)
+    assert len(scan(tmp_path, classes=[names[0].split("/")[0]])) >= 1
+
+
+def test_shards_below_the_folder_are_named(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/train-0.tar").touch()
+    with pytest.raises(dp.ManifestError, match=r"shards lie in .*/data; name this folder"):
+        scan(tmp_path)
+
+
+def test_masks_of_several_splits_are_not_read_as_one(tmp_path):
+    for split in ("training", "validation"):
+        draw(tmp_path, f"images/{split}/0.jpg", f"masks/{split}/0.png")
+    with pytest.raises(dp.ManifestError, match=r"splits are not read as one; .*/images/training and"):
+        dp.Manifest.from_masks(tmp_path / "images", tmp_path / "masks", progress=False)

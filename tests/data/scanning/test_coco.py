@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dali_pipes import ConfigError, Manifest, ManifestError
+from dali_pipes import ConfigError, Manifest, ManifestError, OmissionError
 from dali_pipes.data.outlines import rasterize
 
 CATEGORIES = [{"id": 7, "name": "dog"}, {"id": 2, "name": "person", "keypoints": ["nose", "left_eye", "right_eye"]}]
@@ -72,13 +72,139 @@ BAD = [
     (one(area=float("nan")), "its area is negative or not finite (nan)"),
     (one(area=-1.5), "its area is negative or not finite (-1.5)"),
     (one(area=1e39), "its area is negative or not finite (1e+39)"),  # as float32
-    (one(iscrowd="0"), "its iscrowd is '0', neither 0 nor 1"),
+    (one(iscrowd="no"), "its iscrowd is 'no', neither 0 nor 1"),
     (one(iscrowd=2), "its iscrowd is 2, neither 0 nor 1"),
     (one(category_id=2, keypoints=[1, 2, 2]), "not 3 times x, y and visibility"),
     (one(category_id=2, keypoints=[1, 2, 2, 3, float("nan"), 2, 1, 2, 2]), "its keypoint 2 is not finite"),
-    (one(segmentation=[[1, 1, 2, 2]]), "a polygon of 4 numbers"),
-    (one(segmentation={"size": [30, 41], "counts": [30 * 41]}), "run lengths of a mask of [30, 41]"),
+    (one(category_id=None), "its category_id None is none"),
+    (one(category_id="07.5"), "its category_id '07.5' is none"),
+    (one(bbox=None), "no bbox of four numbers"),
 ]
+SHAPE = [0, 0, 8, 0, 8, 8]
+BAD_OUTLINES = [
+    ([[1, 1, 2, 2]], "a polygon of 4 numbers"),
+    ([[]], "a polygon of 0 numbers"),
+    ([[], [1, 1, 2, 2]], "a polygon of 4 numbers"),
+    ([SHAPE, [0, 0, 8, 0, 8, float("nan")]], "not finite"),
+    ([[0, 0, 8, 0, 8, "eight"]], "not finite"),
+    ([[0, 0, 8, 0, 8, None]], "not finite"),
+    ([[[0, 0], [8, 0], [8, 8], [0, 8], [0, 4], [0, 2]]], "not finite"),
+    ("polygon", "neither a list of polygons nor run lengths"),
+    ({"size": [30, 41], "counts": [30 * 41]}, "run lengths of a mask of [30, 41]"),
+    ({"size": [30, 40], "counts": None}, "run lengths that cannot be read"),
+    ({"size": [30, 40], "counts": [1200.5]}, "run lengths that cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("outline", "line"), BAD_OUTLINES)
+def test_a_bad_outline_does_not_cost_the_object_its_box(folder, outline, line):
+    file = written(folder, [one(1, segmentation=[SHAPE]), one(2, segmentation=outline), one(3, image_id=8)])
+    manifest = Manifest.from_coco(file, progress=False)
+    ((name, why),) = manifest.dropped
+    assert name == str(folder / "0.jpg") and why.startswith("annotation 2: its outline is left out: ") and line in why
+    assert manifest.take_objects(np.arange(1)).counts.tolist() == [2]
+    assert json.loads(manifest.take_texts("outlines", np.arange(1))[0]) == [[SHAPE], []]
+    with pytest.raises(OmissionError, match="its outline is left out"):
+        Manifest.from_coco(file, strict=True, progress=False)
+    assert len(Manifest.from_coco(file, bad_objects="problem", progress=False)) == 2
+
+
+@pytest.mark.parametrize(
+    ("outline", "meant"),
+    [
+        ([["0", "0", "8", "0", 8, "8.0"]], [SHAPE]),
+        (SHAPE, [SHAPE]),
+        ([[], SHAPE], [SHAPE]),
+        ([None, SHAPE], [SHAPE]),
+        ({"size": ["30", "40"], "counts": ["1000", 200.0]}, {"size": [30, 40], "counts": [1000, 200]}),
+        ({"counts": [1000, 200.0]}, {"size": [30, 40], "counts": [1000, 200]}),
+    ],
+)
+def test_an_outline_in_other_words_is_that_outline(folder, outline, meant):
+    manifest = Manifest.from_coco(written(folder, [one(segmentation=outline)]), strict=True, progress=False)
+    (found,) = json.loads(manifest.take_texts("outlines", np.arange(1))[0])
+    assert found == meant and rasterize(found, 30, 40).any()
+
+
+# Each field of an annotation, an image and a category: what stands there, and what is written instead and means the same.
+SAME = [
+    *(("annotations", name, None) for name in ("area", "iscrowd", "segmentation", "keypoints", "caption", "id", "extra")),
+    *(("images", name, None) for name in ("height", "width", "license", "date_captured")),
+    *(("categories", name, None) for name in ("keypoints", "skeleton", "supercategory")),
+    *(("annotations", "iscrowd", each) for each in ("0", "0.0", 0.0, False, " 0 ")),
+    *(("annotations", "area", each) for each in ("200", "200.0", "2e2")),
+    *(("annotations", "bbox", each) for each in (["1", "2", "10", "20"], [1.0, "2.0", 10, "2e1"])),
+    *(("annotations", "category_id", each) for each in ("7", "7.0", 7.0, "07")),
+    *(("annotations", "image_id", each) for each in ("9", "9.0", 9.0)),
+    *(("images", "id", each) for each in ("9", "9.0", 9.0)),
+    *(("categories", "id", each) for each in ("7", "7.0", 7.0)),
+    *(("images", "height", each) for each in ("30", "30.0", 30.0)),
+    *(("images", "width", each) for each in ("40", "40.0", 40.0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), SAME)
+def test_null_is_missing_and_a_number_as_text_is_that_number(folder, kind, name, value):
+    categories = [{"id": 7, "name": "dog"}, {"id": 10, "name": "cat"}]
+    plain = Manifest.from_coco(written(folder, [one()], categories), progress=False)
+    content = json.loads((folder / "a.json").read_text())
+    content[kind][0][name] = value
+    (folder / "a.json").write_text(json.dumps(content))
+    found = Manifest.from_coco(folder / "a.json", strict=True, progress=False)
+    assert found.take_objects(np.arange(3)).counts.tolist() == [1, 0, 0] and found.table.equals(plain.table)
+    assert found.classes == ["dog", "cat"]
+
+
+def test_keypoints_as_text_are_numbers_and_null_ones_are_none(folder):
+    objects = [one(1, category_id=2, keypoints=["1", 2, "2"] * 3), one(2, category_id=2, keypoints=None)]
+    manifest = Manifest.from_coco(written(folder, objects), strict=True, progress=False)
+    points = manifest.take_objects(np.arange(1)).keypoints
+    assert points[0].tolist() == [[1, 2, 2]] * 3 and not points[1].any()
+
+
+def test_ids_as_text_are_in_the_order_of_their_numbers_and_of_two_alike_the_same_one_is_meant(folder):
+    kinds = [{"id": each, "name": f"text {each}"} for each in ("10", "9", "x")] + [{"id": 9, "name": "9"}]
+    objects = [one(1, category_id="9"), one(2, category_id=9), one(3, category_id=10), one(4, category_id="x")]
+    manifest = Manifest.from_coco(written(folder, objects, kinds), strict=True, progress=False)
+    assert manifest.classes == ["text 9", "9", "text 10", "text x"]
+    assert manifest.take_objects(np.arange(1)).labels.tolist() == [0, 1, 2, 3]
+    alike = written(folder, [*objects, one(5, category_id="9.0")], kinds)
+    assert "category_id '9.0' is none" in Manifest.from_coco(alike, progress=False).dropped[0][1]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"bbox": [1, 2, 3]}, "annotation 0: it has no bbox of four numbers"),
+        ({"bbox": [1, 2, 0, 0]}, "annotation 0: its box is empty"),
+        ({"category_id": "dog"}, "annotation 0: its category_id 'dog' is none"),
+        ({"image_id": "0.jpg"}, "annotation 0: its image_id '0.jpg' is none"),
+    ],
+)
+@pytest.mark.parametrize("bad_objects", ["drop", "problem"])
+def test_a_file_of_which_no_object_is_left_is_refused(folder, change, line, bad_objects):
+    file = written(folder, [one(number) | change for number in range(4)])
+    with pytest.raises(ManifestError, match=r"a\.json: none of its objects can be used: 4 left out, the first: .*" + line):
+        Manifest.from_coco(file, bad_objects=bad_objects, progress=False)
+
+
+def test_images_without_objects_do_not_stand_for_all_others_that_cannot_be_used(folder):
+    images = [{"id": 9, "file_name": "0.jpg", "height": 31}, {"id": 8, "file_name": "1.jpg"}]
+    with pytest.raises(ManifestError, match=r"none of its objects can be used: 2 left out, the first: '0.jpg': a.json has it as"):
+        Manifest.from_coco(written(folder, [one(1), one(2)], images=images), progress=False)
+    assert len(Manifest.from_coco(written(folder, []), progress=False)) == 3  # there are none to lose
+
+
+def test_a_caption_that_is_no_text_is_listed(folder):
+    captions = [{"id": number, "image_id": 8, "caption": text} for number, text in enumerate((None, 5, "a dog"))]
+    manifest = Manifest.from_coco(written(folder, captions, []), progress=False)
+    assert manifest.take_texts("text", np.arange(3)) == ["", "a dog", ""] and not manifest.has_target("boxes")
+    assert [why.split(",")[0] for _, why in manifest.problems] == [
+        "annotation 0: its caption is None",
+        "annotation 1: its caption is 5",
+    ]
+    with pytest.raises(ManifestError, match="none of its objects"):
+        Manifest.from_coco(written(folder, captions[:2], []), progress=False)
 
 
 @pytest.mark.parametrize(("bad", "line"), BAD)

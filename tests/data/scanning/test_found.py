@@ -86,10 +86,11 @@ def test_rows_and_objects_that_make_no_sense_are_listed(folder):
 
 
 def test_a_negative_label_or_area_is_a_bad_object(folder):
-    columns = {"b": [[[0, 0, 9, 9]] * 3, [], [[0, 0, 9, 9]]], "l": [[2, -1, 1], [], [-7]], "a": [[3.5, 1, -2], [], [1]]}
+    good = [0, 0, 9, 9]
+    columns = {"b": [[good] * 3, [good], [good]], "l": [[2, -1, 1], [0], [-7]], "a": [[3.5, 1, -2], [8], [1]]}
     manifest = scan(folder, Targets(**HERE, areas="a"), **columns)
     objects = manifest.take_objects(np.arange(3))
-    assert objects.labels.tolist() == [2] and objects.areas.tolist() == [3.5] and manifest.classes == ["0", "1", "2"]
+    assert objects.labels.tolist() == [2, 0] and objects.areas.tolist() == [3.5, 8] and manifest.classes == ["0", "1", "2"]
     assert [why for _, why in manifest.dropped] == [
         "object 2: its label is negative (-1); correct it or remove it",
         "object 3: its area is negative or not finite (-2); correct it or remove it",
@@ -97,6 +98,16 @@ def test_a_negative_label_or_area_is_a_bad_object(folder):
     ]
     strict = scan(folder, Targets(**HERE, areas="a", bad_objects="problem"), **columns)
     assert [path for path, _ in strict.problems] == ["0.png", "2.png"] and len(strict) == 1
+
+
+@pytest.mark.parametrize("bad_objects", ["drop", "problem"])
+def test_a_table_of_which_no_object_is_left_is_refused(folder, bad_objects):
+    columns = {"b": [[[0, 0, 0, 0]], [], [[9, 9, 1, 1]]], "l": [[1], [], [1]]}
+    with pytest.raises(
+        ManifestError, match=r"none of its objects can be used: 2 left out, the first: .*0.png: object 1: its box is empty"
+    ):
+        scan(folder, Targets(**HERE, bad_objects=bad_objects), **columns)
+    assert len(scan(folder, Targets(**HERE), b=[[], [], []], l=pa.array([[], [], []], pa.list_(pa.int64())))) == 3  # it has none
 
 
 def test_masks_and_texts_need_no_objects(folder):

@@ -42,7 +42,7 @@ def refusal(source, read=Manifest.open):
     with pytest.raises(ManifestError) as caught:
         read(source, progress=False)
     message = str(caught.value)
-    assert "\n" not in message and message.isprintable() and len(message) < 700
+    assert "\n" not in message and message.isprintable() and len(message) < 1000
     return message
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dali_pipes import ConfigError, Manifest, ManifestError
+from dali_pipes import ConfigError, Manifest, ManifestError, Targets
+from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.scanning.masks import mask_problem
 
 LAYOUTS = {  # an image, a mask, and their folders
@@ -128,3 +129,109 @@ def test_folders_that_make_no_sense_are_refused(tmp_path):
             Manifest.from_masks(*arguments, progress=False)
     with pytest.raises(ConfigError, match="missing is 'drop'"):
         Manifest.from_masks(images, masks, missing="drop")
+
+
+def valued(root, values, count=6):
+    """Pairs whose masks have these values, one a row."""
+    (root / "masks").mkdir(exist_ok=True)
+    for number in range(count):
+        saved(root, f"images/{number}.jpg", size=(8, len(values)))
+        Image.fromarray(np.repeat(np.array(values)[:, None], 8, 1).astype(np.uint16 if max(values) > 255 else np.uint8)).save(
+            root / f"masks/{number}.png"
+        )
+    return root / "images", root / "masks"
+
+
+@pytest.mark.parametrize("verify", ["header", "full"])
+def test_masks_of_0_and_255_are_refused_as_nothing_but_the_background_would_be_learned(tmp_path, verify):
+    folders = valued(tmp_path, [0, 255])
+    with pytest.raises(ManifestError, match=r"have 0 and 255 alone.*only 'ground' would be learned; mask_values=\{255: 1\}"):
+        Manifest.from_masks(*folders, classes=["ground", "cell"], verify=verify, progress=False)
+    for becomes in ({255: 1}, {255: 255}):
+        manifest = Manifest.from_masks(*folders, classes=["ground", "cell"], mask_values=becomes, verify=verify, progress=False)
+        assert manifest.mask_values == (becomes, True) and len(manifest) == 6
+
+
+def test_masks_of_0_and_255_without_classes_are_warned_of(tmp_path, caplog):
+    Manifest.from_masks(*valued(tmp_path, [0, 255]), progress=False)
+    assert "have 0 and 255 alone, and 255 is ignored by default; mask_values={255: 1}" in caplog.text
+    caplog.clear()
+    Manifest.from_masks(*valued(tmp_path, [0, 1, 255]), progress=False)
+    Manifest.from_masks(*valued(tmp_path, [0, 255]), classes=["road"], progress=False)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([0, 1, 7], r"its values include 7; the 2 classes are numbered from 0, and mask_values=\{7: 1\}"),
+        ([1, 2], "its values include 2; "),
+        ([0, 128], "its values include 128; "),
+        ([0, 65535], "its values include 65535; "),
+        ([0, 3, 4, 5, 6, 7, 8, 255], "its values include 3, 4, 5, 6, 7, …; "),
+    ],
+)
+def test_masks_with_values_that_are_no_class_are_refused_with_the_first(tmp_path, values, line):
+    folders = valued(tmp_path, values)
+    with pytest.raises(ManifestError, match=r"masks: 6 masks were looked at, and none can be used; its mask .*0\.png: " + line):
+        Manifest.from_masks(*folders, classes=["a", "b"], progress=False)
+    becomes = {value: value % 2 for value in values if value > 1}
+    assert len(Manifest.from_masks(*folders, classes=["a", "b"], mask_values=becomes, strict=True, progress=False)) == 6
+
+
+def test_one_mask_with_a_strange_value_is_a_problem_of_its_image(tmp_path):
+    folders = valued(tmp_path, [0, 1, 255], 40)
+    Image.fromarray(np.full((3, 8), 9, np.uint8)).save(tmp_path / "masks/39.png")
+    full = Manifest.from_masks(*folders, classes=["a", "b"], verify="full", progress=False)
+    ((path, why),) = full.problems
+    assert path == "images/39.jpg" and "39.png: its values include 9" in why and len(full) == 39
+    assert [full.name(each) for each in range(39)] == [str(folders[0] / f"{each}.jpg") for each in sorted(map(str, range(39)))]
+    full.save(tmp_path / "m.arrow")
+    assert Manifest.load(tmp_path / "m.arrow").mask_values == ({}, True)
+
+
+def test_the_masks_of_a_table_and_of_shards_are_looked_at_as_well(tmp_path):
+    valued(tmp_path, [0, 7])
+    (tmp_path / "t.csv").write_text("path,mask\n" + "".join(f"images/{each}.jpg,masks/{each}.png\n" for each in range(6)))
+    targets = Targets(mask="mask")
+    with pytest.raises(ManifestError, match="its values include 7"):
+        Manifest.from_table(tmp_path / "t.csv", targets=targets, classes=["a", "b"], progress=False)
+    made = Manifest.from_table(
+        tmp_path / "t.csv", targets=Targets(mask="mask", mask_values={7: 1}), classes=["a", "b"], progress=False
+    )
+    assert made.mask_values == ({7: 1}, True) and made.classes == ["a", "b"]
+    assert not Manifest.from_table(tmp_path / "t.csv", targets=targets, progress=False).mask_values.named
+
+
+def test_classes_that_are_renumbered_are_so_in_masks(tmp_path):
+    folders = valued(tmp_path, [0, 1, 2, 255])
+    manifest = Manifest.from_masks(*folders, classes=["a", "b", "c"], progress=False)
+    merged = manifest.map_classes({"c": "a"})
+    assert merged.classes == ["a", "b"] and merged.mask_values.becomes == {2: 0}
+    assert manifest.with_classes(["c", "b", "a"]).mask_values.becomes == {0: 2, 2: 0}
+    again = manifest.with_classes(["c", "b", "a"]).with_classes(["a", "b", "c"]).mask_values
+    image = np.array([[0, 1, 2, 255]], np.uint8)
+    assert again.decode(png(Image.fromarray(image))).tolist() == image.tolist()
+    with pytest.raises(ManifestError, match="none of the 2 given as classes"):
+        manifest.with_classes(["a", "b"])
+    assert len(Manifest.concat([manifest, manifest])) == 12
+    with pytest.raises(ManifestError, match="the values of their masks mean different classes"):
+        Manifest.concat([manifest, manifest.map_classes({"a": "x"}).with_classes(["c", "b", "x"])])
+
+
+@pytest.mark.parametrize("becomes", [{255: -1}, {-1: 0}, {"a": 1}, {1: 0.5}, {True: 1}, [1, 2]])
+def test_values_that_are_no_numbers_are_refused(tmp_path, becomes):
+    with pytest.raises(ConfigError, match="mask_values is"):
+        Manifest.from_masks(*valued(tmp_path, [0, 1]), mask_values=becomes, progress=False)
+    with pytest.raises(ConfigError, match="mask_values is"):
+        Targets(mask="m", mask_values=becomes)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "I;16"])
+@pytest.mark.parametrize("becomes", [{}, {1: 0}, {1: 0, 0: 1}, {1: 300}, {70000: 1}])
+def test_values_are_replaced_at_once(mode, becomes):
+    values = np.array([[0, 1, 1, 0]], np.uint8)
+    image = Image.fromarray(values * 255).convert("1") if mode == "1" else Image.fromarray(values.astype(np.uint16))
+    image = Image.fromarray(values).convert("P") if mode == "P" else Image.fromarray(values) if mode == "L" else image
+    found = MaskValues(becomes, False).decode(png(image))
+    assert found.tolist() == [[becomes.get(value, value) for value in values[0].tolist()]]

@@ -2,7 +2,9 @@
 
 import json
 import os
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
@@ -96,3 +98,57 @@ def test_what_this_version_writes_is_taken_as_it_is(folder, tmp_path):
     manifest.save(tmp_path / "m.arrow")
     manifest.save(tmp_path / "m.parquet")
     assert dp.Manifest.load(tmp_path / "m.arrow").classes == dp.Manifest.load(tmp_path / "m.parquet").classes == ["train", "val"]
+
+
+@pytest.fixture
+def tiffs(tmp_path):
+    (tmp_path / "set/a").mkdir(parents=True)
+    Image.new("RGB", (8, 6)).save(tmp_path / "set/a/0.tif")
+    Image.new("RGB", (8, 6)).save(tmp_path / "set/a/1.tif", tiffinfo={274: 6})
+    return tmp_path / "set"
+
+
+def as_of_rules(file, rules, **columns):
+    """A saved manifest as an earlier version of the rules wrote it, with other values in some columns."""
+    read = saved.read(file)
+    table = read.table
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, table[name].type))
+    known = read.known | {"rules": rules}
+    metadata = {saved._KEY: json.dumps({"root": read.root, "classes": read.classes, "known": known})}
+    with pa.OSFile(f"{file}.old", "wb") as out, pa.ipc.new_file(out, table.schema.with_metadata(metadata)) as writer:
+        writer.write_table(table.cast(table.schema.with_metadata(metadata)))
+    Path(f"{file}.old").replace(file)
+
+
+@pytest.mark.parametrize("rules", [0, 1])
+def test_a_manifest_that_has_tiffs_turned_otherwise_is_refused_with_both_values(tiffs, tmp_path, rules):
+    file = tmp_path / "m.arrow"
+    dp.Manifest.scan(tiffs, progress=False).save(file)
+    assert dp.Manifest.load(file).take_orientations(np.arange(2)).tolist() == [1, 6]
+    as_of_rules(file, rules, orientation=[1, 1], height=[6, 8], width=[8, 6])  # as Pillow's own class states them
+    with pytest.raises(dp.ManifestError, match=r"1\.tif is 6 × 8 with orientation 1, by a scan 8 × 6 with orientation 6; scan"):
+        dp.Manifest.load(file)
+
+
+def test_a_manifest_of_earlier_rules_whose_tiffs_are_not_turned_is_read(tiffs, tmp_path):
+    (tiffs / "a/1.tif").unlink()
+    dp.Manifest.scan(tiffs, progress=False).save(tmp_path / "m.arrow")
+    as_of_rules(tmp_path / "m.arrow", 1)
+    assert len(dp.Manifest.load(tmp_path / "m.arrow")) == 1
+
+
+def test_a_manifest_of_earlier_rules_whose_tiffs_cannot_be_looked_at_is_refused(tiffs, tmp_path):
+    dp.Manifest.scan(tiffs, progress=False).save(tmp_path / "m.arrow")
+    as_of_rules(tmp_path / "m.arrow", 1)
+    (tiffs / "a/0.tif").unlink()
+    with pytest.raises(dp.ManifestError, match=r"did not read the orientation of TIFFs, as of .*0\.tif'; scan"):
+        dp.Manifest.load(tmp_path / "m.arrow")
+
+
+def test_a_cached_scan_of_earlier_rules_with_tiffs_is_made_again(tiffs, tmp_path):
+    cache = tmp_path / "m.arrow"
+    dp.Manifest.scan(tiffs, cache=cache, progress=False)
+    as_of_rules(cache, 1, orientation=[1, 1], height=[6, 8], width=[8, 6])
+    again = dp.Manifest.scan(tiffs, cache=cache, unchanged="folder", progress=False)
+    assert again.take_orientations(np.arange(2)).tolist() == [1, 6] and dp.Manifest.load(cache).rules == RULES

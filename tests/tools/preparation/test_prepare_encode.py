@@ -113,7 +113,7 @@ def test_without_an_encoding_bytes_stay_and_the_extension_says_the_format(tmp_pa
     for form, extension in {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}.items():
         photo().save(tmp_path / "x.jpg", form)
         made = encoded(tmp_path / "x.jpg", None)
-        assert made == ((tmp_path / "x.jpg").read_bytes(), extension, True)
+        assert made == ((tmp_path / "x.jpg").read_bytes(), extension, True, None)
     ODD["MPO (two pictures in one JPEG)"](tmp_path / "x.jpg")
     assert encoded(tmp_path / "x.jpg", None).extension == "jpg"
 

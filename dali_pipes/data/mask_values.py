@@ -1,0 +1,137 @@
+"""What the values of masks mean: class numbers, or pixels that are ignored."""
+
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.scanning.stored import open_stored
+from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.system.cpus import available_cpus
+
+IGNORED = 255  # by default, as `transform.ignore_index`
+LOOKED_AT = 32  # masks of a manifest, unless all are verified
+_SHOWN = 5  # values
+_HIGHEST = 2**31
+
+Values = NDArray[Any]
+
+
+class MaskValues(NamedTuple):
+    """
+    Attributes:
+        becomes: what a value is replaced by, such as {255: 1}.
+        named: the manifest's classes are those of the masks.
+    """
+
+    becomes: dict[int, int]
+    named: bool
+
+    @classmethod
+    def read(cls, stored: Any) -> Self:
+        """What a file says of them; None: nothing."""
+        if stored is None:
+            return cls({}, False)
+        try:
+            pairs, named = stored
+            becomes = dict(pairs)
+        except (TypeError, ValueError):
+            becomes, named = {None: None}, None
+        if not is_mapping(becomes) or type(named) is not bool:
+            raise ManifestError("the manifest's values of masks are no numbers; scan the images again")
+        return cls(becomes, named)
+
+    def stored(self) -> list[Any]:
+        return [list(map(list, self.becomes.items())), self.named]
+
+    def renumbered(self, numbers: NDArray[np.int64]) -> Self:
+        """With other class numbers: n becomes numbers[n]."""
+        if not self.named:
+            return self
+        now = {number: number for number in range(len(numbers))} | self.becomes
+        new = {value: int(numbers[number]) if number < len(numbers) else number for value, number in now.items()}
+        return self._replace(becomes={value: new[value] for value in new if value in self.becomes or value != new[value]})
+
+    def decode(self, encoded: BytesIO) -> Values:
+        """(H, W) uint8 or int32, of a mask that `mask_problem` finds nothing wrong with."""
+        values = np.asarray(open_stored(encoded))
+        values = values if values.dtype == np.uint8 else values.astype(np.int32)
+        if not self.becomes:
+            return values
+        if values.dtype == np.uint8 and all(0 <= number < 256 for number in self.becomes.values()):
+            table = np.arange(256, dtype=np.uint8)
+            for value, number in self.becomes.items():
+                table[value : value + 1] = number  # a value that no such mask can have changes nothing
+            return table[values]
+        made = values.astype(np.int32)
+        for value, number in self.becomes.items():
+            made[values == value] = number
+        return made
+
+    def strange(self, values: Values, classes: int, ignored: Collection[int]) -> str | None:
+        """What is wrong with the values of a mask whose classes have names; None: nothing."""
+        if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
+            return None
+        found = [value for value in _present(values) if not 0 <= value < classes and value not in ignored]
+        return f"its values include {_some(found)}; {self.advice(found[0], classes)}" if found else None
+
+    def advice(self, value: int, classes: int) -> str:
+        numbers = f"the {classes} classes are numbered from 0"
+        return f"{numbers}, and mask_values={{{value}: {classes - 1}}} makes {value} a class, {{{value}: {IGNORED}}} has it ignored"
+
+
+def is_mapping(becomes: object) -> bool:
+    """Whether these are whole numbers by whole numbers, that a mask may have."""
+    if not isinstance(becomes, dict):
+        return False
+    return all(type(each) is int and 0 <= each < _HIGHEST for pair in becomes.items() for each in pair)
+
+
+def check_mask_values(option: str, value: Any) -> dict[int, int]:
+    """Whole numbers by whole numbers; YAML may have them as text."""
+    try:
+        becomes = {int(each) if isinstance(each, str) else each: new for each, new in dict(value or {}).items()}
+    except (TypeError, ValueError):
+        becomes = {None: None}
+    if not is_mapping(becomes):
+        raise ConfigError(f"{option} is {value!r}; it takes numbers by the values that they replace, such as {{255: 1}}")
+    return becomes
+
+
+def look_at(places: Iterable[Extent | None], values: MaskValues, classes: int) -> tuple[dict[int, str], set[int]]:
+    """What is wrong with the values of masks, by their place among these, and the values that any of them has.
+
+    What cannot be read is passed over: `mask_problem` says so.
+    """
+    reader = Reader()
+    ignored = {IGNORED, *values.becomes.values()}
+
+    def look(place: Extent | None) -> tuple[str | None, list[int]]:
+        if place is None:
+            return None, []
+        try:
+            found = values.decode(BytesIO(reader.read(place).data))
+        except Exception:  # Pillow's plugins raise almost anything on broken files
+            return None, []
+        why = values.strange(found, classes, ignored)
+        return why and f"its mask {place}: {why}", _present(found)
+
+    with ThreadPoolExecutor(available_cpus()) as pool:
+        looks = list(pool.map(look, places))
+    reader.close()
+    return {at: why for at, (why, _) in enumerate(looks) if why}, {value for _, some in looks for value in some}
+
+
+def _present(values: Values) -> list[int]:
+    """Sorted."""
+    if values.dtype == np.uint8:
+        return np.flatnonzero(np.bincount(values.ravel(), minlength=256)).tolist()
+    return np.unique(values).tolist()
+
+
+def _some(values: list[int]) -> str:
+    return ", ".join(map(str, values[:_SHOWN])) + (", …" if len(values) > _SHOWN else "")

@@ -1,0 +1,119 @@
+"""What decoders make different pixels of, or only some of them read: told by the header, without decoding.
+
+Of PNM, BMP and TIFF the kinds of pixels are listed on which Pillow and DALI were found equal; everything else is refused, so that a
+kind that nobody has tried does not pass. docs/inputs.md has a line for each, `scan verify=full` compares pixels.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from PIL import Image, TiffImagePlugin
+
+# Pillow's names for how pixels lie in a file, by the decoder that it takes for them.
+_BMP = {"raw": {"BGR", "BGRX", "BGRA", "RGBA", "P", "P;4", "P;1", "L", "1"}, "bmp_rle": {"P"}}
+_PNM = {"raw": {"RGB", "L", "1;I"}}
+_TIFF = {"raw": {"RGB", "RGB;R", "RGBA", "RGBX", "RGBXX", "RGBAX", "L", "L;I", "P", "P;4", "CMYK"}}
+_TIFF["libtiff"] = _TIFF["raw"] | {"1", "1;I"}
+_TIFF_COMPRESSIONS = ("raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits", "zstd")
+_COLOR_MAP, _PLANAR, _SAMPLE_FORMAT = 320, 284, 339  # tags of a TIFF
+_HAS_EXIF = 8  # in the flags of a WebP
+AS_PNG = "save it as PNG, with 8 bits a channel"
+AS_RGB = "save it as RGB, or as PNG"
+
+
+def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
+    """Why loaders would deliver different pixels of an image of `open_stored`, and what to do; None: they would not.
+
+    Args:
+        size: bytes of the whole file, of which `file` may be the beginning; then the end is not judged.
+    """
+    if image.format == "JPEG":  # before all else: most files are JPEGs
+        unmarked = image.mode == "CMYK" and "adobe" not in image.info
+        return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}" if unmarked else None
+
+    decoder, raw_mode = _pixels(image)
+    if image.format in ("PNG", "TIFF") and (";16" in raw_mode or ";12" in raw_mode):
+        return "more than 8 bits a channel; convert it to 8 bits"  # Pillow drops the lower bits, DALI rounds
+    match image.format:
+        case "PNG":
+            return None if _ends(file, size) else "PNG without its end (IEND); copy it again, or save it again"
+        case "WEBP":
+            return None if _finds_exif(file) else "WebP that DALI cannot read, for the place of its EXIF; save it without EXIF"
+        case "PPM":
+            return _unless(_PNM, decoder, raw_mode, "PNM of text, or with another maximum than 255")
+        case "BMP":
+            return _unless(_BMP, decoder, raw_mode, f"BMP of a kind that decoders read differently ({raw_mode})")
+        case "TIFF":
+            return _of_tiff(image, decoder, raw_mode)
+    return None
+
+
+def _pixels(image: Image.Image) -> tuple[str, str]:
+    """Pillow's decoder and its raw mode; empty, where the plugin decodes by itself (WebP)."""
+    tiles = getattr(image, "tile", [])
+    if not tiles:
+        return "", ""
+    decoder, options = tiles[0][0], tiles[0][3]
+    if decoder == "ppm":
+        return decoder, f"{options[0]}, of {options[1]}"
+    raw_mode = options[0] if isinstance(options, tuple) else options
+    if decoder == "bmp_rle" and options[1]:  # of 4 bits
+        return "bmp_rle4", str(raw_mode)
+    return decoder, str(raw_mode or image.mode)
+
+
+def _unless(known: dict[str, set[str]], decoder: str, raw_mode: str, what: str) -> str | None:
+    return None if raw_mode in known.get(decoder, ()) else f"{what}; {AS_PNG}"
+
+
+def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
+    assert isinstance(image, TiffImagePlugin.TiffImageFile)
+    compression, tags = str(image.info.get("compression")), image.tag_v2
+    if compression not in _TIFF_COMPRESSIONS:
+        return f"TIFF compressed by {compression}; save it with LZW, or as PNG"
+    if raw_mode == "RGBa":
+        return "TIFF with colors multiplied by alpha; save it as PNG"
+    if tags.get(_PLANAR, 1) != 1:
+        return f"TIFF with its channels one after the other (planar); {AS_PNG}"
+    formats = tags.get(_SAMPLE_FORMAT, (1,))
+    if any(each != 1 for each in (formats if isinstance(formats, tuple) else (formats,))):
+        return f"TIFF with signed numbers; {AS_PNG}"
+    if image.mode == "P" and any(value % 257 for value in tags.get(_COLOR_MAP, ())):
+        return "TIFF with a palette of 16 bits, which decoders round differently; save it as PNG"
+    return _unless(_TIFF, decoder, raw_mode, f"TIFF of a kind that decoders read differently ({raw_mode}, {compression})")
+
+
+def _ends(file: BinaryIO, size: int) -> bool:
+    """Whether a PNG has its last chunk, usually in its last twelve bytes, which saves a look at each chunk."""
+    file.seek(max(0, size - 12))
+    last = file.read(12)
+    return not last or last[4:8] == b"IEND" or any(name == b"IEND" for name in _png_chunks(file))
+
+
+def _png_chunks(file: BinaryIO) -> Iterator[bytes]:
+    start = 8
+    while True:
+        file.seek(start)
+        head = file.read(8)
+        if len(head) < 8:
+            return
+        yield head[4:]
+        start += 12 + int(struct.unpack(">I", head[:4])[0])
+
+
+def _finds_exif(file: BinaryIO) -> bool:
+    """Whether a reader that skips no padding, as DALI's (nvImageCodec 0.9), arrives at the EXIF that the header announces."""
+    file.seek(12)
+    head = file.read(18)
+    if head[:4] != b"VP8X" or not head[8] & _HAS_EXIF:
+        return True
+    start = 30
+    while True:
+        file.seek(start)
+        head = file.read(8)
+        if len(head) < 8:
+            return False
+        if head[:4] == b"EXIF":
+            return True
+        start += 8 + struct.unpack("<I", head[4:])[0]

@@ -1,0 +1,77 @@
+"""Annotations that were made on upright pictures, as most programs show them, in pixels of the files as they are stored.
+
+A camera that was turned stores its picture as the sensor saw it, with a tag of EXIF that says how to turn it.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.outlines import rasterize
+
+ANNOTATED = ("stored", "upright")
+_ACROSS, _DOWN = (
+    (2, 3, 6, 7),
+    (3, 4, 7, 8),
+)  # orientations that mirror left to right and top to bottom, after 5 to 8 swapped x and y
+
+Values = NDArray[Any]
+
+
+def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
+    """Height and width of the picture once it is turned; numbers or arrays of them."""
+    swapped = np.asarray(orientation) >= 5
+    sizes = np.where(swapped, width, height), np.where(swapped, height, width)
+    return sizes if swapped.ndim else (int(sizes[0]), int(sizes[1]))
+
+
+def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:
+    """(M, 4) left, top, right, bottom, of upright pictures with these sizes."""
+    corners = points_as_stored(boxes.reshape(-1, 2, 2), height, width, orientation)
+    mirrored = np.stack([_mirrors(orientation, swapped=True), _mirrors(orientation, swapped=False)], axis=1)
+    # Of a mirrored axis the two corners change places, so that a box that was inverted still is.
+    return np.where(mirrored[:, None], corners[:, ::-1], corners).reshape(-1, 4)
+
+
+def _mirrors(orientation: Values, swapped: bool) -> Values:
+    """Whether the stored x (True) or y (False) runs against that of the upright picture which it became."""
+    across, down = np.isin(orientation, _ACROSS), np.isin(orientation, _DOWN)
+    return np.where(orientation >= 5, down if swapped else across, across if swapped else down)
+
+
+def points_as_stored(points: Values, height: Values, width: Values, orientation: Values, last: int = 0) -> Values:
+    """(M, K, 2) x, y, of upright pictures with these sizes, (M,).
+
+    Args:
+        last: 1 of keypoints, which are measured from the centre of the first pixel; 0 from its corner.
+    """
+    x, y = points[..., 0], points[..., 1]
+    x = np.where(np.isin(orientation, _ACROSS)[:, None], width[:, None] - last - x, x)
+    y = np.where(np.isin(orientation, _DOWN)[:, None], height[:, None] - last - y, y)
+    swapped = (orientation >= 5)[:, None]
+    return np.stack([np.where(swapped, y, x), np.where(swapped, x, y)], axis=-1)
+
+
+def keypoints_as_stored(values: Values, height: Values, width: Values, orientation: Values, flipped: list[int]) -> Values:
+    """(M, 3 K) x, y, visibility; where the file is a mirror image, left and right have changed places."""
+    keypoints = values.reshape(len(values), -1, 3)
+    moved = np.concatenate([points_as_stored(keypoints[..., :2], height, width, orientation, 1), keypoints[..., 2:]], axis=2)
+    mirrored = np.isin(orientation, (2, 4, 5, 7))
+    return np.where(mirrored[:, None, None], moved[:, flipped], moved).reshape(values.shape)
+
+
+def outline_as_stored(outline: Any, height: int, width: int, orientation: int) -> Any:
+    """An outline that `problem_of` finds nothing wrong with, of an upright picture of this size."""
+    if orientation == 1 or not outline:
+        return outline
+    if not isinstance(outline, dict):
+        tall, wide, turn = np.array([height]), np.array([width]), np.array([orientation])
+        polygons = [np.array(each, np.float64).reshape(1, -1, 2) for each in outline]
+        return [points_as_stored(each, tall, wide, turn).ravel().tolist() for each in polygons]
+    mask = rasterize(outline, height, width)
+    mask = mask[:: -1 if orientation in _DOWN else 1, :: -1 if orientation in _ACROSS else 1]
+    mask = mask.T if orientation >= 5 else mask
+    flat = mask.T.ravel()
+    ends = np.concatenate([[0] if flat[0] else [], np.flatnonzero(np.diff(flat)) + 1, [flat.size]]).astype(np.int64)
+    return {"size": list(mask.shape), "counts": np.diff(ends, prepend=0).tolist()}

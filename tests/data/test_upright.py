@@ -1,0 +1,102 @@
+"""Annotations of upright pictures are those of the stored ones, turned: with exif=apply they come back as they were made."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import dali_pipes as dp
+from dali_pipes.data.outlines import rasterize
+
+HEIGHT, WIDTH = 40, 60  # upright
+BOX, POINTS = [6, 4, 20, 10], [8, 5, 2, 20, 11, 2]  # left, top, width, height
+BACK = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Pillow's transpositions, from upright to stored
+ORIENTATIONS = range(1, 9)
+
+
+def painted(folder, orientation, **image):
+    """A picture with a bright box, stored as this orientation says, and a COCO file of the upright one."""
+    pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
+    pixels[4:14, 6:26] = 255
+    upright, tag = Image.fromarray(pixels), Image.Exif()
+    tag[0x112] = orientation
+    stored = upright if BACK[orientation] is None else upright.transpose(BACK[orientation])
+    stored.save(folder / "a.png", exif=tag)
+    flat = np.flatnonzero(np.diff((pixels.T > 0).ravel().astype(int), prepend=0, append=0))
+    counts = [*np.diff(flat, prepend=0).tolist(), HEIGHT * WIDTH - int(flat[-1])]
+    polygon = [6, 4, 26, 4, 26, 14, 6, 14]
+    shared = {"image_id": 1, "category_id": 1, "bbox": BOX, "keypoints": POINTS}
+    objects = [
+        shared | {"id": 1, "segmentation": [polygon]},
+        shared | {"id": 2, "segmentation": {"size": [HEIGHT, WIDTH], "counts": counts}},
+        shared | {"id": 3, "segmentation": [[str(each) for each in polygon]]},
+        shared | {"id": 4},
+    ]
+    kinds = [{"id": 1, "name": "x", "keypoints": ["left_eye", "right_eye"]}]
+    content = {"images": [{"id": 1, "file_name": "a.png"} | image], "annotations": objects, "categories": kinds}
+    (folder / "a.json").write_text(json.dumps(content))
+    return folder / "a.json", np.array(stored)
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_boxes_and_outlines_are_where_the_stored_picture_has_them(tmp_path, orientation):
+    file, stored = painted(tmp_path, orientation, height=HEIGHT, width=WIDTH)
+    manifest = dp.Manifest.from_coco(file, annotated="upright", strict=True, progress=False)
+    rows, columns = np.nonzero(stored)
+    box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    assert manifest.take_objects(np.array([0])).boxes.tolist() == [box] * 4
+    outlines = json.loads(manifest.take_texts("outlines", np.array([0]))[0])
+    for outline in outlines[:3]:
+        np.testing.assert_array_equal(rasterize(outline, *stored.shape), stored > 0)
+    assert outlines[3] == []
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_with_exif_applied_they_are_those_that_were_made(tmp_path, orientation):
+    file, _ = painted(tmp_path, orientation)
+    manifest = dp.Manifest.open(file, targets=dp.Targets(annotated="upright"), progress=False)
+    transform = dp.LetterboxTransform(size=(HEIGHT, WIDTH), flip=0, exif="apply")
+    with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu") as loader:
+        batch = next(iter(loader))
+    torch.testing.assert_close(batch["boxes"][0], torch.tensor([[6.0, 4, 26, 14]] * 4))
+    torch.testing.assert_close(batch["keypoints"][0][0], torch.tensor(POINTS).reshape(2, 3).float())
+    bright = batch.images[0, 0] > batch.images.min()
+    assert (batch["masks"][0][0] == bright).all() and bright.sum() == 200
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("format", ["xywh", "relative_xyxy"])
+def test_those_of_a_table_too(tmp_path, orientation, format):
+    painted(tmp_path, orientation)
+    box, points = BOX, POINTS
+    if format != "xywh":
+        box, points = [6 / 60, 4 / 40, 26 / 60, 14 / 40], [8 / 60, 5 / 40, 2, 20 / 60, 11 / 40, 2]
+    pq.write_table(pa.table({"path": ["a.png"], "b": [[box]], "l": [[0]], "k": [[points]]}), tmp_path / "t.parquet")
+    named = {"boxes": "b", "box_labels": "l", "keypoints": "k", "keypoint_names": ["left", "right"], "box_format": format}
+    of_table = dp.Manifest.open(tmp_path / "t.parquet", targets=dp.Targets(**named, annotated="upright"), progress=False)
+    of_coco = dp.Manifest.from_coco(tmp_path / "a.json", annotated="upright", progress=False)
+    for name in ("boxes", "keypoints"):
+        found, wanted = (getattr(each.take_objects(np.array([0])), name)[0] for each in (of_table, of_coco))
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("orientation", [5, 6, 7, 8])
+def test_a_size_of_the_other_way_names_exif_and_the_option(tmp_path, orientation):
+    file, _ = painted(tmp_path, orientation, height=HEIGHT, width=WIDTH)
+    ((_, why),) = dp.Manifest.from_coco(file, progress=False).problems
+    assert "60 × 40 pixels, and the file has 40 × 60: it was annotated upright, and its EXIF tag turns it" in why
+    assert why.endswith("set annotated='upright'")
+    file, _ = painted(tmp_path, orientation, height=WIDTH, width=HEIGHT)
+    ((_, why),) = dp.Manifest.from_coco(file, annotated="upright", progress=False).problems
+    assert why.endswith("it was annotated as stored, and its EXIF tag turns it; set annotated='stored'")
+
+
+def test_options_that_cannot_work_are_refused(tmp_path):
+    with pytest.raises(dp.ConfigError, match="annotated is 'turned'; choose one of stored, upright"):
+        dp.Manifest.from_coco(tmp_path / "a.json", annotated="turned")
+    with pytest.raises(dp.ConfigError, match="masks are read as the image is stored"):
+        dp.Targets(mask="m", annotated="upright")

@@ -1,0 +1,67 @@
+"""Orientation is read once, by the scan, and every backend obeys it: for each container, each way to state it, and each value."""
+
+import itertools
+
+import numpy as np
+import pytest
+from odd_inputs import BACKENDS
+from turned_files import WAYS, stored, turned
+
+import dali_pipes as dp
+
+ALL = {**BACKENDS, "dali graph": dp.DaliConfig(device="cpu", resize="dali")}
+UPRIGHT = {name: config for name, config in ALL.items() if name != "tfdata"}
+SIZE = 96  # DALI's own resize differs at the outermost pixels only
+TOLERANCE = 4  # of 255, on average, for lossy files and a resize of its own; what is turned wrongly is off by more
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def files(request, tmp_path_factory):
+    """A scan of the files of all eight values, and what it should find."""
+    write, expected = WAYS[request.param]
+    folder = tmp_path_factory.mktemp("turned")
+    (folder / "a").mkdir()
+    for number in range(1, 9):
+        (folder / f"a/{number}.jpg").write_bytes(write(number))
+    return dp.Manifest.scan(folder, verify="full", progress=False), [expected(number) for number in range(1, 9)]
+
+
+def test_what_is_turned_wrongly_is_farther_off_than_the_tolerance():
+    scenes = [np.asarray(turned(stored(), number).resize((SIZE, SIZE), 2)).astype(int) for number in range(1, 9)]
+    assert min(np.abs(one - other).mean() for one, other in itertools.combinations(scenes, 2)) > 2 * TOLERANCE
+
+
+def test_a_scan_finds_the_orientation_and_the_stored_size(files):
+    manifest, expected = files
+    assert not manifest.problems
+    assert manifest.take_orientations(np.arange(8)).tolist() == expected
+    assert set(map(tuple, manifest.take_sizes(np.arange(8)).tolist())) == {stored().shape[:2]}
+
+
+@pytest.mark.parametrize(("backend", "exif"), [*((name, "ignore") for name in ALL), *((name, "apply") for name in UPRIGHT)])
+def test_every_backend_obeys_it(files, backend, exif):
+    manifest, orientations = files
+    transform = dp.EvalTransform(size=(SIZE, SIZE), resize=(SIZE, SIZE), dtype="uint8", exif=exif)
+    with dp.build_loader(manifest, ALL[backend], transform=transform, batch_size=8) as loader:
+        made = next(iter(loader)).images.permute(0, 2, 3, 1).numpy().astype(int)
+    for image, orientation in zip(made, orientations, strict=True):
+        scene = turned(stored(), orientation if exif == "apply" else 1).resize((SIZE, SIZE), 2)
+        assert np.abs(image - np.asarray(scene)).mean() < TOLERANCE
+
+
+@pytest.mark.parametrize("backend", ["dali", "dali whole", "dali graph", "torchvision"])
+def test_regions_of_turned_images_are_those_of_the_reference(files, backend):
+    """Random crops: each is a region of the stored image, found by way of the upright one."""
+    manifest, _ = files
+    transform = dp.TrainTransform(size=64, exif="apply", dtype="uint8", scale=(0.1, 0.5), vertical_flip=0.5)
+    made = []
+    for config in (ALL[backend], ALL["torch"]):
+        with dp.build_loader(manifest, config, transform=transform, batch_size=8, seed=4) as loader:
+            made.append(next(iter(loader)).images.numpy().astype(int))
+    assert np.abs(made[0] - made[1]).mean(axis=(1, 2, 3)).max() < 1
+
+
+def test_a_backend_that_cannot_turn_says_so(files):
+    manifest, _ = files
+    with pytest.raises(dp.ConfigError, match="exif='apply' needs DaliConfig or TorchConfig"):
+        dp.build_loader(manifest, dp.TfDataConfig(), transform=dp.EvalTransform(size=64, exif="apply"), batch_size=8)
