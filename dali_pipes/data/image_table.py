@@ -241,6 +241,16 @@ class ImageTable:
         """(N,) EXIF's orientations, 1 to 8."""
         return self._samples["orientation"].numbers(ids)
 
+    @property
+    def masks_upright(self) -> bool:
+        """Whether masks are those of upright pictures, and are turned to the files as they are stored when they are loaded."""
+        return bool(self._known.get("masks_upright"))
+
+    def mask_size(self, sample_id: int) -> tuple[int, int]:
+        """Height and width that one sample's mask must have."""
+        ((height, width),) = self.take_sizes(np.array([sample_id]), upright=self.masks_upright).tolist()
+        return height, width
+
     def mask_extent(self, sample_id: int) -> Extent | None:
         """Where one sample's encoded mask is; None: it has none."""
         if self.has_target("mask") and (path := self._samples[TARGET + "mask"].text(sample_id)):

@@ -44,6 +44,7 @@ def open_images(
             )
         options.pop("unchanged", None)
         options |= {"classes": data.classes, "missing": data.missing, "mask_values": data.targets.mask_values}
+        options |= {"annotated": data.targets.annotated}
         manifest = Manifest.from_masks(source, masks, **options)
     else:
         table = {each.name: getattr(data, each.name) for each in fields(TableOptions)}

@@ -42,7 +42,7 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 log = logging.getLogger(__name__)
 
 # what parts of a manifest keep of what is known of it
-_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "category_ids", "rules")
+_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "category_ids", "rules")
 
 
 class Manifest(ImageTable):
@@ -110,6 +110,7 @@ class Manifest(ImageTable):
         made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
         if targets.mask:
             made = made._with_mask_values(root, targets.mask_values or {}, classes, verify)
+            made._known["masks_upright"] = targets.annotated == "upright"
         return made._finished(None, strict)
 
     @classmethod
@@ -172,6 +173,7 @@ class Manifest(ImageTable):
         made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
         if targets.mask:
             made = made._with_mask_values(file, targets.mask_values or {}, classes, verify)
+            made._known["masks_upright"] = targets.annotated == "upright"
         return made._finished(classes, strict)
 
     @classmethod
@@ -230,6 +232,7 @@ class Manifest(ImageTable):
         classes: Sequence[str] = (),
         missing: str = "problem",
         mask_values: Mapping[int, int] | None = None,
+        annotated: str = "stored",
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -245,6 +248,7 @@ class Manifest(ImageTable):
                 verify="full" all masks are looked at, else 32 of them, and the others as they are loaded.
             mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one that is replaced by itself, or by
                 what is no class, is ignored.
+            annotated: whether masks are those of the images as "stored", or of the "upright" pictures that programs show.
             missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
                 over.
             strict, verify, max_pixels: as for `scan`.
@@ -254,9 +258,12 @@ class Manifest(ImageTable):
         """
         check_choice("missing", missing, MISSING)
         folders = Path(os.path.abspath(local_path(images))), Path(os.path.abspath(local_path(masks)))
-        root, table, omissions = scan_pairs(*folders, missing, ScanOptions(verify, max_pixels, workers, progress))
+        check_choice("annotated", annotated, ANNOTATED)
+        check = ScanOptions(verify, max_pixels, workers, progress, Targets(annotated=annotated))
+        root, table, omissions = scan_pairs(*folders, missing, check)
         made = cls(root, list(classes), table, omissions=omissions)
         made = made._with_mask_values(folders[1], check_mask_values("mask_values", mask_values), classes, verify)
+        made._known["masks_upright"] = annotated == "upright"
         return made._finished(None, strict)
 
     @classmethod
@@ -535,6 +542,9 @@ class Manifest(ImageTable):
         names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
         if all(each.classes == names and each.category_ids == manifests[0].category_ids for each in manifests):
             known |= {"category_ids": manifests[0].category_ids}
+        if len({each.masks_upright for each in manifests}) > 1:
+            raise ManifestError("manifests with masks of stored and of upright pictures cannot be joined; scan them alike")
+        known["masks_upright"] = manifests[0].masks_upright
         of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]
         known |= sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
 

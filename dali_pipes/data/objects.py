@@ -67,8 +67,8 @@ class Targets:
         text: a text, such as a caption; None: no texts.
         bad_objects: what becomes of an object with a box that is empty, inverted, not finite or outside the image: "drop" leaves it
             out and lists it; "problem" leaves out its image.
-        annotated: whether boxes and keypoints are in pixels (or fractions) of the image as "stored", or of the "upright" picture,
-            as its EXIF tag turns it and most programs show it.
+        annotated: whether boxes, keypoints and masks are in pixels (or fractions) of the image as "stored", or of the "upright"
+            picture, as its EXIF tag turns it and most programs show it.
     """
 
     boxes: str | None = None
@@ -86,8 +86,6 @@ class Targets:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.mask and self.annotated != "stored":
-            raise OptionError(type(self), "annotated='upright' is for boxes and keypoints; masks are read as the image is stored")
         for name, needed in (("boxes", "box_labels"), ("box_labels", "boxes"), ("areas", "boxes"), ("keypoints", "boxes")):
             if getattr(self, name) and not getattr(self, needed):
                 raise OptionError(type(self), f"{name} needs {needed}; name it as well")

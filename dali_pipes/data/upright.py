@@ -61,6 +61,12 @@ def keypoints_as_stored(values: Values, height: Values, width: Values, orientati
     return np.where(mirrored[:, None, None], moved[:, flipped], moved).reshape(values.shape)
 
 
+def mask_as_stored(mask: Values, orientation: int) -> Values:
+    """(H, W) of an upright picture, as the file is stored."""
+    mask = mask[:: -1 if orientation in _DOWN else 1, :: -1 if orientation in _ACROSS else 1]
+    return mask.T if orientation >= 5 else mask
+
+
 def outline_as_stored(outline: Any, height: int, width: int, orientation: int) -> Any:
     """An outline that `problem_of` finds nothing wrong with, of an upright picture of this size."""
     if orientation == 1 or not outline:
@@ -69,9 +75,7 @@ def outline_as_stored(outline: Any, height: int, width: int, orientation: int) -
         tall, wide, turn = np.array([height]), np.array([width]), np.array([orientation])
         polygons = [np.array(each, np.float64).reshape(1, -1, 2) for each in outline]
         return [points_as_stored(each, tall, wide, turn).ravel().tolist() for each in polygons]
-    mask = rasterize(outline, height, width)
-    mask = mask[:: -1 if orientation in _DOWN else 1, :: -1 if orientation in _ACROSS else 1]
-    mask = mask.T if orientation >= 5 else mask
+    mask = mask_as_stored(rasterize(outline, height, width), orientation)
     flat = mask.T.ravel()
     ends = np.concatenate([[0] if flat[0] else [], np.flatnonzero(np.diff(flat)) + 1, [flat.size]]).astype(np.int64)
     return {"size": list(mask.shape), "counts": np.diff(ends, prepend=0).tolist()}

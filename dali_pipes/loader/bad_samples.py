@@ -53,7 +53,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
     if mask := manifest.mask_extent(sample_id):
         try:
             file = BytesIO(Reader(keep=1).read(mask).data)
-            if not (why := mask_problem(file, height, width, "full")):
+            if not (why := mask_problem(file, *manifest.mask_size(sample_id), "full")):
                 values = manifest.mask_values.decode(file)
                 why = manifest.mask_values.strange(values, len(manifest.classes), [ignore_index])
         except OSError as error:

@@ -17,6 +17,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.upright import mask_as_stored
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, turned
 from dali_pipes.plan.plan import Plan, PlannedBatch
@@ -94,12 +95,13 @@ class TargetReader:
         if extent is None:
             return np.full(rows.shape, self._transform.ignore_index, np.int32)
         encoded = BytesIO(self._reader.read(extent).data)
-        height, width = self._stored(rows, at)
-        if why := mask_problem(encoded, height, width, "header"):
+        if why := mask_problem(encoded, *self._manifest.mask_size(int(rows.ids[at])), "header"):
             raise ValueError(f"{extent}: {why}")
         values = self._manifest.mask_values.decode(encoded)
         if why := self._manifest.mask_values.strange(values, len(self._manifest.classes), [self._transform.ignore_index]):
             raise ValueError(f"{extent}: {why}")
+        if self._manifest.masks_upright:
+            values = mask_as_stored(values, int(self._manifest.take_orientations(rows.ids[at : at + 1])[0]))
         return self._moved(values, rows, at, self._transform.ignore_index)
 
     def _outlined(self, rows: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:

@@ -98,5 +98,31 @@ def test_a_size_of_the_other_way_names_exif_and_the_option(tmp_path, orientation
 def test_options_that_cannot_work_are_refused(tmp_path):
     with pytest.raises(dp.ConfigError, match="annotated is 'turned'; choose one of stored, upright"):
         dp.Manifest.from_coco(tmp_path / "a.json", annotated="turned")
-    with pytest.raises(dp.ConfigError, match="masks are read as the image is stored"):
-        dp.Targets(mask="m", annotated="upright")
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("exif", ["ignore", "apply"])
+@pytest.mark.parametrize(
+    "config", [dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu", num_threads=1)], ids=["torch", "dali"]
+)
+def test_masks_of_upright_pictures_lie_on_what_they_are_of(tmp_path, orientation, exif, config):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "masks").mkdir()
+    painted(tmp_path / "images", orientation)
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[4:14, 6:26] = 1
+    Image.fromarray(mask).save(tmp_path / "masks/a.png")
+    folders = tmp_path / "images", tmp_path / "masks"
+    options = {"classes": ["ground", "box"], "annotated": "upright", "strict": True, "verify": "full", "progress": False}
+    (tmp_path / "images/a.json").unlink()
+    manifest = dp.Manifest.from_masks(*folders, **options)
+    manifest.save(tmp_path / "m.arrow")
+    for made in (manifest, dp.Manifest.load(tmp_path / "m.arrow"), manifest.subset(np.array([0]))):
+        size = tuple(made.take_sizes(np.array([0]), upright=exif == "apply")[0].tolist())
+        transform = dp.EvalTransform(size=size, resize=size, exif=exif, dtype="uint8")
+        with dp.build_loader(made, config, transform=transform, batch_size=1, device="cpu") as loader:
+            (batch,) = list(loader)
+        bright = batch.images[0, 0] > 127
+        assert bright.sum() == 200 and torch.equal(batch["mask"][0] == 1, bright)
+    if orientation >= 5:
+        assert len(dp.Manifest.from_masks(*folders, progress=False)) == 0  # of another size than the image as stored

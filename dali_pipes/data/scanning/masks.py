@@ -19,6 +19,7 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.names import sort_names
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.data.scanning.stored import open_any
+from dali_pipes.data.upright import upright_size
 from dali_pipes.errors import ManifestError
 
 _IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
@@ -78,9 +79,16 @@ def mask_column(paths: Sequence[bytes]) -> pa.Array:
 
 def with_masks(root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions) -> list[Header]:
     """The headers, with the problem that a mask is; b"": a mask that is missing."""
-    each = [(mask, header.height, header.width) for mask, header in zip(masks, headers, strict=True) if not header.problem]
+    each = [(mask, *mask_size(header, check)) for mask, header in zip(masks, headers, strict=True) if not header.problem]
     problems = read_each(partial(_problem, os.fsencode(root), check.verify), each, len(each), "reading masks", check, many=False)
     return [header if header.problem else header._replace(problem=next(problems)) for header in headers]
+
+
+def mask_size(header: Header, check: ScanOptions) -> tuple[int, int]:
+    """Height and width that the mask of an image must have."""
+    turned = header.orientation if check.targets.annotated == "upright" else 1
+    height, width = upright_size(header.height, header.width, turned)
+    return height, width
 
 
 def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | None:

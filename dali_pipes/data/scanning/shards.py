@@ -26,7 +26,7 @@ from dali_pipes.data.scanning.files import read_each
 from dali_pipes.data.scanning.found import numbered, object_columns
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, not_fetched, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.scanning.masks import mask_problem, mask_size
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.shards import tar, tfrecord
@@ -209,7 +209,7 @@ def _target_columns(
         columns["text"] = [each.get("text", "") for each in given]
     if targets.mask:
         places = [each.get("mask", (0, 0)) for each in given]
-        headers = [_with_mask(number, each, place, check.verify) for each, place in zip(headers, places, strict=True)]
+        headers = [_with_mask(number, each, place, check) for each, place in zip(headers, places, strict=True)]
         columns |= {"mask": [""] * len(places), "mask_offset": [at for at, _ in places], "mask_bytes": [size for _, size in places]}
     made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
     if not targets.boxes:
@@ -218,10 +218,10 @@ def _target_columns(
     return headers, made | objects
 
 
-def _with_mask(number: int, header: Header, place: tuple[int, int], verify: str) -> Header:
+def _with_mask(number: int, header: Header, place: tuple[int, int], check: ScanOptions) -> Header:
     if header.problem:
         return header
-    why = mask_problem(BufferedReader(RangeFile.of(number, *place)), header.height, header.width, verify)
+    why = mask_problem(BufferedReader(RangeFile.of(number, *place)), *mask_size(header, check), check.verify)
     return header._replace(problem=why and f"its mask: {why}")
 
 

@@ -132,6 +132,8 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
     if to == "folder" and (lost := kept_beside(source)):
         advice = f"to=shards keeps all, drop=[{','.join(lost)}] leaves them out"
         raise ConfigError(f"{named}: class folders cannot keep {', '.join(lost)}; {advice}")
+    if source.masks_upright and "mask" in kept_beside(source):
+        raise ConfigError(f"{named}: masks of upright pictures are not written into shards; leave them out with drop=[mask]")
     folder, target = named.resolve(), out.resolve()
     if named.is_dir() and (folder.is_relative_to(target) or target.is_relative_to(folder)):
         raise ConfigError(f"out={out} and the images, {named}, lie within each other; choose a folder beside them")
