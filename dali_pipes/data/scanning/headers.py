@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from stat import S_ISDIR as is_folder
 from stat import S_ISREG as is_regular
 from typing import BinaryIO, NamedTuple
 
@@ -91,7 +92,7 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
     try:
         stat = os.stat(path)
         size, mtime_ns = stat.st_size, stat.st_mtime_ns
-        if not is_regular(stat.st_mode):
+        if not is_regular(stat.st_mode) and not is_folder(stat.st_mode):
             return Header(0, mtime_ns, problem=NOT_REGULAR)
         with open(path, "rb") as file:
             return examine(file, size, mtime_ns, check)

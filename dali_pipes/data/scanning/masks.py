@@ -112,7 +112,11 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
         if image.format != "PNG":
             return f"{image.format} format; save it as PNG, which keeps its values"
         if image.size != (width, height):
-            turned = "; save the image as its EXIF tag turns it, if it has one, or" if image.size == (height, width) else ";"
+            turned = (
+                "; set annotated='upright' if it shows the image as its EXIF tag turns it, or"
+                if image.size == (height, width)
+                else ";"
+            )
             return f"{image.width} × {image.height}, and the image is {width} × {height}{turned} make them equal"
         kind = image.tile[0][3]
         if kind not in _EXACT:

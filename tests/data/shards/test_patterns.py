@@ -307,10 +307,10 @@ def test_patterns_and_splits_in_s3(tmp_path, cache):
     names = [*TARS[:3], "val-0000.tar", "._val-0000.tar"]
     shards(tmp_path / "set", *names)
     shards(tmp_path / "hf", "train-0.parquet", "train-1.parquet", "test-0.parquet")
-    with s3_server({"deep/set": tmp_path / "set", "hf": tmp_path / "hf"}):
-        where = "s3://images/deep/set"
+    with s3_server({"patterns/set": tmp_path / "set", "patterns/hf": tmp_path / "hf"}):
+        where = "s3://images/patterns/set"
         assert opened(f"{where}/train-*") == TARS[:3] and opened(f"{where}/train-{{0000..0001}}.tar") == TARS[:2]
-        assert opened("s3://images/hf/train-*") == ["train-0.parquet", "train-1.parquet"]
+        assert opened("s3://images/patterns/hf/train-*") == ["train-0.parquet", "train-1.parquet"]
         for source in (where, f"{where}/", f"{where}/*.tar"):
             with pytest.raises(ManifestError, match=rf"{where}/train\* \(3 of train\), {where}/val\* \(1 of val\)$"):
                 Manifest.open(source, progress=False)

@@ -109,7 +109,8 @@ def test_a_bad_box_in_a_shard_is_left_out_and_listed(tmp_path):
 
 def test_a_mask_of_another_size_is_a_problem(tmp_path):
     manifest = scan(tar(tmp_path / "s", [{".png": encoded("L")}, {".png": encoded("L", size=(30, 40))}]), mask=".png")
-    assert manifest.problems == [("0.tar/1.jpg", "its mask: 30 × 40, and the image is 40 × 30; make them equal")]
+    why = "set annotated='upright' if it shows the image as its EXIF tag turns it, or make them equal"
+    assert manifest.problems == [("0.tar/1.jpg", f"its mask: 30 × 40, and the image is 40 × 30; {why}")]
     assert manifest.labels.shape == (1, 0)
 
 
