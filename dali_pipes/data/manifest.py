@@ -106,12 +106,7 @@ class Manifest(ImageTable):
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
         made = opening.scan(cls, root, check, file, unchanged)
-        made._refuse_without_objects(root)
-        made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
-        if targets.mask:
-            made = made._with_mask_values(root, targets.mask_values or {}, classes, verify)
-            made._known["masks_upright"] = targets.annotated == "upright"
-        return made._finished(None, strict)
+        return made._with_targets(root, targets, classes, verify)._finished(None, strict)
 
     @classmethod
     def from_table(
@@ -169,12 +164,7 @@ class Manifest(ImageTable):
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
         made._known["omissions"] = opening.name_beside_parquet(absolute(file), made)
-        made._refuse_without_objects(file)
-        made._known |= {"flip_pairs": True} if targets.flip_pairs is not None else {}
-        if targets.mask:
-            made = made._with_mask_values(file, targets.mask_values or {}, classes, verify)
-            made._known["masks_upright"] = targets.annotated == "upright"
-        return made._finished(classes, strict)
+        return made._with_targets(file, targets, classes, verify)._finished(classes, strict)
 
     @classmethod
     def from_coco(
@@ -368,6 +358,17 @@ class Manifest(ImageTable):
         lost = [f"{name}: {why}" for name, why in [*self.dropped, *self.problems] if is_object(why)]
         if len(self):
             refuse_without_objects(source, lost)
+
+    def _with_targets(self, source: str | Path, targets: Targets, classes: Sequence[str] | None, verify: str) -> Self:
+        """With what is known of all objects and masks; ManifestError if no object is left, or the masks have other values."""
+        self._refuse_without_objects(source)
+        if targets.flip_pairs is not None:
+            self._known["flip_pairs"] = True
+        if not targets.mask:
+            return self
+        made = self._with_mask_values(source, targets.mask_values or {}, classes, verify)
+        made._known["masks_upright"] = targets.annotated == "upright"
+        return made
 
     def _with_mask_values(self, source: str | Path, becomes: dict[int, int], classes: Sequence[str] | None, verify: str) -> Self:
         """With what the values of masks mean; images whose masks have values that mean nothing are problems.

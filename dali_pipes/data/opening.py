@@ -21,7 +21,7 @@ from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.names import list_entries, sort_names
 from dali_pipes.data.scanning.patterns import is_pattern, pattern_of_files
 from dali_pipes.data.scanning.shards import (
     CLASSES_FILE,
@@ -61,7 +61,8 @@ def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path
 def _scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
     check_choice("unchanged", unchanged, ("file", "folder"))
     root = local_path(root)
-    refuse_other_layouts(root, check.with_labels)
+    entries = list_entries(Path(root)) if not is_remote(root) and Path(root).is_dir() else []
+    refuse_other_layouts(root, check.with_labels, entries)
     if is_pattern(root) and _kind_of_pattern(root) == "table":
         raise ManifestError(f"{root}: images in Parquet files are opened with Manifest.open or Manifest.from_table")
     folder, shards = list_shards(absolute(root))
@@ -87,7 +88,7 @@ def _scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Pat
             trust = same is not None and unchanged == "folder"
             samples, of_before, names = (known.samples, known.folders, known.classes) if known else (None, {}, [])
             earlier = Earlier(samples, of_before, names, journal, trust)
-            classes, table, folders = scan_folder(folder, check, earlier)
+            classes, table, folders = scan_folder(folder, entries, check, earlier)
 
         if table is None:
             return same
@@ -119,10 +120,10 @@ def _name_beside(source: Path | str, folder: Path | str, shards: Collection[byte
 
 def name_beside_parquet(source: Path | str, manifest: Manifest) -> list[Omission]:
     """Likewise of the Parquet files that hold a manifest's images; nothing of a table of paths."""
-    paths = pc.unique(manifest.table["path"]).to_pylist() if len(manifest.table) else []
-    if not paths or not is_group(os.fsdecode(paths[0])):
+    paths = manifest.table["path"]
+    if not len(paths) or not is_group(os.fsdecode(paths[0].as_py())):
         return []
-    names = {os.fsencode(group_of(os.fsdecode(path))[0]) for path in paths}
+    names = {os.fsencode(group_of(os.fsdecode(path))[0]) for path in pc.unique(paths).to_pylist()}
     return _name_beside(source, manifest.root, names)
 
 

@@ -20,7 +20,7 @@ def refuse_other_classes(manifest: Manifest, training: bool) -> None:
     It is the same set if both lie in one folder, or in folders of two splits beside each other, such as train and val. Images of
     another set may have other classes.
     """
-    for other in _evaluated_on if training else _trained_on:
+    for other in list(_evaluated_on if training else _trained_on):  # another thread may build a loader meanwhile
         trained, evaluated = (manifest, other) if training else (other, manifest)
         if _are_of_one_set(trained, evaluated) and _clash(trained.classes, evaluated.classes):
             raise ManifestError(

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -66,9 +66,15 @@ class ClassFolders(NamedTuple):
     omissions: list[Omission]
 
 
-def scan_folder(root: Path, check: ScanOptions, earlier: Earlier) -> tuple[list[str], pa.Table | None, FolderRecords]:
-    """Class names, rows, and the folders that were scanned; None for the rows if no folder was touched since the earlier scan."""
-    found = list_classes(root, check)
+def scan_folder(
+    root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions, earlier: Earlier
+) -> tuple[list[str], pa.Table | None, FolderRecords]:
+    """Class names, rows, and the folders that were scanned; None for the rows if no folder was touched since the earlier scan.
+
+    Args:
+        entries: of the root, as `list_entries` has them.
+    """
+    found = list_classes(root, entries, check)
     folders = list_folders(root, found, earlier, check)
     if found.classes == earlier.classes and _are_as_before(folders, earlier):
         return found.classes, None, {}
@@ -120,14 +126,13 @@ def _labels(label: int, images: int, check: ScanOptions) -> pa.Array:
     return pa.array([label] * images, pa.int32()) if check.with_labels else no_labels(images)
 
 
-def list_classes(root: Path, check: ScanOptions) -> ClassFolders:
+def list_classes(root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions) -> ClassFolders:
     """The class folders, as torchvision's ImageFolder sorts them, and what lies beside them."""
     if not root.is_dir():
         raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
     if not check.with_labels:
         return ClassFolders([], [""], [])
 
-    entries = sorted((entry.name, entry.is_dir()) for entry in os.scandir(root))
     given = check.classes or ()
     folders = [name for name, is_folder in entries if is_folder and (name in given or not is_housekeeping(name))]
     images, omissions = sort_names(name for name, is_folder in entries if not is_folder)

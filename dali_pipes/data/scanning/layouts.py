@@ -116,9 +116,13 @@ _MASKS = (
 class _Tree:
     """Folders and files below one place, of this machine or by a list of objects, but housekeeping."""
 
-    def __init__(self, root: Path | str, objects: Iterable[str] = ()):
+    def __init__(self, root: Path | str, objects: Iterable[str] = (), entries: Iterable[tuple[str, bool]] | None = None):
         self.root = root
         self._listed: dict[str, tuple[set[str], set[str]]] = {}
+        if entries is not None:
+            self._listed[""] = set(), set()
+        for name, is_folder in entries or ():
+            self._listed[""][0 if is_folder else 1].add(name)
         for name in objects:
             parts = name.split("/")
             for depth, part in enumerate(parts):
@@ -159,12 +163,15 @@ class _Tree:
         return any(name.endswith(suffix) for name in lower) and not any(map(_is_image, lower))
 
 
-def refuse_other_layouts(source: str | os.PathLike[str], with_labels: bool = True) -> None:
+def refuse_other_layouts(
+    source: str | os.PathLike[str], with_labels: bool = True, entries: Iterable[tuple[str, bool]] | None = None
+) -> None:
     """Raises ManifestError if a source is of another program, or nothing: what it is, what to do.
 
     Args:
         with_labels: whether images need a label; without, a folder is refused only if its images
             are in no files of their own.
+        entries: of a folder, as `list_entries` has them; None: it is listed here.
     """
     text = os.fspath(source)
     _refuse_address(text)
@@ -172,7 +179,7 @@ def refuse_other_layouts(source: str | os.PathLike[str], with_labels: bool = Tru
     if is_remote(text) or is_pattern(source):
         return
     if path.is_dir():
-        _refuse_folder(_Tree(path), with_labels)
+        _refuse_folder(_Tree(path, entries=entries), with_labels)
     elif path.is_file():
         _refuse_file(path)
     elif not path.exists() and path.suffix not in (".csv", ".parquet", ".json", saved.MAPPED):

@@ -1,6 +1,8 @@
 """Which files of a folder are images by their names, and what the others are."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from dali_pipes.data.omissions import Omission, count_by_kind, name_other_files
 from dali_pipes.data.scanning.headers import is_image
@@ -9,6 +11,12 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping
 HIDDEN = "hidden images"
 HOUSEKEEPING = "housekeeping"
 HOUSEKEEPING_FOLDERS = "housekeeping folders"
+
+
+def list_entries(folder: Path) -> list[tuple[str, bool]]:
+    """The name of each entry of a folder, and whether it is a folder itself, sorted."""
+    with os.scandir(folder) as entries:
+        return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
 def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
