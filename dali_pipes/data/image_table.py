@@ -334,15 +334,21 @@ class ImageTable:
         return sum(not omissions.is_annotation(problem) for _, problem in self.problems)
 
     @property
-    def _of_whole(self) -> list[Omission]:
+    def of_whole(self) -> list[Omission]:
         """What is left out of the manifest that this one was chosen from by `filter` or `split`."""
         return omissions.stored(self._known.get("of_whole", []))
 
+    @property
+    def bad_of_whole(self) -> tuple[int, int]:
+        """How many images cannot be used, and how many there are: of this manifest, or of the one that it was chosen from."""
+        known = self._known.get("bad_of_whole")
+        if isinstance(known, list) and len(known) == 2 and all(type(each) is int for each in known):
+            return known[0], known[1]
+        return self.bad_images, len(self) + self.bad_images
+
     def refuse_bad_images(self, max_bad_fraction: float) -> None:
         """Raises ManifestError if more images than this share of all cannot be used."""
-        bad, images = self.bad_images, len(self) + self.bad_images
-        if of_whole := self._known.get("bad_of_whole"):  # of which this is a part
-            bad, images = of_whole
+        bad, images = self.bad_of_whole
         if bad > max_bad_fraction * images:
             problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
@@ -364,7 +370,7 @@ class ImageTable:
             why = "version 0.2 saved this manifest without what it left out"
             raise OmissionError(f"{self.root}: {why}; scan the images again, or leave out strict")
         if strict:
-            omissions.refuse(self.root, len(self), [*self.omissions, *self._of_whole])
+            omissions.refuse(self.root, len(self), self.of_whole or self.omissions)
         if self._told or int(os.environ.get("LOCAL_RANK", 0)):  # the first rank of a machine speaks for all
             return
         self._told = True

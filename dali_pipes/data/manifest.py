@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 # what parts of a manifest keep of what is known of it
 _KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "category_ids", "rules")
 
+# and what those keep that have all of its samples; "of_whole" is what `filter` and `split` note of what they chose from
+_KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole")
+
 
 class Manifest(ImageTable):
     """The images of one data set, in the order of torchvision's ImageFolder, or in the order of the shards.
@@ -273,7 +276,7 @@ class Manifest(ImageTable):
         refuse_other_orientations(file, stored.root, stored.table, stored.known)
         if not stored.file:
             read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
-            read._known = {name: stored.known[name] for name in ("folders", "omissions", *_KEPT) if name in stored.known}
+            read._known = {name: stored.known[name] for name in _KEPT_OF_ALL if name in stored.known}
             return read
         usable, others = divided(stored.table)
         validate(others)
@@ -403,7 +406,7 @@ class Manifest(ImageTable):
         bad = replaced(self.samples.take(pa.array(list(problems))), "problem", pa.array(list(problems.values())))
         others = pa.concat_tables([self._others, bad.cast(self._others.schema)])
         left = np.setdiff1d(np.arange(len(self)), list(problems))
-        return self._with(self._samples.select(left), others, keep=(*_KEPT, "folders", "omissions"))
+        return self._with(self._samples.select(left), others, keep=_KEPT_OF_ALL)
 
     def _finished(self, classes: Sequence[str] | None, strict: bool) -> Self:
         """With these classes, if any are given; what is left out has been said, or refused."""
@@ -518,9 +521,8 @@ class Manifest(ImageTable):
     def _chosen(self, ids: NDArray[np.int64]) -> Self:
         """These samples, which stand for the whole: what is left out of it is left out of them too, for `strict` and limits."""
         made = self.subset(ids)
-        bad = self._known.get("bad_of_whole") or [self.bad_images, len(self) + self.bad_images]
-        of_whole = merge([*self.omissions, *self._of_whole])
-        made._known |= {"bad_of_whole": bad, "of_whole": [list(each) for each in of_whole]}
+        of_whole = self.of_whole or self.omissions
+        made._known |= {"bad_of_whole": list(self.bad_of_whole), "of_whole": [list(each) for each in of_whole]}
         return made
 
     @classmethod
@@ -540,6 +542,11 @@ class Manifest(ImageTable):
         known = sets.same_keypoints([each.keypoints for each in manifests])
         known |= {"flip_pairs": True} if all(each.names_flip_pairs for each in manifests) else {}
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
+        known["rules"] = min(each.rules for each in manifests)
+        if any(each.of_whole for each in manifests):
+            of_whole = merge(omission for each in manifests for omission in each.of_whole or each.omissions)
+            bad, images = zip(*(each.bad_of_whole for each in manifests), strict=True)
+            known |= {"of_whole": [list(each) for each in of_whole], "bad_of_whole": [sum(bad), sum(images)]}
         names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
         if all(each.classes == names and each.category_ids == manifests[0].category_ids for each in manifests):
             known |= {"category_ids": manifests[0].category_ids}
@@ -613,7 +620,7 @@ class Manifest(ImageTable):
 
     def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
         samples = Samples(change(self.samples), self._samples.files)
-        return self._with(samples, change(self._others), classes, (*_KEPT, "folders", "omissions"))
+        return self._with(samples, change(self._others), classes, _KEPT_OF_ALL)
 
     def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None, keep: Sequence[str] = _KEPT) -> Self:
         """Other samples of the same root, and what is known of them as parts of the same whole."""

@@ -90,7 +90,7 @@ def name_other_files(names: Iterable[str]) -> list[Omission]:
     for name in names:
         stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
         extension = dot + ending if stem and not ending.isdecimal() and len(ending) <= _LONGEST_EXTENSION else ""
-        document = extension in _DOCUMENTS or (stem or ending) in _DOCUMENT_NAMES
+        document = extension in _DOCUMENTS if extension else (stem or ending) in _DOCUMENT_NAMES
         kind = f"{extension} files" if extension else "files without an extension"
         (documents if document else others).append((kind, name))
     return count_by_kind(others) + count_by_kind(documents, "file")

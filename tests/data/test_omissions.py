@@ -243,6 +243,8 @@ def test_a_good_set_with_a_note_is_no_warning(tmp_path, caplog):
         {".hidden/a.jpg": "good"},
         {"cat/.a.jpg": "good"},
         {"cat/a.zip": "text"},
+        {"cat/README.gif": "gif"},
+        {"cat/license.heic": "good"},
     ],
 )
 def test_strict_allows_nothing_that_may_be_an_image(tmp_path, extra):
@@ -379,16 +381,24 @@ def test_parquet_without_a_label_is_read_without_labels(tmp_path):
 
 def test_parts_that_stand_for_the_whole_keep_what_is_left_out(folder):
     manifest = dp.Manifest.scan(folder, progress=False)
-    for part in (
-        manifest.filter("width > 0"),
-        manifest.split({"all": 1.0})["all"],
-        manifest.filter("width > 0").filter("height > 0"),
-    ):
+    filtered = manifest.filter("width > 0")
+    saved = [filtered.save(file) or dp.Manifest.load(file) for file in (folder.parent / "f.arrow", folder.parent / "f.parquet")]
+    changed = [filtered.map_classes({"cat": "pet"}), filtered.with_classes(["x", *filtered.classes]), *saved]
+    for part in (filtered, manifest.split({"all": 1.0})["all"], filtered.filter("height > 0"), *changed):
         with pytest.raises(dp.ManifestError, match="2 of 8 images cannot be used"):
             loader_of(part)
         with pytest.raises(dp.OmissionError):
             loader_of(part, max_bad_fraction=1, strict=True)
         loader_of(part, max_bad_fraction=0.25).close()
+    loader_of(filtered.subset(np.arange(3)), strict=True).close()  # a choice of one's own
+
+
+def test_joined_parts_count_what_their_wholes_left_out(folder):
+    manifest = dp.Manifest.scan(folder, progress=False)
+    joined = dp.Manifest.concat([manifest.filter("width > 0"), manifest])
+    assert joined.bad_of_whole == (4, 16)
+    with pytest.raises(dp.OmissionError, match=r"header is broken: 4 \("):
+        joined.tell_omissions(strict=True)
 
 
 def test_one_line_whatever_names_there_are(tmp_path, caplog):
