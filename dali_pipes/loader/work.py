@@ -93,11 +93,7 @@ class Work:
         try:
             batch, decoded = next(self._stream)
         except StopIteration:
-            raise RuntimeError("the backend ended before the plan did") from None
-        except Exception:
-            if self._plan_errors:  # of which a library passes on the text at best
-                raise self._plan_errors[0] from None
-            raise
+            raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[0] from None
         if batch is None:
             return decoded, None
         if (batch.epoch, batch.step) != (epoch, step):
@@ -156,7 +152,11 @@ def _begin(
     begun: dict[tuple[int, int], Begun],
     errors: list[Exception],
 ) -> Iterator[PlannedBatch]:
-    """The same batches; the targets of those that were taken are in `begun`, and an error of the plan itself is in `errors`."""
+    """The same batches; the targets of those that were taken are in `begun`.
+
+    An error of the plan ends them and is in `errors`. Raised here, it would meet libraries half-way through their own beginning: a
+    DataLoader's constructor would leave its workers behind, and TensorFlow would pass on the text at best.
+    """
     try:
         for each in planned:
             if fetcher:
@@ -165,7 +165,6 @@ def _begin(
             yield each
     except Exception as error:
         errors.append(error)
-        raise
 
 
 def _keep_in_child() -> None:
