@@ -160,7 +160,7 @@ def find_bad_samples(
         return {}
     others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
     others_work = len(suspects) < len(alone) or any(_fails(each, backend) is None for each in others)
-    only_file = len(alone) == 1 and not others  # of all that there are: nothing is left to compare it with
+    only_file = not others and len({manifest.name(sample_id) for sample_id in alone}) == 1  # nothing to compare it with
 
     again = {sample_id: _fails(alone[sample_id], backend) for sample_id in suspects}
     return {

@@ -1,11 +1,13 @@
 """Promise 4: a bad image is named, costs no other sample, and ends a run only if that is what was asked for."""
 
 import collections
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from gpu_backends import GPU_BACKENDS, needs_cuda
 
 import dali_pipes as dp
 from dali_pipes.backends.torch import TorchBackend
+from dali_pipes.data.reader import Reader
+from dali_pipes.loader.bad_samples import find_bad_samples
 
 CONFIGS = {
     "dali_region": dp.DaliConfig(device="cpu"),
@@ -31,7 +35,8 @@ cpu_and_gpu = pytest.mark.parametrize("name", ["dali_region", *needs_cuda("dali_
 
 def build(manifest, name, batch_size=8, **options):
     options = {"transform": dp.TrainTransform(size=32), "last_batch": "partial", **options}
-    return dp.build_loader(manifest, {**CONFIGS, **GPU_BACKENDS}[name], batch_size=batch_size, **options)
+    configs = {**CONFIGS, **GPU_BACKENDS, "torch_inline": dp.TorchConfig(num_workers=0)}
+    return dp.build_loader(manifest, configs[name], batch_size=batch_size, **options)
 
 
 def epoch(loader):
@@ -251,3 +256,103 @@ def test_a_full_scan_is_remembered_and_a_header_scan_does_not_count_as_one(scann
         looked.clear()
         assert len(dp.Manifest.scan(part.root, verify=verify, cache=tmp_path / "c.parquet", progress=False)) == 10
         assert looked == [verify] * reads
+
+
+def move_back(manifest, samples):
+    for sample in samples:
+        manifest.path(sample).with_suffix(".away").rename(manifest.path(sample))
+
+
+@every_backend
+@pytest.mark.parametrize("policy", ["raise", "substitute"])
+def test_files_that_were_away_for_a_moment_cost_nothing(scanned, name, policy, monkeypatch):
+    """As on a file server: they are back when the culprit is looked for. The batch is tried once more, and that is counted."""
+    away = [5, 6, 20]
+    for sample in away:
+        scanned.path(sample).rename(scanned.path(sample).with_suffix(".away"))
+
+    def come_back(*arguments):
+        move_back(scanned, [each for each in away if not scanned.path(each).exists()])
+        return find_bad_samples(*arguments)
+
+    monkeypatch.setattr("dali_pipes.loader.loader.find_bad_samples", come_back)
+    with build(scanned, name, shuffle=False, on_bad_sample=policy) as loader:
+        assert sorted(sample for ids in epoch(loader) for sample in ids) == list(range(37))
+        assert loader.bad_samples == [] and loader.stats().retries >= 1
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES])
+def test_a_read_that_fails_once_is_tried_again(scanned, monkeypatch, number):
+    failing, opened = {str(scanned.path(3))}, os.open
+
+    def fails_once(path, *arguments, **options):
+        if path in failing:
+            failing.remove(path)
+            raise OSError(number, os.strerror(number), path)
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", fails_once)
+    with build(scanned, "torch_inline", shuffle=False) as loader:
+        assert len(epoch(loader)) == 5 and not failing
+        assert loader.bad_samples == [] and loader.stats().retries == 1
+
+
+def test_a_file_that_is_gone_is_not_waited_for(scanned, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it waited"))
+    scanned.path(3).unlink()
+    with build(scanned, "torch_inline", shuffle=False) as loader, pytest.raises(dp.BadSampleError, match="no such file"):
+        epoch(loader)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()], ids=["descriptors", "memory"])
+def test_what_the_process_lacks_blames_no_file(scanned, monkeypatch, error):
+    """An error that is no decoder's says nothing about the image that was being read."""
+
+    def fails(self, extent):
+        raise error
+
+    monkeypatch.setattr(Reader, "read", fails)
+    with build(scanned, "torch_inline", shuffle=False, on_bad_sample="substitute", max_bad_fraction=1) as loader:
+        with pytest.raises(type(error)):
+            epoch(loader)
+        assert loader.bad_samples == []
+
+
+@pytest.mark.parametrize("name", ["dali_region", "torch_pil", "torch_torchvision"])
+@pytest.mark.parametrize(
+    ("samples", "batch_size"),
+    [([0, 1, 2, 3, 4], 4), ([4, 0], 1), ([0, 1, 4], 3), ([4, 4, 4], 3), ([4, 4, 4, 0], 3)],
+    ids=["alone in the last batch", "batches of one", "with others", "nothing else there", "a whole batch of it"],
+)
+def test_a_file_that_only_the_loader_refuses_is_named_and_replaced(scanned, name, samples, batch_size, monkeypatch):
+    """Pillow, which looks for the culprit, is content with it."""
+    FAULTS["truncated to half"](scanned.path(4))
+    monkeypatch.setattr("dali_pipes.loader.bad_samples.pillow", lambda encoded: None)
+    few = scanned.subset(np.array(samples))
+    with (
+        build(few, name, batch_size, shuffle=False) as loader,
+        pytest.raises(dp.BadSampleError, match="this loader cannot decode it"),
+    ):
+        epoch(loader)
+
+    with build(few, name, batch_size, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1) as loader:
+        if set(samples) == {4}:
+            with pytest.raises(dp.BadSampleError, match="all 3 images of the batch are bad"):
+                epoch(loader)
+            return
+        delivered = epoch(loader)
+        assert sum(map(len, delivered)) == len(samples)
+        assert {int(few.labels[each]) for ids in delivered for each in ids} == {
+            int(scanned.labels[each]) for each in {*samples} - {4}
+        }
+        assert {path for _, path, _ in loader.bad_samples} == {str(scanned.path(4))}
+
+
+@cpu_and_gpu
+def test_a_bad_image_in_the_first_batch_does_not_hold_an_epoch_for_ever(scanned, name):
+    FAULTS["garbage"](scanned.path(2))
+    with build(scanned, name, shuffle=False) as loader:
+        for number in range(3):
+            assert loader.epoch == number or loader.state_dict()["samples"] == 0
+            with pytest.raises(dp.BadSampleError, match=f"epoch {number}, step 0"):
+                epoch(loader)
