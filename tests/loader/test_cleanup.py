@@ -1,6 +1,9 @@
 """A loader leaves nothing behind, however it ends, and does not grow."""
 
+import copy
+import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -159,3 +162,129 @@ def test_a_loader_can_abandon_many_epochs(manifest, name):
     while psutil.Process().num_threads() > before[0] + 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert psutil.Process().num_threads() <= before[0] + 1 and left_behind()[1] <= before[1]
+
+
+ENDS = ["dali", "dali_graph", "torch", "torch_inline", "torchvision_gpu"]
+
+
+def config_of(name):
+    more = {"dali_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"), "torch_inline": dp.TorchConfig(num_workers=0)}
+    return {**CONFIGS, **more}[name]
+
+
+def build(manifest, name):
+    return dp.build_loader(manifest, config_of(name), transform=dp.TrainTransform(size=32), batch_size=8)
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_last_reference_ends_a_loader_without_the_collector(manifest, name):
+    def running():
+        return psutil.Process().num_threads(), len(psutil.Process().children(recursive=True))
+
+    next(iter(build(manifest, name)))  # what libraries start once and keep
+    gc.collect()
+    gc.disable()
+    try:
+        before = running()
+        for use in (lambda loader: next(iter(loader)), lambda loader: list(loader), lambda loader: None):
+            loader = build(manifest, name)
+            kept = use(loader)  # batches outlive it
+            del loader
+            until = time.monotonic() + 5
+            while any(now > then for now, then in zip(running(), before, strict=True)) and time.monotonic() < until:
+                time.sleep(0.01)
+            assert running() <= before, kept
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_closed_loader_is_not_revived(manifest, name):
+    loader = build(manifest, name)
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    children = len(psutil.Process().children(recursive=True))
+    for use in (lambda: next(batches), lambda: iter(loader)):
+        with pytest.raises(RuntimeError, match=r"the loader is closed|left with an error"):
+            use()
+    assert len(psutil.Process().children(recursive=True)) == children
+
+
+def test_a_loader_is_not_pickled_or_copied(manifest):
+    with build(manifest, "torch_inline") as loader:
+        for copied in (lambda: pickle.dumps(loader), lambda: copy.deepcopy(loader)):
+            with pytest.raises(TypeError, match="build one in the process that uses it"):
+                copied()
+
+
+LOOKED_AT = """
+import multiprocessing, os, sys
+import dali_pipes as dp
+
+configs = {
+    "dali": dp.DaliConfig(device="cpu", num_threads=2),
+    "dali_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"),
+    "torch": dp.TorchConfig(num_workers=2),
+    "torch_inline": dp.TorchConfig(num_workers=0),
+    "synthetic": dp.SyntheticConfig(),
+    "tfdata": dp.TfDataConfig(num_threads=2),
+}
+manifest = dp.Manifest.load(sys.argv[1])
+loader = dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=32), batch_size=2)
+for images, labels in loader:
+    break
+"""
+FORKED = (
+    LOOKED_AT
+    + """
+def build():
+    return dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=32), batch_size=2)
+
+def work():
+    for use in (lambda: next(iter(loader)), lambda: loader.set_epoch(3), lambda: loader.load_state_dict(loader.state_dict())):
+        try:
+            use()
+        except RuntimeError as error:
+            assert "build a loader in the process that uses it" in str(error)
+        else:
+            sys.exit(5)
+    loader.close()
+    own = build()
+    assert sum(len(batch) for batch in own) == len(manifest) // 2 * 2
+
+if sys.argv[2].startswith("torch"):  # a child that is forked otherwise would end its parent's workers: Python's exit does that
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+else:
+    child = os.fork()
+    if child == 0:
+        work()
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert sum(len(batch) for batch in loader) == len(manifest) // 2 * 2  # the parent's is as it was
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic", "tfdata"])
+def test_a_program_that_looks_at_one_batch_ends_well(manifest, tmp_path, name):
+    run_program(manifest, tmp_path, LOOKED_AT, name, times=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic"])
+def test_a_forked_child_builds_a_loader_of_its_own(manifest, tmp_path, name):
+    run_program(manifest, tmp_path, FORKED, name)
+
+
+def run_program(manifest, folder, text, name, times=1):
+    manifest.save(folder / "m.parquet")
+    (folder / "program.py").write_text(text)
+    for _ in range(times):  # what fails here is a race
+        command = [sys.executable, str(folder / "program.py"), str(folder / "m.parquet"), name]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 0, ended.stderr

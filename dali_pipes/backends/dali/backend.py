@@ -34,9 +34,15 @@ READ_AHEAD = 2  # batches from shards, before DALI requests them
 FINISHED = 3  # batches: one that is delivered, one ahead of it and one in work
 HOST_MEMORY_PADDING = 8 * 2**20  # DALI's default, which these graphs leave as it is
 
-# A forked child, such as a DataLoader's worker, must not garbage-collect a pipeline that it inherited: the pipeline's destructor
-# would wait forever for threads that only the parent has. Frozen objects are never collected.
-os.register_at_fork(after_in_child=gc.freeze)
+
+def _leave_pipelines_to_the_parent() -> None:
+    """In a forked child, such as a DataLoader's worker, neither the collector nor DALI at the end of the process ends a pipeline of
+    the parent: it would wait forever for threads that only the parent has. Frozen objects are never collected."""
+    gc.freeze()
+    Pipeline._pipes.clear()
+
+
+os.register_at_fork(after_in_child=_leave_pipelines_to_the_parent)
 
 # DALI warns about missing cuFFT and NPP if CUDA itself is not installed; no operator of these graphs needs either of them.
 warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with CUDA runtime")
