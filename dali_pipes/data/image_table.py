@@ -2,6 +2,7 @@
 
 import logging
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -386,6 +387,12 @@ class ImageTable:
 
     def _digest(self) -> str:
         return digest(self.classes, self._samples, self.take_labels, self.take_sizes)
+
+    def name_sums(self, block: int) -> list[int]:
+        """CRC-32 of the names of every `block` images, one after another; they do not depend on the root."""
+        columns = [self._samples["path"], self._samples["member"]]
+        blocks = (np.arange(first, min(first + block, len(self))) for first in range(0, len(self), block))
+        return [zlib.crc32(b"".join(column.joined(ids).tobytes() for column in columns)) for ids in blocks]
 
     @cached_property
     def whole_files(self) -> bool:

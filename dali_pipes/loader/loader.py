@@ -23,6 +23,7 @@ from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mixing import check_fits
+from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.loader.work import Work
 from dali_pipes.plan.flips import check_flips
@@ -57,7 +58,8 @@ def build_loader(
 
     Args:
         batch_size: images per batch and shard.
-        shard: this process's part; by default all. `Shard.from_env()` reads it from torchrun or SLURM.
+        shard: this process's part; by default all, with a warning under torchrun. `Shard.from_env()` reads it from torchrun or
+            SLURM. Where the process group has as many ranks, they are compared: all must load the same images in the same way.
         shuffle: a new order each epoch; by default for training transforms only.
         sampling: which samples make an epoch and in which order, instead of `shuffle`: a Sampling, its name, or {"name": …} with
             its options (docs/sampling.md).
@@ -88,7 +90,7 @@ def build_loader(
         batch_size,
         seed=seed,
         sampling=chosen(sampling, shuffle, manifest, transform.training),
-        shard=shard or Shard(),
+        shard=choose_rank(shard),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
     check_room(plan)
@@ -106,6 +108,7 @@ def build_loader(
     def build(at: Transform) -> Backend:
         return backend(manifest, at, config, batch_size, target, probe)
 
+    compare_ranks(plan, fingerprint(plan, transform, batch_transform))
     return Loader(plan, transform, build, on_bad_sample, max_bad_fraction, batch_transform)
 
 

@@ -1,0 +1,103 @@
+"""Ranks that load other images, or in another way, are found by whoever comes later; nobody waits. Real ranks: test_ranks.py."""
+
+import logging
+import time
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+
+import dali_pipes as dp
+from dali_pipes.loader import ranks
+
+CONFIG = dp.TorchConfig(num_workers=0)
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """The store of a process group of two, whose ranks are built one after the other here."""
+    store = dist.HashStore()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    return store
+
+
+@pytest.fixture
+def as_rank(group, monkeypatch):
+    """Builds a loader as another process would: it has built none before."""
+    built = {}
+
+    def build(rank, manifest, count=2, **options):
+        monkeypatch.setattr(ranks, "_built", built.setdefault(rank, ranks.Counter()))
+        options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "shard": dp.Shard(rank, count), **options}
+        with dp.build_loader(manifest, CONFIG, **options) as loader:
+            return loader
+
+    return build
+
+
+def test_equal_ranks_are_equal(manifest, as_rank):
+    for _ in range(3):
+        as_rank(0, manifest)
+        as_rank(1, manifest)
+        as_rank(1, manifest, transform=dp.EvalTransform(size=32))
+        as_rank(0, manifest, transform=dp.EvalTransform(size=32))
+
+
+def test_a_missing_file_is_named(scanned, as_rank):
+    as_rank(0, scanned)
+    less = scanned.subset(np.delete(np.arange(len(scanned)), 7))
+    with pytest.raises(dp.ConfigError, match=f"rank 1 loads 36 images in 4 steps, and rank 0 37 in 4; .* {scanned.path(8)} on"):
+        as_rank(1, less)
+
+
+def test_a_renamed_file_is_named(scanned, as_rank):
+    as_rank(1, scanned)
+    scanned.path(9).rename(scanned.path(9).with_name("009a.jpg"))
+    renamed = dp.Manifest.scan(scanned.root, progress=False)
+    with pytest.raises(dp.ConfigError, match=r"rank 0 loads 37 images .* they differ from .*009a.jpg on"):
+        as_rank(0, renamed)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"seed": 1}, "seed 1, not 0"),
+        ({"batch_size": 3}, "global_batch_size 6, not 8"),
+        ({"transform": dp.TrainTransform(size=48)}, "transform.size"),
+        ({"last_batch": "pad"}, "last_batch pad, not drop"),
+        ({"batch_transform": dp.MixUp(num_classes=5)}, "batch_transform"),
+    ],
+)
+def test_other_options_are_named(manifest, as_rank, options, what):
+    as_rank(0, manifest)
+    with pytest.raises(dp.ConfigError, match=f"rank 1 loads in another way than rank 0: .*{what}.*; give all ranks the same"):
+        as_rank(1, manifest, **options)
+
+
+def test_large_sets_are_compared_without_a_name(manifest, as_rank, monkeypatch):
+    monkeypatch.setattr(ranks, "_BLOCKS", {})
+    as_rank(0, manifest)
+    with pytest.raises(dp.ConfigError, match="rank 1 loads 20 images in 2 steps, and rank 0 37 in 4; give all ranks"):
+        as_rank(1, manifest.subset(np.arange(20)))
+
+
+def test_a_rank_that_loads_for_itself_is_compared_with_nobody(manifest, as_rank):
+    start = time.monotonic()
+    as_rank(0, manifest, transform=dp.EvalTransform(size=32), count=1)
+    as_rank(0, manifest, transform=dp.EvalTransform(size=32))
+    as_rank(0, manifest)
+    as_rank(1, manifest)
+    assert time.monotonic() - start < 30  # a wait for others would last as long as the store's time-out
+
+
+def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for shard, warned in ((None, 1), (dp.Shard(), 0), (dp.Shard(1, 4), 0)):
+        caplog.clear()
+        with (
+            caplog.at_level(logging.WARNING),
+            dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(size=32), batch_size=4, shard=shard),
+        ):
+            assert sum("4 ranks were started" in record.getMessage() for record in caplog.records) == warned
