@@ -78,11 +78,14 @@ class MaskValues(NamedTuple):
         if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
             return None
         found = [value for value in _present(values) if not 0 <= value < classes and value not in ignored]
-        return f"its values include {_some(found)}; {self.advice(found[0], classes)}" if found else None
+        if not found:
+            return None
+        instead = IGNORED if IGNORED in ignored else next(iter(ignored))
+        return f"its values include {_some(found)}; {self.advice(found[0], classes, instead)}"
 
-    def advice(self, value: int, classes: int) -> str:
+    def advice(self, value: int, classes: int, ignored: int) -> str:
         numbers = f"the {classes} classes are numbered from 0"
-        return f"{numbers}, and mask_values={{{value}: {classes - 1}}} makes {value} a class, {{{value}: {IGNORED}}} has it ignored"
+        return f"{numbers}, and mask_values={{{value}: {classes - 1}}} makes {value} a class, {{{value}: {ignored}}} has it ignored"
 
 
 def is_mapping(becomes: object) -> bool:
