@@ -382,10 +382,11 @@ class Manifest(ImageTable):
         of_masks = bool(classes) and not self.has_target("boxes") and not self.labels.size
         values = MaskValues(becomes, of_masks)
         self._known["mask_values"] = values.stored()
-        if self.is_fetched or not len(self):
+        if not len(self):
             return self
 
-        ids = np.arange(0, len(self), 1 if verify == "full" else -(-len(self) // LOOKED_AT))
+        every = verify == "full" and not self.is_fetched  # of a store each one is a request
+        ids = np.arange(0, len(self), 1 if every else -(-len(self) // LOOKED_AT))
         count = len(classes or ())
         problems, seen = look_at((self.mask_extent(each) for each in ids.tolist()), values, count)
         if len(problems) == len(ids):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.stored import open_stored
+from dali_pipes.data.shards.remote import is_remote, read_object
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.cpus import available_cpus
 
@@ -77,11 +78,14 @@ class MaskValues(NamedTuple):
         if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
             return None
         found = [value for value in _present(values) if not 0 <= value < classes and value not in ignored]
-        return f"its values include {_some(found)}; {self.advice(found[0], classes)}" if found else None
+        if not found:
+            return None
+        instead = IGNORED if IGNORED in ignored else next(iter(ignored))
+        return f"its values include {_some(found)}; {self.advice(found[0], classes, instead)}"
 
-    def advice(self, value: int, classes: int) -> str:
+    def advice(self, value: int, classes: int, ignored: int) -> str:
         numbers = f"the {classes} classes are numbered from 0"
-        return f"{numbers}, and mask_values={{{value}: {classes - 1}}} makes {value} a class, {{{value}: {IGNORED}}} has it ignored"
+        return f"{numbers}, and mask_values={{{value}: {classes - 1}}} makes {value} a class, {{{value}: {ignored}}} has it ignored"
 
 
 def is_mapping(becomes: object) -> bool:
@@ -114,7 +118,8 @@ def look_at(places: Iterable[Extent | None], values: MaskValues, classes: int) -
         if place is None:
             return None, []
         try:
-            found = values.decode(BytesIO(reader.read(place).data))
+            alone = is_remote(place.file) and place.member
+            found = values.decode(BytesIO(_fetched(place) if alone else reader.read(place).data))
         except Exception:  # Pillow's plugins raise almost anything on broken files
             return None, []
         why = values.strange(found, classes, ignored)
@@ -124,6 +129,11 @@ def look_at(places: Iterable[Extent | None], values: MaskValues, classes: int) -
         looks = list(pool.map(look, places))
     reader.close()
     return {at: why for at, (why, _) in enumerate(looks) if why}, {value for _, some in looks for value in some}
+
+
+def _fetched(place: Extent) -> bytes:
+    """By itself: for a few masks no shard is fetched again."""
+    return read_object(place.file, place.offset, place.offset + place.length)
 
 
 def _present(values: Values) -> list[int]:

@@ -38,6 +38,17 @@ def cmyk_jpeg(marked: bool) -> bytes:
     return content if marked else content[:place] + content[place + 2 + length :]
 
 
+def turned_tiff(mode: str = "RGB", compression: str | None = None, orientation: int = 6) -> bytes:
+    return saved("TIFF", mode, compression=compression, tiffinfo={274: orientation})
+
+
+def damaged_turned_tiff() -> bytes:
+    """DALI's reader of TIFFs fails, and OpenCV after it turns what it has beyond its memory."""
+    content = bytearray(turned_tiff(compression="tiff_adobe_deflate"))
+    content[200:400] = bytes(200)
+    return bytes(content)
+
+
 def chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
@@ -73,7 +84,13 @@ def tiff(pixels: Array, meaning: int, bits: int = 8, **tags: int) -> bytes:
     """Uncompressed; `meaning`: PhotometricInterpretation; `tags`: further ones by the names below."""
     height, width = pixels.shape[:2]
     samples = pixels.shape[2] if pixels.ndim == 3 else 1
-    more = {338: tags.get("extra"), 284: tags.get("planar"), 339: tags.get("format"), 266: tags.get("fill")}
+    more = {
+        338: tags.get("extra"),
+        284: tags.get("planar"),
+        339: tags.get("format"),
+        266: tags.get("fill"),
+        274: tags.get("orientation"),
+    }
     values = {256: width, 257: height, 259: 1, 262: meaning, 277: samples, 278: height, 279: pixels.nbytes}
     values |= {tag: value for tag, value in more.items() if value is not None}
     count = len(values) + 2
@@ -120,6 +137,14 @@ KINDS = {
     "TIFF with Deflate": lambda: saved("TIFF", compression="tiff_adobe_deflate"),
     "TIFF with JPEG": lambda: saved("TIFF", compression="jpeg"),
     "TIFF whose 0 is white": lambda: tiff(gray(), 0),
+    "turned CMYK TIFF": lambda: turned_tiff("CMYK"),
+    "turned YCbCr TIFF with JPEG": lambda: turned_tiff("YCbCr", "jpeg", 3),
+    "turned TIFF whose 0 is white": lambda: tiff(gray(), 0, orientation=5),
+    "turned TIFF with its bits in reverse": lambda: tiff(rgb(), 2, fill=2, orientation=8),
+    "turned TIFF with damage": damaged_turned_tiff,
+    "CMYK JPEG whose marker of Adobe's is too short": lambda: (
+        cmyk_jpeg(False)[:2] + b"\xff\xee\0\x09Adobe\0d" + cmyk_jpeg(False)[2:]
+    ),
     "PNG without IEND": lambda: png(rgb(), 2, ends=False),
     "PNG of 16 bits a channel": lambda: png(rgb().astype(">u2") * 257, 2, depth=16),
     "PNG with gamma": lambda: png(rgb(), 2, before=chunk(b"gAMA", struct.pack(">I", 100_000))),

@@ -41,8 +41,8 @@ def jpeg(*segments: bytes) -> bytes:
     return content[:2] + b"".join(map(segment, segments)) + content[2:]
 
 
-def png(orientation: int, late: bool = False) -> bytes:
-    content, body = encoded("PNG"), exif(orientation)[6:]
+def png(orientation: int, late: bool = False, start: bytes = b"") -> bytes:
+    content, body = encoded("PNG"), start + exif(orientation)[6:]
     chunk = struct.pack(">I", len(body)) + b"eXIf" + body + struct.pack(">I", zlib.crc32(b"eXIf" + body))
     place = content.index(b"IEND") - 4 if late else content.index(b"IDAT") - 4
     return content[:place] + chunk + content[place:]
@@ -86,7 +86,9 @@ WAYS: dict[str, tuple[Callable[[int], bytes], Callable[[int], int]]] = {
     "JPEG, a second EXIF segment": (lambda number: jpeg(NO_TAG, exif(number)), lambda number: 1),
     "PNG, eXIf": (png, lambda number: number),
     "PNG, eXIf after the pixels": (lambda number: png(number, late=True), lambda number: 1),
+    "PNG, eXIf that begins as in a JPEG": (lambda number: png(number, start=b"Exif\0\0"), lambda number: number),
     "TIFF": (tiff, lambda number: number),
+    "TIFF with JPEG": (lambda number: tiff(number, "jpeg"), lambda number: number),
     "TIFF with LZW": (lambda number: tiff(number, "tiff_lzw"), lambda number: number),
     "TIFF with Deflate": (lambda number: tiff(number, "tiff_adobe_deflate"), lambda number: number),
     "TIFF with a LONG": (lambda number: tiff(number, kind=4), lambda number: number),

@@ -21,6 +21,7 @@ from dali_pipes.system.progress import track
 
 _REQUESTS = 32  # at the same time
 _HEAD = 2**16  # bytes that nearly all headers fit into
+_PNG, _PNG_END = b"\x89PNG", 12  # how a PNG starts, and the bytes of its last chunk
 
 
 def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
@@ -76,15 +77,50 @@ def _sort_by_class(
     return classes, [name for name in images if name not in kept], omissions
 
 
+class _Ends(BytesIO):
+    """The beginning of an object, and its end. Reading anything else fails, and `lacks` says so: Pillow goes on without those
+    tags of a TIFF that it cannot read.
+
+    Args:
+        size: of the object, in bytes.
+    """
+
+    def __init__(self, beginning: bytes, end: bytes, size: int):
+        super().__init__(beginning)
+        self._length, self._end, self._size, self.lacks = len(beginning), end, size, False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        start = self.tell()
+        stop = self._size if size is None or size < 0 else min(start + size, self._size)
+        if stop <= self._length:
+            return super().read(size)
+        place = start - (self._size - len(self._end))
+        if place < 0:
+            self.lacks = True
+            raise OSError("not fetched")
+        found = self._end[place : stop - start + place]
+        self.seek(start + len(found))
+        return found
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence == os.SEEK_END:
+            return super().seek(self._size + offset)
+        return super().seek(offset, whence)
+
+
 def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Header:
     size, rest = version
     if not size:
         return Header(0, rest, problem="empty file")
     try:
         part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
-        header = examine(BytesIO(part), size, rest, check)
-        unended = header.format == "PNG" and len(part) < size and read_object(url, size - 12, size)[4:8] != b"IEND"
-        if (header.problem or unended) and len(part) < size:  # its header may be longer than usual
+        if len(part) == size:
+            return examine(BytesIO(part), size, rest, check)
+
+        end = read_object(url, size - _PNG_END, size) if part.startswith(_PNG) else b""
+        file = _Ends(part, end, size)
+        header = examine(file, size, rest, check)
+        if header.problem or file.lacks:  # its header may be longer than usual
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:

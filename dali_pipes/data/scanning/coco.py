@@ -19,9 +19,10 @@ from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN, distinct_labels, is_unicode, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.outlines import problem_of
-from dali_pipes.data.scanning.files import file_rows, read_headers, unused_rows
+from dali_pipes.data.scanning.files import file_rows, unused_rows
 from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
 from dali_pipes.data.scanning.headers import Header, ScanOptions
+from dali_pipes.data.scanning.listed_files import GONE, read_named, written_otherwise
 from dali_pipes.data.upright import outline_as_stored, upright_size
 from dali_pipes.errors import ManifestError
 
@@ -77,10 +78,10 @@ class _File:
 def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None, list[Any]]:
     """Class names, rows, which keypoints there are, and the id of each category."""
     read = _read(file)
-    paths = [os.fsencode(image["file_name"]) for image in read.images]
-    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
-    if all(each.problem == "no such file or directory" for each in headers):
-        raise ManifestError(f"{file}: none of its {len(paths):,} images is in {root}; give the folder that they are in as root")
+    paths, headers = read_named(root, [os.fsencode(image["file_name"]) for image in read.images], check)
+    if all(each.problem in GONE for each in headers):
+        none = f"none of its {len(paths):,} images is in {root}, the first is {read.images[0]['file_name']!r:.80}"
+        raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
     upright = check.targets.annotated == "upright"
     headers = [_same_size(file, image, header, upright) for image, header in zip(read.images, headers, strict=True)]
     targets: dict[str, pa.Array] = {}
@@ -108,8 +109,10 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
 def _image_ids(read: _File) -> pa.Array:
     """Numbers, also those written as text; else all of them as text."""
     numbers = [_number(image["id"]) for image in read.images]
-    if all(each is not None and each == int(each) and abs(each) < 2**63 for each in numbers):
-        return pa.array([int(each or 0) for each in numbers], pa.int64())
+    if all(each is not None and abs(each) < 2**63 and each == int(each) for each in numbers):  # which "1e999" is not
+        whole = [int(each or 0) for each in numbers]
+        if len(set(whole)) == len(whole):  # "1" and "01" are two images
+            return pa.array(whole, pa.int64())
     return pa.array([str(image["id"]).encode(errors="replace").decode() for image in read.images], pa.large_string())
 
 
@@ -159,14 +162,20 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
         good = isinstance(each, dict) and _is_id(each.get("id")) and isinstance(each.get(name), str) and each[name]
         if not good or not is_unicode(each[name]) or (name == "file_name" and "\0" in each[name]):
             raise ManifestError(f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it")
-        if name == "file_name" and os.path.normpath(each[name]).startswith(("/", "../")):
+        if name == "file_name" and _file_meant(each[name]).startswith(("/", "../")):
             outside = f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the folder of the images"
             raise ManifestError(f"{outside}; give a root that holds all of them, and names relative to the folder")
         for key in ("id", name):
-            if (key, each[key]) in seen:
+            value = _file_meant(each[key]) if key == "file_name" else each[key]
+            if (key, value) in seen:
                 other = f"{file}: {kind}[{number}] has the {key} {each[key]!r:.80} of another one"
                 raise ManifestError(f"{other}; make them one, or give each its own")
-            seen.add((key, each[key]))
+            seen.add((key, value))
+
+
+def _file_meant(name: str) -> str:
+    """A file by one name, however it is written: a/./b.jpg and, as Windows has it, a\\b.jpg are a/b.jpg."""
+    return os.path.normpath(os.fsdecode(written_otherwise(os.fsencode(name))))
 
 
 def _sort(read: _File, number: int, entry: Any) -> None:
@@ -214,9 +223,11 @@ def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | N
 
 def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool) -> Found:
     entries = [(number, _cleaned(each), headers[place]) for place, some in enumerate(read.objects) for number, each in some]
-    faults = {place: why for place, (_, each, header) in enumerate(entries) if (why := _fault(read, each, keypoints))}
-    good = [{} if place in faults else each for place, (_, each, _) in enumerate(entries)]
+    faults = {place: why for place, (_, each, _) in enumerate(entries) if (why := _fault(read, each))}
+    parts = [([], {}) if place in faults else _good_parts(each, keypoints) for place, (_, each, _) in enumerate(entries)]
+    good = [each for _, each in parts]
     outlines = [_outline(each, header, upright) for each, (_, _, header) in zip(good, entries, strict=True)]
+    lost = [why + [f"its outline is left out: {other}"] * bool(other) for (why, _), (_, other) in zip(parts, outlines, strict=True)]
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
     return Found(
         np.array(list(map(len, read.objects)), np.int64),
@@ -228,7 +239,7 @@ def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upri
         np.array([bool(each.get("iscrowd")) for each in good], bool),
         np.array([each.get("keypoints") or none for each in good], np.float64).reshape(len(good), len(none)) if keypoints else None,
         [json.dumps(outline) for outline, _ in outlines] if any(each.get("segmentation") for each in good) else None,
-        {place: f"its outline is left out: {why}" for place, (_, why) in enumerate(outlines) if why},
+        {place: why for place, why in enumerate(lost) if why},
         "upright" if upright else "stored",
         keypoints.flipped if keypoints else [],
     )
@@ -241,8 +252,8 @@ def _cleaned(entry: Entry) -> Entry:
     return entry | changed
 
 
-def _fault(read: _File, entry: Entry, keypoints: Keypoints | None) -> str | None:
-    """What is wrong with an object, besides the place of its box and its outline."""
+def _fault(read: _File, entry: Entry) -> str | None:
+    """What is wrong with an object, besides the place of its box and what it can be without."""
     if not _are_numbers(entry.get("bbox"), 4):
         return "it has no bbox of four numbers"
     category = entry.get("category_id")
@@ -250,11 +261,21 @@ def _fault(read: _File, entry: Entry, keypoints: Keypoints | None) -> str | None
         return f"its category_id {category!r:.40} is none of the file's categories"
     if entry.get("iscrowd", 0) not in (0, 1):
         return f"its iscrowd is {entry['iscrowd']!r:.40}, neither 0 nor 1"
-    if not _are_numbers([entry.get("area", 0.0)], 1):
-        return "its area is not a number"
-    if keypoints and entry.get("keypoints") and not _are_numbers(entry["keypoints"], 3 * len(keypoints.names)):
-        return f"its keypoints are not {len(keypoints.names)} times x, y and visibility"
     return None
+
+
+def _good_parts(entry: Entry, keypoints: Keypoints | None) -> tuple[list[str], Entry]:
+    """An object without an area and keypoints that are no numbers, and what is wrong with them."""
+    lost, points = [], entry.get("keypoints")
+    if not _are_numbers([entry.get("area", 0.0)], 1):
+        lost.append(f"its area is taken from its box: the one given is no number ({entry.pop('area')!r:.40})")
+    if keypoints is None:
+        if points and any(points if isinstance(points, list) else [points]):
+            lost.append("its keypoints are left out: no category says which they are, by a list keypoints of names")
+    elif points and not _are_numbers(points, 3 * len(keypoints.names)):
+        lost.append(f"its keypoints are left out: they are not {len(keypoints.names)} times x, y and visibility")
+        del entry["keypoints"]
+    return lost, entry
 
 
 def _outline(entry: Entry, header: Header, upright: bool) -> tuple[Any, str | None]:

@@ -6,6 +6,7 @@ docs/inputs.md has the classes of such files. TensorFlow is not asked: it judged
 import io
 import os
 import warnings
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,26 @@ PARTS = 16  # of a side
 COMPARED = 2**22  # pixels at most
 
 
+class _Decoder:
+    """DALI's, of one process, whose threads take turns: with two images in a pipeline one would get the other's pixels."""
+
+    def __init__(self) -> None:
+        self._turn, self._pipeline = Lock(), None
+
+    def decode(self, encoded: bytes) -> NDArray[np.uint8]:
+        with self._turn:
+            self._pipeline = pipeline = self._pipeline or _pipeline()
+            try:
+                pipeline.feed_input("encoded", [np.frombuffer(encoded, np.uint8)])
+                (images,) = pipeline.run()
+            except Exception:
+                self._pipeline = None  # one that has failed once is of no more use
+                raise
+            return np.array(images.at(0))
+
+
 # By process: a forked one has none of the threads of its parent's pipeline, and would wait for them if it used or destroyed it.
-_pipelines: dict[int, Any] = {}
+_decoders: dict[int, _Decoder] = {}
 
 
 def load() -> None:
@@ -86,15 +105,7 @@ def _pillow(encoded: bytes) -> NDArray[np.uint8]:
 
 
 def _dali(encoded: bytes) -> NDArray[np.uint8]:
-    process = os.getpid()
-    pipeline = _pipelines[process] if process in _pipelines else _pipelines.setdefault(process, _pipeline())
-    try:
-        pipeline.feed_input("encoded", [np.frombuffer(encoded, np.uint8)])
-        (images,) = pipeline.run()
-    except Exception:
-        del _pipelines[process]  # one that has failed once is of no more use
-        raise
-    return np.array(images.at(0))
+    return _decoders.setdefault(os.getpid(), _Decoder()).decode(encoded)
 
 
 def _torchvision(encoded: bytes) -> NDArray[np.uint8]:

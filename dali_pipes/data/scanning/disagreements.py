@@ -16,7 +16,9 @@ _PNM = {"raw": {"RGB", "L", "1;I"}}
 _TIFF = {"raw": {"RGB", "RGB;R", "RGBA", "RGBX", "RGBXX", "RGBAX", "L", "L;I", "P", "P;4", "CMYK"}}
 _TIFF["libtiff"] = _TIFF["raw"] | {"1", "1;I"}
 _TIFF_COMPRESSIONS = ("raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits", "zstd")
-_COLOR_MAP, _PLANAR, _SAMPLE_FORMAT = 320, 284, 339  # tags of a TIFF
+_TIFF_TURNED = (1, 2, 3)  # meanings of pixels: gray, RGB, palette
+_MEANING, _FILL_ORDER, _ORIENTATION = 262, 266, 274  # tags of a TIFF
+_PLANAR, _COLOR_MAP, _SAMPLE_FORMAT = 284, 320, 339
 _HAS_EXIF = 8  # in the flags of a WebP
 AS_PNG = "save it as PNG, with 8 bits a channel"
 AS_RGB = "save it as RGB, or as PNG"
@@ -26,10 +28,11 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
     """Why loaders would deliver different pixels of an image of `open_stored`, and what to do; None: they would not.
 
     Args:
-        size: bytes of the whole file, of which `file` may be the beginning; then the end is not judged.
+        size: bytes of the file.
     """
     if image.format == "JPEG":  # before all else: most files are JPEGs
-        unmarked = image.mode == "CMYK" and "adobe" not in image.info
+        # libjpeg passes over a marker that is too short to have a transform, and Pillow does not
+        unmarked = image.mode == "CMYK" and "adobe_transform" not in image.info
         return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}" if unmarked else None
 
     decoder, raw_mode = _pixels(image)
@@ -81,14 +84,28 @@ def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
         return f"TIFF with signed numbers; {AS_PNG}"
     if image.mode == "P" and any(value % 257 for value in tags.get(_COLOR_MAP, ())):
         return "TIFF with a palette of 16 bits, which decoders round differently; save it as PNG"
-    return _unless(_TIFF, decoder, raw_mode, f"TIFF of a kind that decoders read differently ({raw_mode}, {compression})")
+    unknown = _unless(_TIFF, decoder, raw_mode, f"TIFF of a kind that decoders read differently ({raw_mode}, {compression})")
+    return unknown or (_of_turned_tiff(image, f"{raw_mode}, {compression}") if tags.get(_ORIENTATION, 1) != 1 else None)
+
+
+def _of_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | None:
+    """What DALI's reader of TIFFs cannot read, and so what is damaged, it gives to OpenCV, which turns pixels by their tag. Where
+    that swaps the sides, it writes beyond its memory, which ends the process."""
+    tags = image.tag_v2
+    if tags.get(_MEANING) not in _TIFF_TURNED or tags.get(_FILL_ORDER, 1) != 1:
+        return f"turned TIFF of a kind that DALI turns by itself ({kind}); {AS_RGB}"
+    try:
+        image.load()
+    except Exception as error:  # any error of the decoder means that it is damaged
+        return f"cannot be decoded by Pillow ({error})"
+    return None
 
 
 def _ends(file: BinaryIO, size: int) -> bool:
     """Whether a PNG has its last chunk, usually in its last twelve bytes, which saves a look at each chunk."""
     file.seek(max(0, size - 12))
     last = file.read(12)
-    return not last or last[4:8] == b"IEND" or any(name == b"IEND" for name in _png_chunks(file))
+    return last[4:8] == b"IEND" or any(name == b"IEND" for name in _png_chunks(file))
 
 
 def _png_chunks(file: BinaryIO) -> Iterator[bytes]:

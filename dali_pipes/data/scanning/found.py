@@ -50,7 +50,7 @@ class Found:
     crowd: NDArray[np.bool_] | None = None
     keypoints: NDArray[np.float64] | None = None
     outlines: list[str] | None = None
-    without: dict[int, str] = field(default_factory=dict)
+    without: dict[int, list[str]] = field(default_factory=dict)
     annotated: str = "stored"
     flipped: list[int] = field(default_factory=list)
 
@@ -166,13 +166,14 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
         found = replace(found, keypoints=keypoints_as_stored(found.keypoints, up_height, up_width, turn, found.flipped))
     faults = _faults(found, boxes, height[image], width[image], usable)
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
+    found = _with_good_parts(found, boxes)
     # An object whose box is bad as well is named once.
     parts = {number: why for number, why in found.without.items() if usable[number] and number not in faults}
     lines: list[list[str]] = [[] for _ in headers]
-    named = faults | parts
+    named = {number: [why] for number, why in faults.items()} | parts
     for number in sorted(named):
         name = found.name(number) if found.name else f"object {number - first[image[number]] + 1}"
-        lines[image[number]].append(f"{name}: {named[number]}; correct it or remove it")
+        lines[image[number]] += [f"{name}: {why}; correct it or remove it" for why in named[number]]
     if bad_objects == "problem":
         headers = headers.copy()
         for place, why in enumerate(lines):
@@ -188,16 +189,12 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
 
 
 def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_]) -> dict[int, str]:
-    """What is wrong with the boxes and numbers of objects of usable images; of several faults the last one."""
+    """What is wrong with the boxes and labels of objects of usable images; of several faults the last one."""
     left, top, right, bottom = boxes.T
     none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(found.labels.type)
     labels = found.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
-    areas = none if found.areas is None else found.areas[:, None]
-    infinite = ~(np.abs(none if found.keypoints is None else found.keypoints) <= _LARGEST)
     kinds = {
         "its label is negative ({:g})": ((labels < 0)[:, 0], labels),
-        "its keypoint {:g} is not finite": (infinite.any(1), infinite.argmax(1)[:, None] // 3 + 1),
-        "its area is negative or not finite ({:g})": (~((areas >= 0) & (areas <= _LARGEST))[:, 0], areas),
         f"its box is outside the image {_BOX}": ((right <= 0) | (bottom <= 0) | (left >= width) | (top >= height), found.boxes),
         f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), found.boxes),
         f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), found.boxes),
@@ -209,11 +206,43 @@ def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, u
     }
 
 
+def _with_good_parts(found: Found, boxes: NDArray[np.float32]) -> Found:
+    """Without areas and keypoints that make no sense, which cost an object nothing else; `without` names them too."""
+    without = {number: list(why) for number, why in found.without.items()}
+
+    areas = found.areas
+    if areas is not None:
+        wrong = np.flatnonzero(~((areas >= 0) & (areas <= _LARGEST)))
+        for number in wrong.tolist():
+            why = f"its area is taken from its box: the one given is negative or not finite ({areas[number]:g})"
+            without.setdefault(number, []).append(why)
+        if wrong.size:
+            areas = areas.copy()
+            areas[wrong] = _areas_of(boxes[wrong])
+
+    keypoints = found.keypoints
+    if keypoints is not None:
+        infinite = ~(np.abs(keypoints) <= _LARGEST)
+        wrong = np.flatnonzero(infinite.any(axis=1))
+        for number in wrong.tolist():
+            point = infinite[number].argmax() // 3 + 1
+            without.setdefault(number, []).append(f"its keypoints are left out: keypoint {point} is not finite")
+        if wrong.size:
+            keypoints = keypoints.copy()
+            keypoints[wrong] = 0
+    return replace(found, areas=areas, keypoints=keypoints, without=without)
+
+
+def _areas_of(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
+    with np.errstate(all="ignore"):  # of boxes that are refused
+        return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
 def _columns(
     found: Found, boxes: NDArray[np.float32], keep: NDArray[np.bool_], counts: NDArray[np.int64], dropped: list[str]
 ) -> dict[str, pa.Array]:
     kept = boxes[keep]
-    area = (kept[:, 2] - kept[:, 0]) * (kept[:, 3] - kept[:, 1]) if found.areas is None else found.areas[keep]
+    area = _areas_of(kept) if found.areas is None else found.areas[keep]
     columns = {
         "boxes": _lists(counts, kept.ravel(), 4),
         "box_labels": _lists(counts, found.labels.filter(pa.array(keep))),

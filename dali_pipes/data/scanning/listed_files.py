@@ -11,7 +11,7 @@ from dali_pipes.data.scanning.files import read_headers
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions
 from dali_pipes.errors import ManifestError
 
-_GONE = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
+GONE = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
 _EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(each.upper() for each in IMAGE_EXTENSIONS)]
 _FOLDER_OPTIONS = "root= of from_table, images= of open, data.train_images= or data.val_images="
 _LOOKED_AT = 10_000  # names of a folder
@@ -44,16 +44,29 @@ def read_listed(
     for row, why in sorted(unnamed.items()):
         headers.insert(row, Header(0, 0, problem=why))
 
-    lost = [row for row, header in enumerate(headers) if header.problem and header.problem in _GONE]
-    others = {row: other for row in lost if (other := _written_otherwise(cells[row])) != cells[row]}
-    meant = [_placed(other, folder, root) for other in others.values()]
-    for row, path, header in zip(others, meant, _headers(root, meant, check), strict=True):
-        if header.problem not in _GONE:
-            paths[row], headers[row] = path, header
+    lost = [row for row, header in enumerate(headers) if header.problem in GONE]
+    others = {row: other for row in lost if (other := written_otherwise(cells[row])) != cells[row]}
+    _read_otherwise(root, paths, headers, {row: _placed(other, folder, root) for row, other in others.items()}, check)
 
-    if len(lost) == len(named) and all(headers[row].problem in _GONE for row in lost):
-        raise _no_file(file, folder, os.fsdecode(_written_otherwise(cells[lost[0]])), len(named))
+    if len(lost) == len(named) and all(headers[row].problem in GONE for row in lost):
+        raise _no_file(file, folder, os.fsdecode(written_otherwise(cells[lost[0]])), len(named))
     return paths, headers
+
+
+def read_named(root: Path, names: Sequence[bytes], check: ScanOptions) -> tuple[list[bytes], list[Header]]:
+    """Of each name its path below `root`, and its header; one that leads to no file is tried in other words, as in a table."""
+    paths, headers = list(names), list(_headers(root, names, check))
+    lost = [place for place, header in enumerate(headers) if header.problem in GONE]
+    others = {place: other for place in lost if (other := written_otherwise(paths[place])) != paths[place]}
+    _read_otherwise(root, paths, headers, others, check)
+    return paths, headers
+
+
+def _read_otherwise(root: Path, paths: list[bytes], headers: list[Header], others: dict[int, bytes], check: ScanOptions) -> None:
+    """Puts other paths, by their place, and their headers in the place of those that lead to no file, where they lead to one."""
+    for (place, path), header in zip(others.items(), _headers(root, list(others.values()), check), strict=True):
+        if header.problem not in GONE:
+            paths[place], headers[place] = path, header
 
 
 def _headers(root: Path, paths: Sequence[bytes], check: ScanOptions) -> Iterable[Header]:
@@ -82,7 +95,7 @@ def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
     return found
 
 
-def _written_otherwise(cell: bytes) -> bytes:
+def written_otherwise(cell: bytes) -> bytes:
     return os.fsencode(os.fsdecode(cell).strip().replace("\\", "/"))
 
 

@@ -21,6 +21,7 @@ from PIL import (
 )
 
 EXIF_ORIENTATION = 0x0112
+_EXIF = b"Exif\0\0"  # before EXIF data in a JPEG
 _INTEGERS = {3: "H", 4: "I"}  # TIFF's types SHORT and LONG
 _WIDTH, _LENGTH = 256, 257  # tags of a TIFF
 _TURNS = {
@@ -108,7 +109,9 @@ def orientation_of(image: Image.Image) -> int:
 
 def _tag(exif: bytes) -> int | None:
     """The orientation in the first directory of EXIF data; corrupt EXIF does not make the pixels unusable."""
-    data = exif.removeprefix(b"Exif\0\0")
+    data = exif
+    while data.startswith(_EXIF):  # in a PNG and a WebP it has no place, and is written all the same
+        data = data.removeprefix(_EXIF)
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
     if order is None:
         return None

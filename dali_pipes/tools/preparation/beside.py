@@ -12,6 +12,7 @@ from PIL import Image
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.scanning.stored import open_stored
 from dali_pipes.errors import ConfigError, PreparationError
 from dali_pipes.plan.coordinates import turned
 
@@ -110,7 +111,7 @@ def encode_mask(source: Manifest, sample_id: int, image: bytes, orientation: int
     height, width = source.take_sizes(np.array([sample_id]))[0].tolist()
     if why := mask_problem(io.BytesIO(data), height, width, "full"):
         return f"its mask {extent}: {why}"
-    with Image.open(io.BytesIO(image)) as written:
+    with open_stored(io.BytesIO(image)) as written:
         to = written.height, written.width
     if orientation == 1 and to == (height, width):
         return data
@@ -119,7 +120,7 @@ def encode_mask(source: Manifest, sample_id: int, image: bytes, orientation: int
 
 def _resized(data: bytes, orientation: int, to: tuple[int, int]) -> bytes:
     """Each of its values is one that was there: that of the nearest pixel."""
-    with Image.open(io.BytesIO(data)) as mask:
+    with open_stored(io.BytesIO(data)) as mask:
         values, palette = np.asarray(mask), mask.palette
     values = turned(values.astype(np.uint8) if values.dtype == bool else values, orientation)
     rows, columns = map(_nearest, values.shape, to)

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.scanning.stored import EXIF_ORIENTATION, open_stored, orientation_of, upright
+from dali_pipes.data.scanning.stored import EXIF_ORIENTATION, open_stored, upright
 from dali_pipes.errors import PreparationError
 from dali_pipes.tools.preparation.beside import encode_mask
 
@@ -150,12 +150,13 @@ class LeftOutError(Exception):
     """A file that cannot be used; the text is the reason."""
 
 
-def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encoding | None) -> Encoded:
+def encode(read: Callable[[], bytes], scanned: tuple[int, int], orientation: int, encoding: Encoding | None) -> Encoded:
     """Reads and decodes one image, and encodes it as `encoding` says; None: the bytes are unchanged.
 
     Args:
         read: gives its bytes, or raises an OSError.
         scanned: its height and width when it was scanned.
+        orientation: EXIF's, by the manifest, as loaders turn it.
 
     Raises:
         LeftOutError: it cannot be read or decoded, or has changed since.
@@ -172,7 +173,7 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
-                return _encoded(content, image, orientation_of(image), encoding)
+                return _encoded(content, image, orientation, encoding)
     except (LeftOutError, FetchError):
         raise
     except OSError as error:
@@ -184,6 +185,7 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], encoding: Encodi
 def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -> Encoded | str:
     """The encoded image, or the reason why there is none."""
     height, width = source.sizes[sample_id].tolist()
+    orientation = int(source.take_orientations(np.array([sample_id]))[0])
 
     def read() -> bytes:
         try:
@@ -194,12 +196,11 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
             raise FetchError(f"{source.name(sample_id)}: {error}; start again when it can be read, and it continues") from None
 
     try:
-        encoded = encode(read, (height, width), encoding)
+        encoded = encode(read, (height, width), orientation, encoding)
     except LeftOutError as error:
         return str(error)
     turned = encoding is not None and encoding.exif == "apply"
-    orientation = int(source.take_orientations(np.array([sample_id]))[0]) if turned else 1
-    mask = encode_mask(source, sample_id, encoded.content, orientation)
+    mask = encode_mask(source, sample_id, encoded.content, orientation if turned else 1)
     return mask if isinstance(mask, str) else encoded._replace(mask=mask)
 
 

@@ -67,15 +67,9 @@ BAD = [
     ({"id": 1, "image_id": 9}, "no bbox of four numbers"),
     (one(category_id=3), "its category_id 3 is none"),
     (one(category_id=[7]), "its category_id [7] is none"),
-    (one(area="big"), "its area is not a number"),
     (one(category_id=True), "its category_id True is none"),
-    (one(area=float("nan")), "its area is negative or not finite (nan)"),
-    (one(area=-1.5), "its area is negative or not finite (-1.5)"),
-    (one(area=1e39), "its area is negative or not finite (1e+39)"),  # as float32
     (one(iscrowd="no"), "its iscrowd is 'no', neither 0 nor 1"),
     (one(iscrowd=2), "its iscrowd is 2, neither 0 nor 1"),
-    (one(category_id=2, keypoints=[1, 2, 2]), "not 3 times x, y and visibility"),
-    (one(category_id=2, keypoints=[1, 2, 2, 3, float("nan"), 2, 1, 2, 2]), "its keypoint 2 is not finite"),
     (one(category_id=None), "its category_id None is none"),
     (one(category_id="07.5"), "its category_id '07.5' is none"),
     (one(bbox=None), "no bbox of four numbers"),
@@ -219,6 +213,79 @@ def test_a_bad_object_is_left_out_and_listed(folder, bad, line):
     assert strict.problems == [("0.jpg", why)] and len(strict) == 2 and not strict.dropped
 
 
+OF_BOX, NO_POINTS = "its area is taken from its box: the one given is ", "its keypoints are left out: "
+BAD_PARTS = [
+    ({"area": "big"}, [OF_BOX + "no number ('big')"]),
+    ({"area": []}, [OF_BOX + "no number ([])"]),
+    ({"area": float("nan")}, [OF_BOX + "negative or not finite (nan)"]),
+    ({"area": -1.5}, [OF_BOX + "negative or not finite (-1.5)"]),
+    ({"area": 1e39}, [OF_BOX + "negative or not finite (1e+39)"]),  # as float32
+    ({"keypoints": [1, 2, 2]}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
+    ({"keypoints": {"nose": [1, 2]}}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
+    ({"keypoints": [None, 2, 2] * 3}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
+    ({"keypoints": [1, 2, 2, 3, float("nan"), 2, 1, 2, 2]}, [NO_POINTS + "keypoint 2 is not finite"]),
+    (
+        {"area": "big", "keypoints": [float("inf"), 2, 2] * 3, "segmentation": [[1]]},
+        [OF_BOX + "no number", "its outline is left out: a polygon of 1 numbers", NO_POINTS + "keypoint 1 is not finite"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("bad", "lines"), BAD_PARTS)
+def test_a_bad_area_and_bad_keypoints_cost_an_object_nothing_else(folder, bad, lines):
+    good = {"category_id": 2, "area": 7.0, "keypoints": [5, 6, 2] * 3}
+    file = written(folder, [one(1, **good), one(2, **good | bad), one(3, image_id=8)])
+    manifest = Manifest.from_coco(file, progress=False)
+    dropped = [why for _, why in manifest.dropped]
+    assert all(why.startswith(f"annotation 2: {line}") for why, line in zip(dropped, lines, strict=True))
+    objects = manifest.take_objects(np.arange(3))
+    assert objects.counts.tolist() == [2, 1, 0] and objects.boxes.tolist() == [[1, 2, 11, 22]] * 3
+    assert objects.areas.tolist() == [7, 200 if "area" in bad else 7, 200]
+    assert objects.keypoints[0].tolist() == [[5, 6, 2]] * 3
+    assert objects.keypoints[1].tolist() == ([[0, 0, 0]] * 3 if "keypoints" in bad else [[5, 6, 2]] * 3)
+    with pytest.raises(OmissionError):
+        Manifest.from_coco(file, strict=True, progress=False)
+    assert [path for path, _ in Manifest.from_coco(file, bad_objects="problem", progress=False).problems] == ["0.jpg"]
+
+
+def test_keypoints_of_which_no_category_has_names_are_said_to_be_left_out(folder):
+    kinds = [{"id": 7, "name": "dog"}]
+    manifest = Manifest.from_coco(
+        written(folder, [one(1, keypoints=[1, 2, 2]), one(2, keypoints=[0, 0, 0])], kinds), progress=False
+    )
+    ((_, why),) = manifest.dropped
+    assert why.startswith("annotation 1: its keypoints are left out: no category says which they are")
+    assert manifest.take_objects(np.arange(1)).counts.tolist() == [2]
+
+
+def test_a_file_name_of_windows_or_with_blanks_is_the_file_that_it_means(folder):
+    (folder / "sub").mkdir()
+    (folder / "0.jpg").rename(folder / "sub/0.jpg")
+    images = [{"id": 9, "file_name": "sub\\0.jpg"}, {"id": 8, "file_name": " 1.jpg"}, {"id": 7, "file_name": "gone\\2.jpg"}]
+    manifest = Manifest.from_coco(written(folder, [one()], images=images), progress=False)
+    assert [manifest.name(number) for number in (0, 1)] == [str(folder / "sub/0.jpg"), str(folder / "1.jpg")]
+    assert manifest.problems == [("gone\\2.jpg", "no such file or directory")]
+
+
+@pytest.mark.parametrize(
+    ("ids", "kept"),
+    [
+        (["1", "02", 3.0], [1, 2, 3]),
+        (["1", "01", "2"], ["1", "01", "2"]),  # as numbers two would be one
+        ([1, "1", 2], ["1", "1", "2"]),
+        (["1e999", "1", "2"], ["1e999", "1", "2"]),
+        ([2**63, 1, 2], [str(2**63), "1", "2"]),
+    ],
+)
+def test_ids_of_images_are_numbers_if_these_stay_apart(folder, ids, kept):
+    images = [{"id": each, "file_name": f"{number}.jpg"} for number, each in enumerate(ids)]
+    objects = [one(number, image_id=each, bbox=[number, 0, 9, 9]) for number, each in enumerate(ids)]
+    manifest = Manifest.from_coco(written(folder, objects, images=images), strict=True, progress=False)
+    assert list(map(str, manifest.columns["image_id"])) == list(map(str, kept))
+    assert ("image_id" in manifest.numeric_columns) == isinstance(kept[0], int)
+    assert manifest.take_objects(np.arange(3)).boxes[:, 0].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("stray", "line"),
     [
@@ -258,6 +325,12 @@ def test_an_image_of_another_size_is_a_problem(folder):
         ({"images": [{"id": True, "file_name": "0.jpg"}]}, r"images\[0\] needs an id"),
         ({"images": [{"id": 1, "file_name": "a/../../x.jpg"}]}, "'a/../../x.jpg', outside the folder of the images"),
         ({"images": [{"id": each, "file_name": "0.jpg"} for each in (1, 2)]}, r"images\[1\] has the file_name '0.jpg' of another"),
+        (
+            {"images": [{"id": each, "file_name": "./" * each + "0.jpg"} for each in (0, 1)]},
+            r"has the file_name './0.jpg' of another",
+        ),
+        ({"images": [{"id": 1, "file_name": "..\\..\\x.jpg"}]}, "outside the folder of the images"),
+        ({"images": [{"id": 1, "file_name": "C:\\a\\x.jpg"}]}, "the first is 'C:.*x.jpg'; give the folder"),
         (
             {"categories": [{"id": each, "name": "cat"} for each in (1, 2)]},
             r"categories\[1\] has the name 'cat' of another one; make",

@@ -3,11 +3,14 @@
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from built_files import saved
 from odd_inputs import BACKENDS, inserted, jpeg
 
 import dali_pipes as dp
+from dali_pipes.data.scanning.decoders import refusal
 
 REFUSED = {"DALI": inserted(20, b"\0"), "torchvision": inserted(4000, b"\xff\xfe\xff\xff"), "Pillow": inserted(4000, b"\xff\xd8")}
 
@@ -65,3 +68,12 @@ def test_a_full_scan_in_processes_after_one_in_this_process(scanned, tmp_path):
 
 def test_a_header_scan_takes_them_all(scanned):
     assert len(dp.Manifest.scan(scanned.root, progress=False)) >= len(scanned) + len(REFUSED)
+
+
+def test_threads_do_not_get_the_pixels_of_one_another():
+    """A scan of a store asks from many threads; of one file in eight DALI's pipeline is built anew."""
+    files = [saved("PNG", height=20 + number, width=30) for number in range(7)] + [saved("PNG")[:200]]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda at: refusal(files[at % 8], 20 + at % 8, 30, "PNG"), range(160)))
+    assert not any(why for at, why in enumerate(found) if at % 8 < 7)
+    assert all("cannot be decoded" in why for why in found[7::8])

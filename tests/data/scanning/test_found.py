@@ -85,19 +85,29 @@ def test_rows_and_objects_that_make_no_sense_are_listed(folder):
     ]
 
 
-def test_a_negative_label_or_area_is_a_bad_object(folder):
+def test_a_negative_label_is_a_bad_object_and_of_a_negative_area_the_area_alone(folder):
     good = [0, 0, 9, 9]
     columns = {"b": [[good] * 3, [good], [good]], "l": [[2, -1, 1], [0], [-7]], "a": [[3.5, 1, -2], [8], [1]]}
     manifest = scan(folder, Targets(**HERE, areas="a"), **columns)
     objects = manifest.take_objects(np.arange(3))
-    assert objects.labels.tolist() == [2, 0] and objects.areas.tolist() == [3.5, 8] and manifest.classes == ["0", "1", "2"]
+    assert objects.labels.tolist() == [2, 1, 0] and objects.areas.tolist() == [3.5, 81, 8] and manifest.classes == ["0", "1", "2"]
+    area = "its area is taken from its box: the one given is negative or not finite (-2)"
     assert [why for _, why in manifest.dropped] == [
         "object 2: its label is negative (-1); correct it or remove it",
-        "object 3: its area is negative or not finite (-2); correct it or remove it",
+        f"object 3: {area}; correct it or remove it",
         "object 1: its label is negative (-7); correct it or remove it",
     ]
     strict = scan(folder, Targets(**HERE, areas="a", bad_objects="problem"), **columns)
     assert [path for path, _ in strict.problems] == ["0.png", "2.png"] and len(strict) == 1
+
+
+def test_keypoints_that_are_not_finite_are_left_out_alone(folder):
+    points = [[1.0, 2, 2], [3, float("nan"), 2]], [[1, 2, 2], [3, 4, 2]]
+    targets = Targets(**HERE, keypoints="k", keypoint_names=["left", "right"])
+    manifest = scan(folder, targets, b=[[[0, 0, 9, 9]] * 2, [], []], l=[[0, 0], [], []], k=[list(points), [], []])
+    assert manifest.take_objects(np.arange(1)).keypoints.tolist() == [[[0, 0, 0]] * 2, [[1, 2, 2], [3, 4, 2]]]
+    why = "object 1: its keypoints are left out: keypoint 2 is not finite; correct it or remove it"
+    assert [each for _, each in manifest.dropped] == [why]
 
 
 @pytest.mark.parametrize("bad_objects", ["drop", "problem"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dali_pipes import ConfigError, Manifest, ManifestError, Targets
+from dali_pipes import BadSampleError, ConfigError, EvalTransform, Manifest, ManifestError, Targets, TorchConfig, build_loader
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.scanning.masks import mask_problem
 
@@ -188,6 +188,17 @@ def test_one_mask_with_a_strange_value_is_a_problem_of_its_image(tmp_path):
     assert [full.name(each) for each in range(39)] == [str(folders[0] / f"{each}.jpg") for each in sorted(map(str, range(39)))]
     full.save(tmp_path / "m.arrow")
     assert Manifest.load(tmp_path / "m.arrow").mask_values == ({}, True)
+
+
+def test_a_loader_names_the_mask_and_what_would_have_its_value_ignored_there(tmp_path):
+    """255 is ignored where a scan does not know better, and not by a transform with another ignore_index."""
+    manifest = Manifest.from_masks(*valued(tmp_path, [0, 1, 255]), classes=["a", "b"], progress=False)
+    transform = EvalTransform(size=8, ignore_index=9)
+    with (
+        build_loader(manifest, TorchConfig(num_workers=0), transform=transform, batch_size=6) as loader,
+        pytest.raises(BadSampleError, match=r"masks/0\.png: its values include 255; .*\{255: 9\} has it ignored"),
+    ):
+        next(iter(loader))
 
 
 def test_the_masks_of_a_table_and_of_shards_are_looked_at_as_well(tmp_path):

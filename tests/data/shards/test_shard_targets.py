@@ -11,7 +11,9 @@ from make_shards import add
 from PIL import Image
 
 from dali_pipes import ConfigError, Manifest, ManifestError, Targets
+from dali_pipes.data import mask_values
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.shards import remote
 
 tf = later("tensorflow")
 
@@ -189,3 +191,28 @@ def test_a_negative_label_of_a_tfrecord_is_left_out_and_listed(tmp_path):
     manifest = scan(tmp_path / "x.tfrecord", boxes="image/object/bbox", box_labels="label")
     assert [why for _, why in manifest.dropped] == ["object 1: its label is negative (-1); correct it or remove it"]
     assert manifest.take_objects(np.arange(1)).labels.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (255, r"masks that were looked at have 0 and 255 alone.*only 'ground' would be learned; mask_values=\{255: 1\}"),
+        (7, r"none can be used; its mask .*0\.jpg \(its mask\): its values include 7; .*mask_values=\{7: 1\}"),
+    ],
+)
+@pytest.mark.parametrize("verify", ["header", "full"])
+def test_values_of_masks_in_shards_of_a_store_are_checked_by_a_few_of_them(tmp_path, monkeypatch, value, line, verify):
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
+    half = Image.new("L", (40, 30))
+    half.paste(value, (0, 0, 20, 30))
+    file = io.BytesIO()
+    half.save(file, "PNG")
+    folder = tar(tmp_path / "s", [{".png": file.getvalue()}] * 40)
+    asked = []
+    monkeypatch.setattr(mask_values, "read_object", lambda *place: asked.append(place) or remote.read_object(*place))
+    for source in (folder, f"file://{folder}"):
+        options = {"classes": ["ground", "cell"], "verify": verify, "progress": False}
+        with pytest.raises(ManifestError, match=line):
+            Manifest.scan(source, targets=Targets(mask=".png"), **options)
+        assert len(Manifest.scan(source, targets=Targets(mask=".png", mask_values={value: 1}), strict=True, **options)) == 40
+    assert len(asked) == 2 * 20  # of a store only, and no more than 32 of each scan

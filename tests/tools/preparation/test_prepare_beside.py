@@ -92,6 +92,13 @@ def test_masks_are_resized_and_turned_with_their_images(tmp_path, exif, mode):
     assert (mask[quarter] == high).all() and (mask == high).mean() == 0.25
 
 
+def test_masks_have_no_other_limit_on_pixels_than_their_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000)  # of Pillow, which refuses twice as many; an image has 4,800
+    train = packed(tmp_path, tmp_path / "out", quality=90)
+    assert len(samples(train)) == 6
+    assert len(samples(packed(tmp_path, tmp_path / "small", resize=30))) == 6
+
+
 def test_folders_refuse_what_they_cannot_keep_by_name(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot keep text, mask, age, pair, origin; .*drop=\[text,mask,age,pair,origin\]"):
         packed(tmp_path, tmp_path / "out", to="folder", quality=90)

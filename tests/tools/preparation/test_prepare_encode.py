@@ -8,6 +8,7 @@ import pytest
 from later import later
 from odd_inputs import ODD, photo
 from PIL import Image, JpegImagePlugin
+from turned_files import WAYS
 
 from dali_pipes.data.scanning.headers import ScanOptions, read_header
 from dali_pipes.tools.preparation.encode import Encoding, LeftOutError, encode, suits_hardware
@@ -22,7 +23,7 @@ USABLE_SCAN = [name for name in ODD if "megapixel" not in name]
 def encoded(path, encoding):
     header = read_header(path)
     assert header.problem is None
-    return encode(path.read_bytes, (header.height, header.width), encoding)
+    return encode(path.read_bytes, (header.height, header.width), header.orientation, encoding)
 
 
 def as_loaded(path, upright=False):
@@ -75,6 +76,18 @@ def test_orientation_is_kept_as_a_tag_or_applied(tmp_path, orientation):
     assert np.abs(np.asarray(applied).astype(int) - np.asarray(upright)).mean() < 6
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_an_image_is_turned_as_the_scan_has_found_and_not_as_the_file_may_say_elsewhere(tmp_path, way):
+    write, expected = WAYS[way]
+    (tmp_path / "x.jpg").write_bytes(write(6))
+    for encoding in (KEEP, Encoding(None, 95, "apply")):
+        content = encoded(tmp_path / "x.jpg", encoding).content
+        (tmp_path / "made.jpg").write_bytes(content)
+        made, turns = read_header(tmp_path / "made.jpg"), encoding.exif == "apply"
+        assert made.orientation == (1 if turns else expected(6))
+        assert (made.height > made.width) == (turns and expected(6) == 6)
+
+
 @pytest.mark.parametrize("size", [(150, 200), (375, 500), (101, 1999), (333, 100), (2, 7)])
 @pytest.mark.parametrize("limit", [1, 64, 100, 224])
 def test_the_size_is_that_of_torchvision_and_never_larger(tmp_path, size, limit):
@@ -121,9 +134,9 @@ def test_without_an_encoding_bytes_stay_and_the_extension_says_the_format(tmp_pa
 def test_a_file_that_has_changed_or_gone_is_left_out(tmp_path):
     photo(50, 60).save(tmp_path / "x.jpg")
     with pytest.raises(LeftOutError, match="60 × 50 pixels, but 40 × 30 when it was scanned"):
-        encode((tmp_path / "x.jpg").read_bytes, (30, 40), KEEP)
+        encode((tmp_path / "x.jpg").read_bytes, (30, 40), 1, KEEP)
     with pytest.raises(LeftOutError, match="no such file"):
-        encode((tmp_path / "none.jpg").read_bytes, (30, 40), KEEP)
+        encode((tmp_path / "none.jpg").read_bytes, (30, 40), 1, KEEP)
 
 
 def test_what_jpeg_cannot_hold_is_left_out(tmp_path):

@@ -126,7 +126,7 @@ def test_with_resize_they_hold_what_a_folder_would(image_folder, manifest, tmp_p
     folder = scan(prepared(image_folder, tmp_path / "folder", resize=64))
     assert [sample["jpg"] for sample in found.values()] == [folder.path(number).read_bytes() for number in range(37)]
     height, width = manifest.sizes[3].tolist()
-    assert found["000000003"]["jpg"] == encode(manifest.path(3).read_bytes, (height, width), Encoding(64, 90, "keep")).content
+    assert found["000000003"]["jpg"] == encode(manifest.path(3).read_bytes, (height, width), 1, Encoding(64, 90, "keep")).content
     difference = result(tmp_path / "shards")["difference"]
     assert difference["images"] == 8 and 0 < difference["evaluation"]["mean"] < difference["training"]["mean"] < 60
 
