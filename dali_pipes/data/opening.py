@@ -40,7 +40,7 @@ from dali_pipes.data.shards.remote import absolute, download, is_remote, list_ob
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES
 from dali_pipes.errors import ManifestError, check_choice
-from dali_pipes.system.files import replacing
+from dali_pipes.system.files import written
 
 INDEX = "index.arrow"
 _AGAIN = "Manifest.scan('{0}').save_index() (images in Parquet files: Manifest.from_table('{0}').save_index())"
@@ -207,16 +207,12 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
     """
     place = f"{url.rstrip('/')}/{INDEX}"
     try:
-        file = _copy(place)
+        made = _load_index(kind, place)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ManifestError(f"{place}: {error}") from None
-    try:
-        made = kind.load(file)
-        made.verify()
     except ManifestError as error:
-        file.unlink()
         raise ManifestError(f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}") from None
     if not made.whole_files:
         refuse_mixed_files(url, url.rstrip("/"), (group_of(name)[0] if is_group(name) else name for name in made.shards.names))
@@ -237,15 +233,32 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
     return made.with_versions(listed)
 
 
-def _copy(place: str) -> Path:
-    """Beside the shards' copies, but never removed: it is mapped."""
+def _load_index(kind: type[Manifest], place: str) -> Manifest:
+    """From its copy, which lies beside the shards' copies and is never removed: it is mapped.
+
+    A copy that is damaged is fetched again.
+
+    Raises:
+        FileNotFoundError: there is no index.
+        OSError: it cannot be fetched.
+        ManifestError: what the store has is damaged.
+    """
     version = version_of(place)
     file = cache_folder() / "indexes" / f"{copy_of(place, version).name}.arrow"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as aside, aside.open("wb") as out:
+    was_there = file.exists() and file.stat().st_size == version[0]
+    if not was_there:
+        with written(file) as out:
             download(place, version, out.write)
-    return file
+    try:
+        made = kind.load(file)
+        made.verify()
+        return made
+    except ManifestError:
+        file.unlink(missing_ok=True)
+        if not was_there:
+            raise
+    log.warning("%s: its copy in the cache was damaged, and is fetched again", place)
+    return _load_index(kind, place)
 
 
 def write_index(manifest: Manifest) -> str:

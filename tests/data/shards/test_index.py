@@ -104,6 +104,18 @@ def test_a_damaged_index_is_named_and_read_again_when_it_is_good(store):
     assert len(opened(store)) == 37
 
 
+@pytest.mark.parametrize("damage", ["cut off", "empty", "zeroed"])
+def test_a_damaged_copy_of_an_index_is_fetched_again(store, asked, damage):
+    opened(store).save_index()
+    rows, asked[:] = opened(store).table.to_pylist(), []
+    (copy,) = (copies.cache_folder() / "indexes").iterdir()
+    content = copy.read_bytes()
+    half = content[: len(content) // 2]
+    copy.write_bytes({"cut off": half, "empty": b"", "zeroed": half + bytes(len(content) - len(half))}[damage])
+    assert opened(store).table.to_pylist() == rows and asked == ["index.arrow"]
+    assert opened(store).table.to_pylist() == rows and asked == ["index.arrow"]
+
+
 @pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()], ids=str)
 def test_images_that_are_objects_of_their_own(manifest, config):
     far = opened(manifest.root)
