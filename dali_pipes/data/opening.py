@@ -5,15 +5,18 @@ object and no image.
 """
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.compute as pc
 
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.class_objects import scan_objects
@@ -39,10 +42,12 @@ from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import absolute, download, is_remote, list_objects, version_of, write_object
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES
+from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError, check_choice
 from dali_pipes.system.files import written
 
 INDEX = "index.arrow"
+READ_AS = "read_as"  # what a manifest knows of the options that its rows depend on
 _AGAIN = "Manifest.scan('{0}').save_index() (images in Parquet files: Manifest.from_table('{0}').save_index())"
 Manifest = Any  # the class in manifest.py, which uses this module
 
@@ -199,8 +204,28 @@ def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -
     return file
 
 
-def read_index(kind: type[Manifest], url: str) -> Manifest | None:
-    """The manifest out of a folder's index; None: it has none.
+def note_reading(targets: Targets, with_labels: bool, table: TableOptions | None = None) -> dict[str, Any]:
+    """The options that the rows of a manifest depend on, as far as they are not the defaults, in JSON's types."""
+    noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
+    for name, given, default in (("targets", targets, NO_TARGETS), ("table", table or TableOptions(), TableOptions())):
+        usual = asdict(default)
+        if changed := {each: value for each, value in asdict(given).items() if value != usual[each]}:
+            noted[name] = changed
+    if not targets.named:
+        noted.pop("targets", None)
+    return dict(json.loads(json.dumps(noted)))
+
+
+def _is_as_asked(indexed: Manifest, asked: dict[str, Any]) -> bool:
+    """Whether an index has what is asked for. Who asks for nothing takes it as it is."""
+    has = indexed._known.get(READ_AS) or {}
+    if "with_labels" in asked and "with_labels" not in has and any(why.startswith("no label") for _, why in indexed.problems):
+        return False  # images that are left out of the index are wanted
+    return all(asked[name] == has.get(name) for name in ("targets", "table") if name in asked)
+
+
+def read_index(kind: type[Manifest], url: str, asked: dict[str, Any]) -> Manifest | None:
+    """The manifest out of a folder's index; None: it has none, or one that was read with other options than are asked for.
 
     Of an index that was written before the shards were uploaded the shards' sizes are compared now. One that was written in the
     store holds their ETags, which are compared when a shard is fetched.
@@ -214,6 +239,11 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
         raise ManifestError(f"{place}: {error}") from None
     except ManifestError as error:
         raise ManifestError(f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}") from None
+    if not _is_as_asked(made, asked):
+        few = ", ".join(f"{name}={value}" for name, value in asked.items())
+        do = "write it again with these options to open it as fast"
+        log.warning("%s was not written with %s, so the images are read instead of it; %s", place, few, do)
+        return None
     if not made.whole_files:
         refuse_mixed_files(url, url.rstrip("/"), (group_of(name)[0] if is_group(name) else name for name in made.shards.names))
     before = made.root
@@ -264,6 +294,10 @@ def _load_index(kind: type[Manifest], place: str) -> Manifest:
 def write_index(manifest: Manifest) -> str:
     """Beside the images; returns its path or URL."""
     place = f"{manifest.root}/{INDEX}"
+    if not len(manifest):
+        why = f", such as {': '.join(manifest.problems[0])}" if manifest.problems else ""
+        do = "name what is read of an image besides its label (targets, --target), or read them without labels"
+        raise ManifestError(f"{place}: would hold no image ({len(manifest.problems):,} cannot be used{why}); {do}")
     _check_complete(manifest)
     if not is_remote(place):
         if any(map(is_group, manifest.shards.files)):
