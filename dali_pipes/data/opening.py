@@ -39,7 +39,16 @@ from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.scanning.tables import all_embedded_files, embedded_files
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.shards.remote import absolute, download, is_remote, list_objects, version_of, write_object
+from dali_pipes.data.shards.remote import (
+    NoPermissionError,
+    absolute,
+    download,
+    is_remote,
+    is_web,
+    list_objects,
+    version_of,
+    write_object,
+)
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES
 from dali_pipes.data.table_options import TableOptions
@@ -236,6 +245,8 @@ def read_index(kind: type[Manifest], url: str, asked: dict[str, Any]) -> Manifes
     except FileNotFoundError:
         return None
     except OSError as error:
+        if is_web(url) and isinstance(error, NoPermissionError):
+            return None  # as many web servers answer for what is not there
         raise ManifestError(f"{place}: {error}") from None
     except ManifestError as error:
         raise ManifestError(f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}") from None
@@ -250,8 +261,9 @@ def read_index(kind: type[Manifest], url: str, asked: dict[str, Any]) -> Manifes
     made = made.moved_to(url.rstrip("/"))
     if is_remote(before) or not made.shards.bytes.any():
         return made
-    listed = list_objects(url)
-    unknown = [name for name in listed if name not in made.shards.names and not is_housekeeping(name)]
+    listing = list_objects(url)
+    listed = listing.versions(name for name in made.shards.names if name in listing)
+    unknown = [name for name in listing if name not in made.shards.names and not is_housekeeping(name)]
     if added := list(filter(is_shard, unknown)):
         raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}")
     for name, size in zip(made.shards.names, made.shards.bytes.tolist(), strict=True):
