@@ -146,8 +146,8 @@ def _has_pattern(part: str, source: str) -> bool:
 
 
 def _exists(place: str) -> bool:
-    if is_web(place) and _BRACES.search(place):
-        return False  # no web address has braces that are not encoded
+    if is_web(place):
+        return False  # many servers answer for what is not there
     return is_there(place) if is_remote(place) else os.path.lexists(place or "/")
 
 

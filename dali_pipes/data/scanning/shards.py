@@ -277,6 +277,8 @@ def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, Fi
     elif is_shard(url) and is_object(url):
         folder, _, name = url.rpartition("/")
         names, listing = [name], look_up(folder, [name])
+    elif is_shard(url) and is_web(url):
+        raise ManifestError(f"{url}: its server has no such file")
     else:
         listing = list_objects(url)
         names = sorted(listing)

@@ -63,21 +63,23 @@ def judge(error: BaseException, url: str, has_answered: bool) -> Fault | None:
         has_answered: whether the store has answered this process before: its name and the login were right then, and an error
             of these may pass.
     """
-    what = shorten(error)
     for each in _causes(error):
         if isinstance(each, TimeoutError):
             return None
-        if fault := _judge_one(each, url, has_answered, what):
+        if fault := _judge_one(each, url, has_answered):
             return fault
     is_missing = isinstance(error, FileNotFoundError | NotADirectoryError) and not _hides_another(error)
     return Fault(1, is_missing=True) if is_missing else None
 
 
 def shorten(error: BaseException) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]
+    """What it says, in one line."""
+    told = error.__cause__ if _hides_another(error) and error.__cause__ else error
+    return (" ".join(str(told).split()) or type(told).__name__)[:200]
 
 
-def _judge_one(error: BaseException, url: str, has_answered: bool, what: str) -> Fault | None:
+def _judge_one(error: BaseException, url: str, has_answered: bool) -> Fault | None:
+    what = shorten(error)
     names, status = {kind.__name__ for kind in type(error).__mro__}, _status_of(error)
     scheme = url.split("://")[0]
     login = _LOGINS.get(_ALIASES.get(scheme, scheme), "give the credentials that its package asks for (docs/shards.md)")
@@ -130,7 +132,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _hides_another(error: BaseException) -> bool:
     """Whether a missing file is only what a file system made of another error, as fsspec's HTTP does of all."""
-    cause = error.__cause__
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
     harmless = (LookupError, FileNotFoundError, NotADirectoryError)
     return cause is not None and not isinstance(cause, harmless) and _status_of(cause) not in _MISSING
 

@@ -51,6 +51,9 @@ _PACKAGES = {
 
 log = logging.getLogger(__name__)
 _failing: set[str] = set()  # stores in which a request failed in all attempts, and none has succeeded since
+# File systems, so that a forked process does not end those of its parent: fsspec would close their connections there, and take
+# them out of the parent's epoll, which then waits for their answers until the deadline.
+_kept: dict[int, Any] = {}
 _answered: set[str] = set()  # stores that have answered a request
 
 
@@ -151,7 +154,8 @@ def is_web(url: str | os.PathLike[str]) -> bool:
 def is_object(url: str) -> bool:
     """Whether there is an object of this very name."""
     try:
-        return _is_object(_ask(url, "info"))
+        info = _ask(url, "info")
+        return _is_object(info) and not _is_page(url, info)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -178,6 +182,11 @@ def _is_object(info: dict[str, Any]) -> bool:
     return info["type"] == "file" and not sorts
 
 
+def _is_page(url: str, info: dict[str, Any]) -> bool:
+    """Whether a web server answers with a page that says that there is nothing, or asks for a login."""
+    return is_web(url) and info.get("mimetype") == "text/html"
+
+
 def _path_of(url: str) -> str:
     return url.rpartition("://")[2]
 
@@ -188,7 +197,7 @@ def version_of(file: str) -> FileVersion:
         stat = os.stat(file)
         return stat.st_size, stat.st_mtime_ns
     info = _ask(file, "info")
-    if info.get("mimetype") == "text/html" and is_web(file):  # a page that says so, or asks for a login, with the status 200
+    if _is_page(file, info):
         raise FileNotFoundError(errno.ENOENT, "its server answers with a web page", file)
     return _version(info)
 
@@ -301,6 +310,7 @@ def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], opti
         from fsspec.asyn import AsyncFileSystem, sync
 
         files, path = _file_system(fsspec, scheme, url)
+        _kept[id(files)] = files
     except ImportError as error:
         install = _PACKAGES.get(scheme, "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for")
         raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}") from None

@@ -1,6 +1,7 @@
 """Stores of every kind: what they say in a listing and what not, what they cannot do, and what they refuse."""
 
 import io
+import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from web_server import web_server
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
-from dali_pipes.data.shards import copies, remote
+from dali_pipes.data.shards import copies, remote, traffic
 
 aiohttp = later("aiohttp")
 
@@ -151,14 +152,18 @@ def caused(error, cause):
 FOR_GOOD = {
     "401": (StatusError(401), 1, "no permission (status 401); have the credentials expired?"),
     "403": (StatusError(403), 1, "no permission (status 403)"),
-    "403 hidden in a missing file": (caused(FileNotFoundError("x"), StatusError(403)), 1, "no permission (x)"),
+    "403 hidden in a missing file": (caused(FileNotFoundError("x"), StatusError(403)), 1, "no permission (status 403)"),
     "no permission": (PermissionError("Access Denied"), 1, "no permission (Access Denied)"),
     "400": (StatusError(400), 2, "odd://bucket refuses it (status 400); correct the URL"),
     "501": (StatusError(501), 1, "odd://bucket does not do that (status 501)"),
     "no credentials": (NoCredentialsError("Unable to locate credentials"), 2, "no credentials (Unable to locate credentials)"),
     "Google's": (DefaultCredentialsError("not found"), 2, "no credentials (not found); give the credentials"),
     "no profile": (ProfileNotFound("The profile (x) could not be found"), 1, "name a profile of ~/.aws/config with AWS_PROFILE"),
-    "no such name": (caused(*name_not_known(-2)), 2, "the name of odd://bucket is not known (Cannot connect to host); correct it"),
+    "no such name": (
+        caused(*name_not_known(-2)),
+        2,
+        "the name of odd://bucket is not known ([Errno -2] Name or service not known); correct it",
+    ),
     "no listing": (NotImplementedError("ls"), 1, "its kind of store, odd://, cannot do that (ls); download it"),
 }
 
@@ -192,7 +197,9 @@ def test_what_may_pass_is_asked_ten_times(odd, what):
     assert len(Odd.asked) == 10
 
 
-@pytest.mark.parametrize("error", [caused(*name_not_known(-2)), DefaultCredentialsError("no token now"), StatusError(400)], ids=repr)
+@pytest.mark.parametrize(
+    "error", [caused(*name_not_known(-2)), DefaultCredentialsError("no token now"), StatusError(400)], ids=repr
+)
 def test_a_store_that_has_answered_is_asked_ten_times_for_its_name_and_login(odd, error):
     """In mid-run these may pass."""
     assert remote.is_there("odd://bucket/train")
@@ -205,7 +212,7 @@ def test_a_store_that_has_answered_is_asked_ten_times_for_its_name_and_login(odd
 
 def test_without_a_network_the_first_failure_is_told(odd, caplog):
     odd.setattr(Odd, "error", caused(*name_not_known(-3)))
-    with pytest.raises(ManifestError, match=r"no name can be looked up \(Cannot connect to host\); is there a network\?"):
+    with pytest.raises(ManifestError, match=r"no name can be looked up \(.*\); is there a network\?"):
         Manifest.open("odd://bucket/train", progress=False)
     assert len(Odd.asked) == 4 and "attempt 1 of 4 failed (Cannot connect to host)" in caplog.text
 
@@ -292,13 +299,13 @@ def test_an_index_is_read_from_a_web_server(manifest, store):
     ("lacking", "source", "words"),
     [
         ({"listing": False, "missing": 200}, "", "lists no files there; name the shards by a pattern with braces"),
-        ({"listing": False}, "/*.tar", "no such place in the object store"),
+        ({"listing": False}, "/*.tar", "lists no files there; name the shards by a pattern with braces"),
         ({"listing": False, "missing": 200}, "/*.tar", "lists no files there; name the shards by a pattern with braces"),
         ({"length": False, "ranges": False}, "/shard-000000.tar", "does not say how large it is (no Content-Length)"),
         ({"length": False, "ranges": False}, "", "does not say how large it is (no Content-Length)"),
         ({}, "/shard-{000000..000009}.tar", "6 of the 10 names in it are missing: shard-000004.tar"),
-        ({}, "/shard-000009.tar", "no such place in the object store"),
-        ({"missing": 200}, "/shard-000009.tar", "its server answers with a web page"),
+        ({}, "/shard-000009.tar", "its server has no such file"),
+        ({"missing": 200}, "/shard-000009.tar", "its server has no such file"),
         ({"refuse": 401}, "/shard-000000.tar", "no permission (401"),
         ({"refuse": 403}, "", "no permission (403"),
         ({}, "/shard-000000.tar?download=true", "give the URL without ?download=true"),
@@ -313,7 +320,7 @@ def test_what_a_web_server_cannot_do_is_refused_in_one_line(store, monkeypatch, 
 
 
 def test_a_shard_that_changed_on_a_web_server_is_refused(store):
-    for options in ({}, {"etag": False}):
+    for number, options in enumerate(({}, {"etag": False})):
         with web_server(store.parent, **options) as (address, _):
             far = Manifest.open(f"{address}/{store.name}/shard-000000.tar", progress=False)
             for copy in copies.cache_folder().glob("copy-*"):
@@ -321,7 +328,7 @@ def test_a_shard_that_changed_on_a_web_server_is_refused(store):
             content = bytearray((store / "shard-000000.tar").read_bytes())
             content[600] ^= 1
             (store / "shard-000000.tar").write_bytes(content)
-            os.utime(store / "shard-000000.tar", (10**9, 10**9))
+            os.utime(store / "shard-000000.tar", (number, number))
             with pytest.raises(OSError, match="has changed since it was scanned"):
                 far.read(0)
 
@@ -343,5 +350,18 @@ def test_other_schemes(manifest, store, scheme):
 def test_a_name_that_is_not_known(monkeypatch):
     """Of a real resolver, whether there is a network or not."""
     monkeypatch.setattr(remote, "_answered", set())
-    with pytest.raises(ManifestError, match=r"index.arrow: (the name of http://nowhere.invalid is not known|no name can be looked)"):
+    with pytest.raises(
+        ManifestError, match=r"index.arrow: (the name of http://nowhere.invalid is not known|no name can be looked)"
+    ):
         Manifest.open("http://nowhere.invalid/train", progress=False)
+
+
+def test_a_forked_process_leaves_the_connections_of_its_parent_alone(store):
+    """The parent's next request is answered at once, and not sent again after its deadline."""
+    with web_server(store.parent) as (address, asked):
+        url = f"{address}/{store.name}/shard-000000.tar"
+        content, before = remote.read_object(url), traffic.current().retries
+        process = multiprocessing.get_context("fork").Process(target=remote.read_object, args=(url,))
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0 and remote.read_object(url) == content and traffic.current().retries == before
