@@ -6,6 +6,7 @@ import re
 import threading
 from email.utils import formatdate
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 
 @contextlib.contextmanager
@@ -34,13 +35,14 @@ def web_server(folder, *, ranges=True, etag=True, times=True, length=True, listi
 
         def do_GET(self):
             asked.append((self.command, self.path))
-            name = self.path.split("?")[0].strip("/")
+            name = unquote(self.path.split("?")[0].strip("/"))
             moved = name.startswith("elsewhere/")
             file = Path(folder, name.removeprefix("elsewhere/"))
             if refuse:
                 self.answer(refuse)
             elif file.is_dir() and listing:
-                links = ["?C=N;O=D", "/", *(each.name + "/" * each.is_dir() for each in sorted(file.iterdir()))]
+                inside = [quote(each.name) + "/" * each.is_dir() for each in sorted(file.iterdir())]
+                links = ["?C=N;O=D", "../", "/", "./", *inside]
                 self.answer(200, "".join(f'<a href="{each}">{each}</a>' for each in links).encode(), kind="text/html")
             elif not file.is_file():
                 self.answer(missing, b"<html>not here</html>", kind="text/html")

@@ -18,6 +18,7 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote, unquote
 
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.shards import traffic
@@ -37,6 +38,7 @@ _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for
 # the names that fsspec's file systems use
 _TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "modified", "mtime", "created")
 _ETAGS = ("ETag", "etag", "blob_id", "sha", "Content-MD5")
+_SAFE = "/:?&=+,;@!$'()*~[]%"  # what stays in a web address; % begins what is encoded already
 _AT_ONCE = 32  # requests about single objects
 _PACKAGES = {
     "http": "aiohttp",
@@ -127,15 +129,54 @@ def list_objects(url: str) -> Listing:
         raise ManifestError(f"{url}: its server lists no files there; {do}")
     if infos is None:
         raise ManifestError(f"{url}: no such place in the object store")
-    return Listing(url.rstrip("/"), {info["name"].rsplit("/", 1)[-1]: info for info in infos if _is_object(info)})
+    return Listing(url.rstrip("/"), {_name_of(info): info for info in infos if _is_object(info)})
 
 
 def find_objects(url: str) -> Listing:
     """Likewise each object below `url`, by the path from there."""
+    if _is_found_by_folder(url):
+        return Listing(url.rstrip("/"), dict(_walk(url.rstrip("/"))))
     base = _path_of(url).strip("/") + "/"
     found = (_listed(url, "find") or {}).items()
     named = {_path_of(name).lstrip("/").removeprefix(base): info for name, info in found if _is_object(info)}
     return Listing(url.rstrip("/"), named)
+
+
+def _is_found_by_folder(url: str) -> bool:
+    """Whether fsspec's own `find` lists the store folder by folder: it leaves out one that it cannot list, without a word."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    kind = type(_connect(url)[0])
+    return kind.find is AbstractFileSystem.find or getattr(kind, "_find", None) is AsyncFileSystem._find
+
+
+def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each object below `url` by the path from there; ManifestError if a folder cannot be listed."""
+    folders = [""]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        while folders:
+            listed = list(pool.map(lambda folder: _listed(url + folder, "ls") or [], folders))
+            inside = [(folder, info) for folder, infos in zip(folders, listed, strict=True) for info in infos]
+            yield from ((f"{folder}/{_name_of(info)}"[1:], info) for folder, info in inside if _is_object(info))
+            folders = [
+                f"{folder}/{_name_of(info)}"
+                for folder, info in inside
+                if info["type"] == "directory" and not _is_link_up(url + folder, info)
+            ]
+
+
+def _is_link_up(url: str, info: dict[str, Any]) -> bool:
+    """Whether it is the folder itself or one above it, to which a web server's page of it may link."""
+    place, name = (_path_of(each).strip("/") for each in (_encoded(url), info["name"]))
+    return name == place or name.rsplit("/", 1)[-1] in (".", "..")
+
+
+def _name_of(info: dict[str, Any]) -> str:
+    """The last part of its path, as a person reads it."""
+    name = str(info["name"]).rstrip("/").rsplit("/", 1)[-1]
+    plain = unquote(name) if is_web(info["name"]) else name
+    return name if set(plain) & set("%?#/") else plain
 
 
 def look_up(folder: str, names: Iterable[str]) -> Listing:
@@ -185,6 +226,10 @@ def _is_object(info: dict[str, Any]) -> bool:
 def _is_page(url: str, info: dict[str, Any]) -> bool:
     """Whether a web server answers with a page that says that there is nothing, or asks for a login."""
     return is_web(url) and info.get("mimetype") == "text/html"
+
+
+def _encoded(url: str) -> str:
+    return quote(url, safe=_SAFE) if is_web(url) else url
 
 
 def _path_of(url: str) -> str:
@@ -304,18 +349,10 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
 
 def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """The answer; TimeoutError only of file systems that can be interrupted."""
-    scheme = url.split("://")[0]
-    try:
-        import fsspec
-        from fsspec.asyn import AsyncFileSystem, sync
+    files, path = _connect(url)
+    import fsspec
+    from fsspec.asyn import AsyncFileSystem, sync
 
-        files, path = _file_system(fsspec, scheme, url)
-        _kept[id(files)] = files
-    except ImportError as error:
-        install = _PACKAGES.get(scheme, "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for")
-        raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}") from None
-    except ValueError as error:
-        raise ConfigError(f"{url}: {shorten(error)}") from None
     try:
         if not isinstance(files, AsyncFileSystem):
             return getattr(files, method)(path, *given, **options)
@@ -324,6 +361,22 @@ def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], opti
         raise ConfigError(f"{url}: {shorten(error)}; install it") from None
     except fsspec.exceptions.FSTimeoutError:
         raise TimeoutError(f"no whole answer within {deadline_s:.0f} s") from None
+
+
+def _connect(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it; ConfigError if there is none."""
+    scheme = url.split("://")[0]
+    try:
+        import fsspec
+
+        files, path = _file_system(fsspec, scheme, _encoded(url))
+    except ImportError as error:
+        install = _PACKAGES.get(scheme, "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for")
+        raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}") from None
+    except ValueError as error:
+        raise ConfigError(f"{url}: {shorten(error)}") from None
+    _kept[id(files)] = files
+    return files, path
 
 
 def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
