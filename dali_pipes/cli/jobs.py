@@ -128,14 +128,19 @@ def index() -> None:
     dali-pipes index s3://bucket/train
     dali-pipes index /my/shards/train     # before they are uploaded
     dali-pipes index 's3://bucket/train/shard-*.tar'     # a pattern must name all shards of its folder
+    dali-pipes index s3://bucket/captions --target text=.txt     # what is read of each image besides its label
     """
     from dali_pipes.tools.scan.run import index as write_index
+    from dali_pipes.tools.scan.targets import read_targets
 
     parser = _parser(index)
     parser.add_argument("source", metavar="URL", help="of the images: shards in a folder, by a pattern or not, or class folders")
     parser.add_argument("--verify", choices=VERIFY, default=VERIFY[0], help="header: reads headers only; full: decodes every image")
+    read_as = "one of data.targets, such as text=.txt or mask=.png; may be repeated"
+    parser.add_argument("--target", metavar="NAME=VALUE", action="append", default=[], help=read_as)
+    parser.add_argument("--without-labels", action="store_true", help="read no label, and need none")
     given = parser.parse_args()
-    write_index(given.source, given.verify)
+    write_index(given.source, given.verify, read_targets(given.target), not given.without_labels)
 
 
 def preview(config: Any) -> None:

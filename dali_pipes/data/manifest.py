@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 _KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "category_ids", "rules")
 
 # and what those keep that have all of its samples; "of_whole" is what `filter` and `split` note of what they chose from
-_KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole")
+_KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole", opening.READ_AS)
 
 
 class Manifest(ImageTable):
@@ -109,6 +109,7 @@ class Manifest(ImageTable):
         if file and targets.named:
             raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
         made = opening.scan(cls, root, check, file, unchanged)
+        made._known[opening.READ_AS] = opening.note_reading(targets, with_labels)
         return made._with_targets(root, targets, classes, verify)._finished(None, strict)
 
     @classmethod
@@ -167,6 +168,7 @@ class Manifest(ImageTable):
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
         made._known["omissions"] = opening.name_beside_parquet(absolute(file), made)
+        made._known[opening.READ_AS] = opening.note_reading(targets, with_labels, options)
         return made._with_targets(file, targets, classes, verify)._finished(classes, strict)
 
     @classmethod
@@ -308,7 +310,7 @@ class Manifest(ImageTable):
         file of COCO's form.
 
         Args:
-            verify, max_pixels: as for `scan`; a saved manifest is taken as it is.
+            verify, max_pixels: as for `scan`; a saved manifest and an index are taken as they are.
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
             path_column, label_column, label_separator, delimiter, encoding, task: as for `from_table`; for tables only.
@@ -325,8 +327,11 @@ class Manifest(ImageTable):
         if not Path(source).is_dir():  # of a folder `scan` does so
             refuse_other_layouts(source)
         one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
-        if is_remote(source) and not (targets.named or one_file) and (indexed := opening.read_index(cls, str(source))):
-            return indexed._finished(classes, strict)
+        if is_remote(source) and not one_file:
+            table = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
+            asked = opening.note_reading(targets, with_labels, table)
+            if indexed := opening.read_index(cls, str(source), asked):
+                return indexed._finished(classes, strict)
         kind = opening.kind_of(source)
         if kind == "manifest":
             return cls.load(source)._finished(classes, strict)
@@ -441,8 +446,10 @@ class Manifest(ImageTable):
     def save_index(self) -> str:
         """Writes index.arrow beside the images, such as in their bucket, where `open` finds it; returns its path or URL.
 
+        It serves who opens the URL with the same targets, or with none.
+
         Raises:
-            ManifestError: it cannot be written there.
+            ManifestError: it cannot be written there, or would hold no image.
         """
         return opening.write_index(self)
 
@@ -471,7 +478,8 @@ class Manifest(ImageTable):
             versions: of each shard by its name, as `remote.list_objects` has them.
         """
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[self.shards.numbers]
-        return self._with(Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files), self._others)
+        samples = Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files)
+        return self._with(samples, self._others, keep=_KEPT_OF_ALL)
 
     def without_columns(self, names: Sequence[str]) -> Self:
         """The same samples without some of the table's own columns, or the targets "text" and "mask"."""
@@ -479,6 +487,7 @@ class Manifest(ImageTable):
         left_out = {*targets, *(COLUMN + name for name in names)}
         made = self._changed(lambda table: table.drop_columns([name for name in table.column_names if name in left_out]))
         made._known.pop("mask_values" if "mask" in names else "", None)
+        made._known.pop(opening.READ_AS, None)
         return made
 
     def subset(self, ids: NDArray[np.int64]) -> Self:

@@ -5,15 +5,18 @@ object and no image.
 """
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.compute as pc
 
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.class_objects import scan_objects
@@ -36,13 +39,24 @@ from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.scanning.tables import all_embedded_files, embedded_files
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.shards.remote import absolute, download, is_remote, list_objects, version_of, write_object
+from dali_pipes.data.shards.remote import (
+    NoPermissionError,
+    absolute,
+    download,
+    is_remote,
+    is_web,
+    list_objects,
+    version_of,
+    write_object,
+)
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES
+from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError, check_choice
-from dali_pipes.system.files import replacing
+from dali_pipes.system.files import written
 
 INDEX = "index.arrow"
+READ_AS = "read_as"  # what a manifest knows of the options that its rows depend on
 _AGAIN = "Manifest.scan('{0}').save_index() (images in Parquet files: Manifest.from_table('{0}').save_index())"
 Manifest = Any  # the class in manifest.py, which uses this module
 
@@ -199,33 +213,57 @@ def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -
     return file
 
 
-def read_index(kind: type[Manifest], url: str) -> Manifest | None:
-    """The manifest out of a folder's index; None: it has none.
+def note_reading(targets: Targets, with_labels: bool, table: TableOptions | None = None) -> dict[str, Any]:
+    """The options that the rows of a manifest depend on, as far as they are not the defaults, in JSON's types."""
+    noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
+    for name, given, default in (("targets", targets, NO_TARGETS), ("table", table or TableOptions(), TableOptions())):
+        usual = asdict(default)
+        if changed := {each: value for each, value in asdict(given).items() if value != usual[each]}:
+            noted[name] = changed
+    if not targets.named:
+        noted.pop("targets", None)
+    return dict(json.loads(json.dumps(noted)))
+
+
+def _is_as_asked(indexed: Manifest, asked: dict[str, Any]) -> bool:
+    """Whether an index has what is asked for. Who asks for nothing takes it as it is."""
+    has = indexed._known.get(READ_AS) or {}
+    if "with_labels" in asked and "with_labels" not in has and any(why.startswith("no label") for _, why in indexed.problems):
+        return False  # images that are left out of the index are wanted
+    return all(asked[name] == has.get(name) for name in ("targets", "table") if name in asked)
+
+
+def read_index(kind: type[Manifest], url: str, asked: dict[str, Any]) -> Manifest | None:
+    """The manifest out of a folder's index; None: it has none, or one that was read with other options than are asked for.
 
     Of an index that was written before the shards were uploaded the shards' sizes are compared now. One that was written in the
     store holds their ETags, which are compared when a shard is fetched.
     """
     place = f"{url.rstrip('/')}/{INDEX}"
     try:
-        file = _copy(place)
+        made = _load_index(kind, place)
     except FileNotFoundError:
         return None
     except OSError as error:
+        if is_web(url) and isinstance(error, NoPermissionError):
+            return None  # as many web servers answer for what is not there
         raise ManifestError(f"{place}: {error}") from None
-    try:
-        made = kind.load(file)
-        made.verify()
     except ManifestError as error:
-        file.unlink()
         raise ManifestError(f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}") from None
+    if not _is_as_asked(made, asked):
+        few = ", ".join(f"{name}={value}" for name, value in asked.items())
+        do = "write it again with these options to open it as fast"
+        log.warning("%s was not written with %s, so the images are read instead of it; %s", place, few, do)
+        return None
     if not made.whole_files:
         refuse_mixed_files(url, url.rstrip("/"), (group_of(name)[0] if is_group(name) else name for name in made.shards.names))
     before = made.root
     made = made.moved_to(url.rstrip("/"))
     if is_remote(before) or not made.shards.bytes.any():
         return made
-    listed = list_objects(url)
-    unknown = [name for name in listed if name not in made.shards.names and not is_housekeeping(name)]
+    listing = list_objects(url)
+    listed = listing.versions(name for name in made.shards.names if name in listing)
+    unknown = [name for name in listing if name not in made.shards.names and not is_housekeeping(name)]
     if added := list(filter(is_shard, unknown)):
         raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}")
     for name, size in zip(made.shards.names, made.shards.bytes.tolist(), strict=True):
@@ -237,20 +275,41 @@ def read_index(kind: type[Manifest], url: str) -> Manifest | None:
     return made.with_versions(listed)
 
 
-def _copy(place: str) -> Path:
-    """Beside the shards' copies, but never removed: it is mapped."""
+def _load_index(kind: type[Manifest], place: str) -> Manifest:
+    """From its copy, which lies beside the shards' copies and is never removed: it is mapped.
+
+    A copy that is damaged is fetched again.
+
+    Raises:
+        FileNotFoundError: there is no index.
+        OSError: it cannot be fetched.
+        ManifestError: what the store has is damaged.
+    """
     version = version_of(place)
     file = cache_folder() / "indexes" / f"{copy_of(place, version).name}.arrow"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as aside, aside.open("wb") as out:
+    was_there = file.exists() and file.stat().st_size == version[0]
+    if not was_there:
+        with written(file) as out:
             download(place, version, out.write)
-    return file
+    try:
+        made = kind.load(file)
+        made.verify()
+        return made
+    except ManifestError:
+        file.unlink(missing_ok=True)
+        if not was_there:
+            raise
+    log.warning("%s: its copy in the cache was damaged, and is fetched again", place)
+    return _load_index(kind, place)
 
 
 def write_index(manifest: Manifest) -> str:
     """Beside the images; returns its path or URL."""
     place = f"{manifest.root}/{INDEX}"
+    if not len(manifest):
+        why = f", such as {': '.join(manifest.problems[0])}" if manifest.problems else ""
+        do = "name what is read of an image besides its label (targets, --target), or read them without labels"
+        raise ManifestError(f"{place}: would hold no image ({len(manifest.problems):,} cannot be used{why}); {do}")
     _check_complete(manifest)
     if not is_remote(place):
         if any(map(is_group, manifest.shards.files)):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.shards import traffic
-from dali_pipes.data.shards.copies import is_copied, is_gone, open_copy
+from dali_pipes.data.shards.copies import is_copied, is_gone, is_whole, open_copy
 from dali_pipes.data.shards.remote import CHANGED, is_remote, read_object
 
 PAUSE_S = 0.1  # before a failed read is tried again
@@ -99,9 +99,10 @@ class Reader:
             encoded = _read(file.number, extent.offset, extent.length)
             if len(encoded) == extent.length:
                 return encoded
-            if not is_gone(file.number):
+            damaged = is_copied(extent.file) and not is_whole(file.number, extent.stamp)
+            if not is_gone(file.number) and not damaged:
                 raise OSError(f"ends after {len(encoded):,} of {extent.length:,} bytes")
-            self._opened.cache_clear()  # the copy was removed to make room
+            self._opened.cache_clear()  # the copy was removed to make room, or cut off by something else
 
     def close(self) -> None:
         """Closes the open files; reading opens them again."""

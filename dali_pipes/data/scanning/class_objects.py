@@ -15,7 +15,7 @@ from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptio
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import refuse_other_objects
 from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, sort_names
-from dali_pipes.data.shards.remote import FileVersion, list_all, read_object
+from dali_pipes.data.shards.remote import FileVersion, find_objects, read_object
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
 
@@ -26,7 +26,7 @@ _PNG, _PNG_END = b"\x89PNG", 12  # how a PNG starts, and the bytes of its last c
 
 def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
     """Class names, rows and what is left out of images in an object store that are objects of their own, in class folders."""
-    everything = list_all(url)
+    everything = find_objects(url)
     refuse_other_objects(url, everything)
     images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
     aside = {_housekeeping_folder(name) for name in everything if _is_in_housekeeping(name)}
@@ -45,8 +45,9 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
     number_of = {name: numbers.get(name.split("/")[0], -1) for name in images}
     images.sort(key=lambda name: (number_of[name], *os.path.split(name)))
 
+    versions = everything.versions(images)
     with ThreadPoolExecutor(check.workers or _REQUESTS) as pool:
-        headers = pool.map(lambda name: _fetched_header(f"{url}/{name}", everything[name], check), images)
+        headers = pool.map(lambda name: _fetched_header(f"{url}/{name}", versions[name], check), images)
         rows = list(track(headers, "reading images", len(images), check.progress))
     labels = no_labels(len(images)) if not check.with_labels else pa.array([number_of[name] for name in images])
     return classes, file_rows([os.fsencode(name) for name in images], labels, rows), omissions

@@ -20,7 +20,7 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.patterns import is_pattern
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.splits import split_of
-from dali_pipes.data.shards.remote import is_remote
+from dali_pipes.data.shards.remote import is_remote, is_web
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError
 
@@ -247,6 +247,9 @@ def _refuse_address(text: str) -> None:
         raise ManifestError(f"{text}: several URLs in one are not read; {do}")
     if scheme.lower() not in _SCHEMES or os.path.lexists(text):
         return
+    if is_web(text) and (asks := re.search(r"\?[^/*{}]*=[^/*{}]*\Z", text)):
+        why = "what a URL asks for at its end is no part of a name, and a signature in it ends"
+        raise ManifestError(f"{text}: {why}; give the URL without {asks[0][:40]}")
 
     right = f"{scheme.lower()}://{rest.lstrip('/')}"
     if not rest.startswith("//") or scheme != scheme.lower():

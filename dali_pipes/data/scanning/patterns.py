@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.shards.remote import is_remote, is_there
+from dali_pipes.data.shards.remote import Listing, is_remote, is_there, is_web, list_objects, look_up
 from dali_pipes.errors import ManifestError
 
 _GLOB = re.compile(r"[*?]|\[[^\]]+\]")
@@ -37,6 +37,16 @@ class Pattern(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.folder}/{self.name}"
+
+    def find(self) -> tuple[list[str], Listing]:
+        """The names in an object store that match, as `select`, and what the store says of them.
+
+        A web server is asked for names in braces one by one: many have no listing.
+        """
+        folder, names = str(self.folder), expand_braces(self)
+        is_listed = not is_web(folder) or any(map(_GLOB.search, names))
+        there = list_objects(folder) if is_listed else look_up(folder, names)
+        return self.select(there), there
 
     def select(self, names: Iterable[str]) -> list[str]:
         """Those of the names that match, sorted.
@@ -136,6 +146,8 @@ def _has_pattern(part: str, source: str) -> bool:
 
 
 def _exists(place: str) -> bool:
+    if is_web(place):
+        return False  # many servers answer for what is not there
     return is_there(place) if is_remote(place) else os.path.lexists(place or "/")
 
 

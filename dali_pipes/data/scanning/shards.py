@@ -31,7 +31,17 @@ from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.copies import held_copy, is_gone
-from dali_pipes.data.shards.remote import FileVersion, is_remote, list_objects, read_object, version_of
+from dali_pipes.data.shards.remote import (
+    FileVersion,
+    NoPermissionError,
+    is_object,
+    is_remote,
+    is_web,
+    list_objects,
+    look_up,
+    read_object,
+    version_of,
+)
 from dali_pipes.data.table.schema import SCHEMA, replaced
 from dali_pipes.errors import ManifestError
 
@@ -243,9 +253,15 @@ def class_names(root: Path | str) -> list[str] | None:
     """The names in `classes.json` beside the shards; None: there is no such file."""
     file = os.path.join(root, CLASSES_FILE)
     try:
+        if is_web(file):
+            version_of(file)  # a server may answer with a web page
         names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())
     except FileNotFoundError:
         return None
+    except NoPermissionError:
+        if is_web(file):  # as many of them answer for what is not there
+            return None
+        raise ManifestError(f"{file}: cannot be read; let this user read it, or remove it") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(f"{file}: cannot be read ({error}); make it a list of class names, or remove it") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -254,12 +270,20 @@ def class_names(root: Path | str) -> list[str] | None:
 
 
 def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, FileVersion]]:
-    listed = list_objects(str(pattern.folder) if pattern else url)
-    names = pattern.select(listed) if pattern else sorted(listed)
-    shards = {os.fsencode(name): listed[name] for name in names if is_shard(name) and not is_housekeeping(name)}
+    folder = url.rstrip("/")
     if pattern:
-        return str(pattern.folder), shards
-    return url.rsplit("/", 1)[0] if is_shard(url) else url.rstrip("/"), shards
+        folder = str(pattern.folder)
+        names, listing = pattern.find()
+    elif is_shard(url) and is_object(url):
+        folder, _, name = url.rpartition("/")
+        names, listing = [name], look_up(folder, [name])
+    elif is_shard(url) and is_web(url):
+        raise ManifestError(f"{url}: its server has no such file")
+    else:
+        listing = list_objects(url)
+        names = sorted(listing)
+    versions = listing.versions(name for name in names if is_shard(name) and not is_housekeeping(name))
+    return folder, {os.fsencode(name): version for name, version in versions.items()}
 
 
 def _version(file: str | Path) -> FileVersion:

@@ -29,7 +29,7 @@ from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.scanning.table_columns import refuse_missing
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
-from dali_pipes.data.shards.remote import is_remote, list_objects, open_object, version_of
+from dali_pipes.data.shards.remote import is_object, is_remote, list_objects, open_object, version_of
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
@@ -99,13 +99,14 @@ def all_embedded_files(source: Path | str, path_column: str = "path") -> list[st
 
 def _list_remote(url: str, pattern: Pattern | None) -> list[str]:
     folder = str(pattern.folder) if pattern else _folder_of(url)
-    names = [name for name in sorted(list_objects(folder)) if not is_housekeeping(name)]
     if pattern:
-        names = pattern.select(names)
+        names, _ = pattern.find()
     elif url.endswith(_SUFFIX):
-        names = [name for name in names if name == url.rpartition("/")[2]]
-    elif any(map(is_shard, names)):
-        return []
+        names = [url.rpartition("/")[2]] if is_object(url) else []
+    else:
+        names = sorted(list_objects(folder))
+        names = [] if any(map(is_shard, names)) else names
+    names = [name for name in names if not is_housekeeping(name)]
     return [f"{folder}/{name}" for name in names if name.endswith(_SUFFIX)]
 
 

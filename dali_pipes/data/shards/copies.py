@@ -3,6 +3,9 @@
 All processes of a machine share the folder. One makes a copy under a temporary name, the others wait for it. To make room, copies
 go that no process holds, those first that were used least recently. A copy that goes is emptied, since a process that has it open
 would keep it on the disk; a reader that finds it so opens it anew. Locks are flock's, which end with their process.
+
+A copy has the size and the modification time of its version. One that has others was cut off or written over by something else (a
+power cut, a full disk, a clean-up script), and is fetched again.
 """
 
 import errno
@@ -28,6 +31,7 @@ _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
 _OURS = re.compile(r"copy-[0-9a-f]{32}(\.part)?")  # other files in the folder are a user's
 _PATIENCE_S, _PAUSE_S = 1.0, 0.02  # for copies that other processes hold
 _TOO_MANY, _taken = 20, 0  # copies that this process removed although another one held them
+_COARSE_NS = 2 * 10**9  # some file systems keep no finer times
 _failures: dict[Path, tuple[float, OSError]] = {}  # by copy: when this process could last not make it, and why
 
 
@@ -140,11 +144,34 @@ def _open(url: str, version: FileVersion, take_held: bool) -> int:
                 raise OSError(*error.args) from None
             made = _make(url, version, copy, take_held) or made
             continue
-        os.utime(number, ns=(time.time_ns(), version[1]))  # the access time is the time of last use
-        if not is_gone(number):
+        if is_gone(number):
+            os.close(number)
+        elif not is_whole(number, version):
+            os.close(number)
+            _discard_damaged(copy, version)
+        else:
+            os.utime(number, ns=(time.time_ns(), version[1]))  # the access time is the time of last use
             traffic.add(found=not made)
             return number
-        os.close(number)
+
+
+def is_whole(number: int, version: FileVersion) -> bool:
+    """Whether an open copy has the size and the time that its maker gave it."""
+    stat = os.fstat(number)
+    return stat.st_size == version[0] and abs(stat.st_mtime_ns - version[1]) < _COARSE_NS
+
+
+def _discard_damaged(copy: Path, version: FileVersion) -> None:
+    """Empties and removes a copy that is not whole, also one that is held, so that its readers open it anew."""
+    with _locked(copy.parent / "folder.lock"), suppress(FileNotFoundError):
+        number = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if not is_whole(number, version):  # another process may have replaced it meanwhile
+                log.warning("%s: the copy of a shard in the cache was damaged, and is fetched again", copy)
+                copy.unlink()
+                os.truncate(number, 0)
+        finally:
+            os.close(number)
 
 
 def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
@@ -165,6 +192,8 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
                 os.truncate(number, version[0])
             with open(partial, "r+b") as file:
                 (_unpack if is_group(url) else _download)(url, version, file)
+                file.flush()
+                os.fsync(file.fileno())  # or after a power cut the name may be there, and some of the bytes zero
             os.utime(partial, ns=(time.time_ns(), version[1]))
             with _locked(copy.parent / "folder.lock"):  # those who make room see it once
                 partial.replace(copy)

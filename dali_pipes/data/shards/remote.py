@@ -10,15 +10,19 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote, unquote
 
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.shards import traffic
+from dali_pipes.data.shards.faults import Fault, judge, shorten
 from dali_pipes.errors import ConfigError, ManifestError
 
 T = TypeVar("T")
@@ -31,12 +35,28 @@ _ATTEMPTS, _FIRST_PAUSE_S, _MAX_PAUSE_S = 10, 0.2, 10.0  # each pause is about t
 _ATTEMPTS_WHILE_FAILING = 2  # of a request while none succeeds, so that a store that is away is named within minutes
 _QUIET_ATTEMPTS = 3  # of a request, before a warning says what is being waited for
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for so many bytes
-_TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")  # the names that fsspec's file systems use
-_ETAGS = ("ETag", "etag")
-_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "hf": "huggingface_hub"}
+# the names that fsspec's file systems use
+_TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "modified", "mtime", "created")
+_ETAGS = ("ETag", "etag", "blob_id", "sha", "Content-MD5")
+_SAFE = "/:?&=+,;@!$'()*~[]%"  # what stays in a web address; % begins what is encoded already
+_AT_ONCE = 32  # requests about single objects
+_PACKAGES = {
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "hf": "huggingface_hub",
+}
 
 log = logging.getLogger(__name__)
 _failing: set[str] = set()  # stores in which a request failed in all attempts, and none has succeeded since
+# File systems, so that a forked process does not end those of its parent: fsspec would close their connections there, and take
+# them out of the parent's epoll, which then waits for their answers until the deadline.
+_kept: dict[int, Any] = {}
+_answered: set[str] = set()  # stores that have answered a request
 
 
 def is_remote(source: str | os.PathLike[str]) -> bool:
@@ -49,23 +69,143 @@ def absolute(root: str | os.PathLike[str]) -> Path | str:
     return str(root) if is_remote(root) else Path(os.path.abspath(root))
 
 
-def list_objects(url: str) -> dict[str, FileVersion]:
-    """Size and version of each object directly under `url`, or of the one that it names; ManifestError if there is nothing."""
+class NoPermissionError(OSError):
+    """The store does not let this user do it."""
+
+
+class Listing(Mapping[str, FileVersion]):
+    """The objects of a place by their name from there on; iterating asks the store for nothing.
+
+    What the listing of a store does not say, or says otherwise than the store does of a single object, is asked object by object:
+    all that is compared with it later is said of a single one.
+
+    Args:
+        url: the place, without a slash at its end.
+        infos: what the store says of each object; None: it was not asked.
+    """
+
+    def __init__(self, url: str, infos: Mapping[str, dict[str, Any] | None]):
+        self._url, self._infos = url, infos
+        self._versions: dict[str, FileVersion] = {}
+
+    def __getitem__(self, name: str) -> FileVersion:
+        if name not in self._infos:
+            raise KeyError(name)
+        return self.versions([name])[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def versions(self, names: Iterable[str]) -> dict[str, FileVersion]:
+        """Of these objects; ManifestError if the store does not say how large one is."""
+        names = list(names)
+        missing = [name for name in names if name not in self._versions]
+        if missing:
+            first, *others = missing
+            self._versions[first] = self._ask(first)
+            listed = {name: _version_if_listed(self._infos[name]) for name in missing}
+            if listed[first] == self._versions[first] and None not in listed.values():
+                self._versions |= {name: version for name, version in listed.items() if version}
+            else:
+                with ThreadPoolExecutor(_AT_ONCE) as pool:
+                    self._versions |= zip(others, pool.map(self._ask, others), strict=True)
+        return {name: self._versions[name] for name in names}
+
+    def _ask(self, name: str) -> FileVersion:
+        try:
+            return version_of(f"{self._url}/{name}")
+        except OSError as error:
+            raise ManifestError(f"{self._url}/{name}: {error.strerror or error}") from None
+
+
+def list_objects(url: str) -> Listing:
+    """The objects directly under `url`; ManifestError if there is nothing."""
     infos = _listed(url, "ls")
+    if not infos and is_web(url):
+        do = "name the shards by a pattern with braces, such as shard-{000000..000063}.tar, or download them"
+        raise ManifestError(f"{url}: its server lists no files there; {do}")
     if infos is None:
         raise ManifestError(f"{url}: no such place in the object store")
-    return {info["name"].rsplit("/", 1)[-1]: _version(info) for info in infos if info["type"] == "file"}
+    return Listing(url.rstrip("/"), {_name_of(info): info for info in infos if _is_object(info)})
+
+
+def find_objects(url: str) -> Listing:
+    """Likewise each object below `url`, by the path from there."""
+    if _is_found_by_folder(url):
+        return Listing(url.rstrip("/"), dict(_walk(url.rstrip("/"))))
+    base = _path_of(url).strip("/") + "/"
+    found = (_listed(url, "find") or {}).items()
+    named = {_path_of(name).lstrip("/").removeprefix(base): info for name, info in found if _is_object(info)}
+    return Listing(url.rstrip("/"), named)
+
+
+def _is_found_by_folder(url: str) -> bool:
+    """Whether fsspec's own `find` lists the store folder by folder: it leaves out one that it cannot list, without a word."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    kind = type(_connect(url)[0])
+    return kind.find is AbstractFileSystem.find or getattr(kind, "_find", None) is AsyncFileSystem._find
+
+
+def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each object below `url` by the path from there; ManifestError if a folder cannot be listed."""
+    folders = [""]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        while folders:
+            listed = list(pool.map(lambda folder: _listed(url + folder, "ls") or [], folders))
+            inside = [(folder, info) for folder, infos in zip(folders, listed, strict=True) for info in infos]
+            yield from ((f"{folder}/{_name_of(info)}"[1:], info) for folder, info in inside if _is_object(info))
+            folders = [
+                f"{folder}/{_name_of(info)}"
+                for folder, info in inside
+                if info["type"] == "directory" and not _is_link_up(url + folder, info)
+            ]
+
+
+def _is_link_up(url: str, info: dict[str, Any]) -> bool:
+    """Whether it is the folder itself or one above it, to which a web server's page of it may link."""
+    place, name = (_path_of(each).strip("/") for each in (_encoded(url), info["name"]))
+    return name == place or name.rsplit("/", 1)[-1] in (".", "..")
+
+
+def _name_of(info: dict[str, Any]) -> str:
+    """The last part of its path, as a person reads it."""
+    name = str(info["name"]).rstrip("/").rsplit("/", 1)[-1]
+    plain = unquote(name) if is_web(info["name"]) else name
+    return name if set(plain) & set("%?#/") else plain
+
+
+def look_up(folder: str, names: Iterable[str]) -> Listing:
+    """Those of the names that are there, without a listing; ManifestError if the store cannot say."""
+    names = list(names)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        there = list(pool.map(lambda name: is_object(f"{folder}/{name}"), names))
+    return Listing(folder, {name: None for name, is_there in zip(names, there, strict=True) if is_there})
+
+
+def is_web(url: str | os.PathLike[str]) -> bool:
+    """Whether its store is a web server, which may have no listing, and answers for what is not there."""
+    return os.fspath(url).startswith(("http://", "https://"))
+
+
+def is_object(url: str) -> bool:
+    """Whether there is an object of this very name."""
+    try:
+        info = _ask(url, "info")
+        return _is_object(info) and not _is_page(url, info)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ManifestError(f"{url}: {error}") from None
 
 
 def is_there(url: str) -> bool:
     """Whether there is an object or a folder of this very name."""
     return _listed(url, "ls") is not None
-
-
-def list_all(url: str) -> dict[str, FileVersion]:
-    """Likewise each object below `url`, by the path from there."""
-    base = url.split("://")[1].strip("/") + "/"
-    return {name.lstrip("/").removeprefix(base): _version(info) for name, info in (_listed(url, "find") or {}).items()}
 
 
 def _listed(url: str, method: str) -> Any:
@@ -74,7 +214,26 @@ def _listed(url: str, method: str) -> Any:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ManifestError(f"{url}: cannot be listed ({_short(error)})") from None
+        raise ManifestError(f"{url}: cannot be listed ({error})") from None
+
+
+def _is_object(info: dict[str, Any]) -> bool:
+    # a web server's page of a folder has links that sort it: ?C=M;O=A
+    sorts = is_web(info["name"]) and "?" in info["name"]
+    return info["type"] == "file" and not sorts
+
+
+def _is_page(url: str, info: dict[str, Any]) -> bool:
+    """Whether a web server answers with a page that says that there is nothing, or asks for a login."""
+    return is_web(url) and info.get("mimetype") == "text/html"
+
+
+def _encoded(url: str) -> str:
+    return quote(url, safe=_SAFE) if is_web(url) else url
+
+
+def _path_of(url: str) -> str:
+    return url.rpartition("://")[2]
 
 
 def version_of(file: str) -> FileVersion:
@@ -82,12 +241,26 @@ def version_of(file: str) -> FileVersion:
     if not is_remote(file):
         stat = os.stat(file)
         return stat.st_size, stat.st_mtime_ns
-    return _version(_ask(file, "info"))
+    info = _ask(file, "info")
+    if _is_page(file, info):
+        raise FileNotFoundError(errno.ENOENT, "its server answers with a web page", file)
+    return _version(info)
 
 
 def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
     """An object, or bytes of it; OSError if it cannot be read, FileNotFoundError if it is not there."""
-    return bytes(_ask(url, "cat_file", 0 if end is None else end - start, start=start, end=end))
+    if end is None:
+        return bytes(_ask(url, "cat_file", start=start, end=None))
+    return _slice(_read_part(url, start, end), start, end)
+
+
+def _read_part(url: str, start: int, end: int) -> bytes:
+    """These bytes; or all of the object, of a store that cannot send a part."""
+    return bytes(_ask(url, "cat_file", end - start, start=start, end=end))
+
+
+def _slice(answer: bytes, start: int, end: int) -> bytes:
+    return answer if len(answer) == end - start else answer[start:end]
 
 
 def write_object(url: str, content: bytes) -> None:
@@ -98,20 +271,34 @@ def write_object(url: str, content: bytes) -> None:
 def open_object(url: str) -> BinaryIO:
     """An object as a file whose parts are fetched as they are read; OSError, of reading too, if it cannot be reached."""
 
+    size, whole = version_of(url)[0], b""
+
     def read(view: memoryview, at: int) -> int:
+        nonlocal whole
         for start in range(0, len(view), _CHUNK):
             part = view[start : start + _CHUNK]
-            part[:] = read_object(url, at + start, at + start + len(part))
+            first, last = at + start, at + start + len(part)
+            answer = whole or _read_part(url, first, last)
+            if len(answer) == size:  # of a store that cannot send a part: it is not asked for each again
+                whole = answer
+            part[:] = answer[first:last] if whole else _slice(answer, first, last)
         return len(view)
 
-    return io.BufferedReader(RangeFile(read, version_of(url)[0]), _READ_AHEAD)
+    return io.BufferedReader(RangeFile(read, size), _READ_AHEAD)
 
 
 def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
     """Raises OSError if it is of another version, which is asked once, at the end, when it covers all parts; or as reading does."""
     try:
         for start in range(0, version[0], _CHUNK):
-            write(read_object(url, start, min(start + _CHUNK, version[0])))
+            part = _read_part(url, start, end := min(start + _CHUNK, version[0]))
+            if len(part) == end - start:
+                write(part)
+                continue
+            if len(part) != version[0]:
+                raise OSError(CHANGED)
+            write(part[start:])  # the store sends no parts, and so all of it
+            break
         now = version_of(url)
     except OSError:
         now = version
@@ -129,30 +316,32 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
     while True:
         try:
             answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, given, options)
-            if size and method == "cat_file" and len(answer) != size:
+            # more came from a server that sends no parts: then it is all of the object
+            if size and method == "cat_file" and len(answer) != size and len(answer) < options["end"]:
                 raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
             _failing.discard(store)
+            _answered.add(store)
             return answer
         except ConfigError:
             raise
-        except (FileNotFoundError, NotADirectoryError):
-            raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
-        except PermissionError as error:
-            raise OSError(f"no permission ({_short(error)}); have the credentials expired?") from None
         except Exception as error:  # what a broken connection looks like depends on the store
             failed += 1
-            hopeless = store in _failing or "Credentials" in type(error).__name__  # there are none, says botocore or google.auth
-            attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING) if hopeless else _ATTEMPTS
+            fault = judge(error, url, store in _answered) or Fault(_ATTEMPTS)
+            if fault.is_missing:
+                _answered.add(store)
+                raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
+            hopeless = store in _failing and fault.attempts > _ATTEMPTS_WHILE_FAILING
+            attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING if hopeless else fault.attempts)
+            why = shorten(error)
             if failed >= attempts:
+                if fault.is_refused:
+                    raise NoPermissionError(fault.words) from None
                 _failing.add(store)
-                raise OSError(f"cannot be fetched ({failed} times: {_short(error)})") from None
+                raise OSError(fault.words or f"cannot be fetched ({failed} times: {why})") from None
             log.log(
-                logging.WARNING if failed >= _QUIET_ATTEMPTS else logging.INFO,
+                logging.WARNING if fault.soon or failed >= _QUIET_ATTEMPTS else logging.INFO,
                 "%s: attempt %d of %d failed (%s); trying again",
-                url,
-                failed,
-                attempts,
-                _short(error),
+                *(url, failed, attempts, why),
             )
             traffic.add(retries=1)
             time.sleep(min(_FIRST_PAUSE_S * 2 ** (failed - 1), _MAX_PAUSE_S) * random.uniform(0.5, 1.5))
@@ -160,47 +349,75 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
 
 def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """The answer; TimeoutError only of file systems that can be interrupted."""
+    files, path = _connect(url)
+    import fsspec
+    from fsspec.asyn import AsyncFileSystem, sync
+
+    try:
+        if not isinstance(files, AsyncFileSystem):
+            return getattr(files, method)(path, *given, **options)
+        return sync(files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options)
+    except ImportError as error:  # some libraries look for a part of theirs when it is first needed
+        raise ConfigError(f"{url}: {shorten(error)}; install it") from None
+    except fsspec.exceptions.FSTimeoutError:
+        raise TimeoutError(f"no whole answer within {deadline_s:.0f} s") from None
+
+
+def _connect(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it; ConfigError if there is none."""
     scheme = url.split("://")[0]
     try:
         import fsspec
-        from fsspec.asyn import AsyncFileSystem, sync
 
-        files, path = _file_system(fsspec, scheme, url)
+        files, path = _file_system(fsspec, scheme, _encoded(url))
     except ImportError as error:
         install = _PACKAGES.get(scheme, "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for")
         raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}") from None
     except ValueError as error:
-        raise ConfigError(f"{url}: {_short(error)}") from None
-    if not isinstance(files, AsyncFileSystem):
-        return getattr(files, method)(path, *given, **options)
-    try:
-        return sync(files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options)
-    except fsspec.exceptions.FSTimeoutError:
-        raise TimeoutError(f"no whole answer within {deadline_s:.0f} s") from None
+        raise ConfigError(f"{url}: {shorten(error)}") from None
+    _kept[id(files)] = files
+    return files, path
 
 
 def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
     """The one of this process, and the path in it. S3's sends a request once: the attempts are those that `_ask` counts."""
     if scheme not in ("s3", "s3a"):
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
-    given = fsspec.config.conf.get(scheme, {}).get("config_kwargs", {})
+    configured = fsspec.config.conf
+    given = (configured.get("s3", {}) | configured.get("s3a", {})).get("config_kwargs", {})
     once = {"retries": {"total_max_attempts": 1}} | given
     files, path = fsspec.core.url_to_fs(url, use_listings_cache=False, config_kwargs=once)
     files.retries = 1
     return files, path
 
 
+def _version_if_listed(info: dict[str, Any] | None) -> FileVersion | None:
+    return _version(info) if info and info.get("size") is not None else None
+
+
 def _version(info: dict[str, Any]) -> FileVersion:
+    if info.get("size") is None:
+        do = "download it and give the local path"
+        raise OSError(f"its server does not say how large it is (no Content-Length), so what comes cannot be checked; {do}")
     size = int(info["size"])
     if etag := next((info[name] for name in _ETAGS if info.get(name)), ""):
-        return size, int.from_bytes(sha256(etag.strip('"').encode()).digest()[:7], "big")  # short enough to be a file's time too
+        return size, _number(str(etag).removeprefix("W/").strip('"'))
     changed = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
     if isinstance(changed, str):
-        changed = datetime.fromisoformat(changed)
+        try:
+            changed = _time(changed)
+        except ValueError:
+            return size, _number(str(changed))
     if isinstance(changed, datetime):
         changed = (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
     return size, round(changed * 1_000_000) * 1_000  # microseconds: the precision that a float and every store have
 
 
-def _short(error: Exception) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]
+def _time(text: str) -> datetime:
+    with suppress(ValueError):
+        return datetime.fromisoformat(text)
+    return parsedate_to_datetime(text)  # as HTTP has it
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(sha256(text.encode()).digest()[:7], "big")  # short enough to be a file's time too

@@ -13,6 +13,7 @@ from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import merge, printable
 from dali_pipes.data.opening import kind_of, refuse_partial_index
 from dali_pipes.data.scanning.headers import VERIFY
@@ -63,12 +64,19 @@ def scan(config: ScanConfig) -> None:
     manifest.tell_omissions(config.strict)
 
 
-def index(source: str, verify: str) -> None:
-    """Scans images, prints what `scan` does, and writes their index beside them."""
+def index(source: str, verify: str, targets: Targets = NO_TARGETS, with_labels: bool = True) -> None:
+    """Scans images, prints what `scan` does, and writes their index beside them.
+
+    Images of which none has a label are read without labels: who opens them with an index finds them all.
+    """
     console = Console(soft_wrap=True)
     refuse_partial_index(source)
     read = Manifest.from_table if kind_of(source) == "table" else Manifest.scan
-    manifest = read(source, verify=verify)
+    manifest = read(source, verify=verify, targets=targets, with_labels=with_labels)
+    if with_labels and not len(manifest) and any(why.startswith("no label: no ") for _, why in manifest.problems):
+        manifest = read(source, verify=verify, targets=targets, with_labels=False)
+        do = "to have texts or masks in it, index again with --target, such as --target text=.txt"
+        say(console, f"No image has a label: the index is without labels, and holds the images alone; {do}")
     _report(console, manifest)
     say(console, f"Index: {manifest.save_index()}")
 

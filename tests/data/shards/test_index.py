@@ -1,17 +1,24 @@
 """index.arrow beside shards and images behind a URL, and images that are objects of their own."""
 
+import io
 import shutil
+import tarfile
 from pathlib import Path
 
 import fsspec.implementations.local
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from make_shards import add
+from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards import copies, remote
+from dali_pipes.tools.scan.run import index
+from dali_pipes.tools.scan.targets import read_targets
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 
@@ -102,6 +109,18 @@ def test_a_damaged_index_is_named_and_read_again_when_it_is_good(store):
             opened(store)
     (store / "index.arrow").write_bytes(whole)
     assert len(opened(store)) == 37
+
+
+@pytest.mark.parametrize("damage", ["cut off", "empty", "zeroed"])
+def test_a_damaged_copy_of_an_index_is_fetched_again(store, asked, damage):
+    opened(store).save_index()
+    rows, asked[:] = opened(store).table.to_pylist(), []
+    (copy,) = (copies.cache_folder() / "indexes").iterdir()
+    content = copy.read_bytes()
+    half = content[: len(content) // 2]
+    copy.write_bytes({"cut off": half, "empty": b"", "zeroed": half + bytes(len(content) - len(half))}[damage])
+    assert opened(store).table.to_pylist() == rows and asked == ["index.arrow"]
+    assert opened(store).table.to_pylist() == rows and asked == ["index.arrow"]
 
 
 @pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()], ids=str)
@@ -227,3 +246,102 @@ def test_a_folder_of_parquet_by_its_url_takes_the_options_of_a_table(tmp_path):
     pq.write_table(pa.table({"image": images, "label": ["cat|dog", "dog"]}), tmp_path / "x.parquet")
     made = Manifest.open(f"file://{tmp_path}", label_separator="|", progress=False)
     assert made.classes == ["cat", "dog"] and made.root == f"file://{tmp_path}"
+
+
+def tars(folder, fields, count=2, each=3):
+    """Tars of images with these members beside them, none of which is a label."""
+    folder.mkdir()
+    for number in range(count):
+        with tarfile.open(folder / f"{number}.tar", "w") as archive:
+            for sample in range(each):
+                add(archive, f"{sample}.jpg", image_bytes("JPEG"))
+                for extension in fields:
+                    add(archive, f"{sample}{extension}", image_bytes("PNG", "L") if extension == ".png" else f"{sample}".encode())
+    return folder
+
+
+def image_bytes(kind, mode="RGB"):
+    file = io.BytesIO()
+    Image.new(mode, (20, 10)).save(file, kind)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "named", [{"text": ".txt"}, {"mask": ".png"}, {"text": ".txt", "mask": ".png", "mask_values": {255: 1}, "annotated": "upright"}]
+)
+@pytest.mark.parametrize("where", ["in the store", "before the upload"])
+def test_an_index_with_targets_serves_who_asks_for_them_and_who_asks_for_none(tmp_path, asked, caplog, named, where):
+    folder, targets = tars(tmp_path / "captions", (".txt", ".png")), dp.Targets(**named)
+    url = f"file://{folder}"
+    scanned = Manifest.scan(url, targets=targets, progress=False)
+    (scanned if where == "in the store" else Manifest.scan(folder, targets=targets, progress=False)).save_index()
+    asked.clear()
+    for found in (Manifest.open(url, targets=targets, progress=False), opened(folder)):
+        assert len(found) == 6 and asked == ["index.arrow"] and found.fingerprint == scanned.fingerprint
+        assert [found.has_target(name) for name in ("text", "mask_bytes")] == ["text" in named, "mask" in named]
+        assert found.masks_upright == scanned.masks_upright and found.mask_values == scanned.mask_values
+    assert "was not written with" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ({"with_labels": False}, {"targets": dp.Targets(text=".txt")}),
+        ({"targets": dp.Targets(text=".txt")}, {"targets": dp.Targets(mask=".png")}),
+        ({"targets": dp.Targets(mask=".png")}, {"targets": dp.Targets(mask=".png", mask_values={0: 1})}),
+        ({"targets": dp.Targets(text=".txt", mask=".png")}, {"targets": dp.Targets(text=".txt")}),
+    ],
+    ids=["no text", "another", "other values", "more"],
+)
+def test_an_index_without_the_targets_asked_for_is_not_taken(tmp_path, caplog, written, wanted):
+    folder = tars(tmp_path / "captions", (".txt", ".png"))
+    Manifest.scan(f"file://{folder}", progress=False, **written).save_index()
+    for copy in copies.cache_folder().glob("copy-*"):
+        copy.unlink()
+    found = Manifest.open(f"file://{folder}", progress=False, **wanted)
+    assert len(found) == 6 and len(list(copies.cache_folder().glob("copy-*"))) == 2
+    assert all(found.has_target({"mask": "mask_bytes"}.get(name, name)) for name in wanted["targets"].named)
+    assert "index.arrow was not written with targets=" in caplog.text and "write it again with these options" in caplog.text
+
+
+def test_images_that_an_index_lacks_for_want_of_a_label_are_found_without_labels(store):
+    with tarfile.open(store / "unlabelled.tar", "w") as archive:
+        add(archive, "x.jpg", image_bytes("JPEG"))
+    opened(store).save_index()
+    assert len(opened(store)) == 37 and len(Manifest.open(f"file://{store}", with_labels=False, progress=False)) == 38
+
+
+def test_an_index_of_parquet_serves_who_asks_for_the_same_columns(tmp_path, asked):
+    images = pq.read_table(Path(__file__).with_name("files") / "images-00000-of-00002.parquet")["image"].slice(0, 2)
+    cells = {"image": images, "kind": ["cat", "dog"], "label": [0, 1], "words": ["a", "b"], "age": [3, 4]}
+    pq.write_table(pa.table(cells), tmp_path / "x.parquet")
+    url, options = f"file://{tmp_path}", {"label_column": "kind", "targets": dp.Targets(text="words"), "progress": False}
+    Manifest.open(url, **options).save_index()
+    asked.clear()
+    found = Manifest.open(url, **options)
+    assert asked == ["index.arrow"] and found.classes == ["cat", "dog"] and found.columns["age"].tolist() == [3, 4]
+    assert found.take_texts("text", np.arange(2)) == ["a", "b"]
+    assert opened(tmp_path).classes == ["cat", "dog"]
+    assert Manifest.open(url, label_column="label", targets=dp.Targets(text="kind"), progress=False).classes == ["0", "1"]
+
+
+def test_an_index_that_would_be_empty_is_refused(tmp_path):
+    folder = tars(tmp_path / "captions", (".txt",))
+    for source in (folder, f"file://{folder}"):
+        with pytest.raises(
+            ManifestError, match=r"would hold no image \(6 cannot be used, such as 0.tar/0.jpg: no label: .*--target\), or read"
+        ):
+            Manifest.scan(source, progress=False).save_index()
+    assert not (folder / "index.arrow").exists()
+
+
+def test_the_command_indexes_captions(tmp_path, capsys):
+    folder = tars(tmp_path / "captions", (".txt",))
+    index(f"file://{folder}", "header")
+    assert "the index is without labels" in capsys.readouterr().out and len(opened(folder)) == 6
+    index(f"file://{folder}", "header", read_targets(["text=.txt"]))
+    assert opened(folder).take_texts("text", np.arange(6)) == ["0", "1", "2"] * 2
+    assert read_targets(["boxes=b", "box_labels=l", "keypoints=k", "keypoint_names=[a b,c]"]).keypoint_names == ["a b", "c"]
+    for wrong in ("texts=.txt", "text", "text="):
+        with pytest.raises(dp.ConfigError, match=f"--target {wrong}: it takes NAME=VALUE, such as text=.txt; the names are boxes"):
+            read_targets([wrong])

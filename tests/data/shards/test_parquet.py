@@ -64,6 +64,14 @@ def test_a_copy_of_a_row_group_is_made_once(folder, cache, monkeypatch):
     assert Manifest.load(folder / "saved.arrow").read(5).tobytes() == made.read(5).tobytes()
 
 
+def test_a_damaged_copy_of_a_row_group_is_made_again(folder, cache):
+    made = opened(folder)
+    expected = [made.read(number).tobytes() for number in range(9)]
+    for copy in cache.iterdir():
+        os.truncate(copy, copy.stat().st_size // 2)
+    assert [made.read(number).tobytes() for number in range(9)] == expected
+
+
 @pytest.mark.parametrize("source", ["{}", "{}/images-*.parquet", "file://{}/images-*.parquet"])
 def test_folders_patterns_and_urls(folder, source):
     made = opened(source.format(folder))

@@ -12,6 +12,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
+from dali_pipes.data.reader import Reader
 from dali_pipes.data.shards import copies as local
 from dali_pipes.data.shards import remote, traffic
 
@@ -279,3 +280,71 @@ def test_what_is_not_there(tmp_path, cache):
         Manifest.open(f"file://{tmp_path}/nowhere")
     with pytest.raises(ConfigError, match="nosuchscheme://x"):
         Manifest.open("nosuchscheme://x")
+
+
+def cut_off(copy):
+    os.truncate(copy, copy.stat().st_size // 2)
+
+
+def empty(copy):
+    os.truncate(copy, 0)
+
+
+def lengthen(copy):
+    with copy.open("ab") as file:
+        file.write(b"more")
+
+
+def overwrite_the_end(copy):
+    """As a power cut leaves a file of which the last pages were not written."""
+    with copy.open("r+b") as file:
+        file.seek(copy.stat().st_size // 2)
+        file.write(bytes(copy.stat().st_size // 2))
+
+
+@pytest.mark.parametrize("damage", [cut_off, empty, lengthen, overwrite_the_end])
+def test_a_damaged_copy_is_fetched_again(manifest, store, cache, damage, caplog):
+    for shard in store.iterdir():
+        os.utime(shard, (1, 1))  # long before the copies are made
+    far = scan(store)
+    for name in copies(cache):
+        damage(cache / name)
+    assert [far.read(number).tobytes() for number in range(37)] == [manifest.read(number).tobytes() for number in range(37)]
+    assert caplog.text.count("was damaged, and is fetched again") == 4
+    fetched = traffic.current().fetched
+    assert far.read(5).tobytes() == manifest.read(5).tobytes() and traffic.current().fetched == fetched
+
+
+def test_a_copy_that_is_damaged_while_it_is_held_and_read(manifest, store, cache):
+    """By two readers, of which one opened it before, and a loader that holds it."""
+    far, before = scan(store / "shard-000000.tar"), Reader()
+    url, stamp = far.extent(0).file, far.extent(0).stamp
+    assert before.read(far.extent(0)).tobytes() == far.read(0).tobytes()
+    held = local.hold_copy(url, stamp)
+    empty(local.copy_of(url, stamp))
+    for reader in (Reader(), before):
+        assert [reader.read(far.extent(each)).tobytes() for each in range(11)] == [
+            manifest.read(each).tobytes() for each in range(11)
+        ]
+    assert local.is_gone(held)
+    local.release(held)
+
+
+def test_processes_that_find_a_damaged_copy_fetch_it_once(store, cache, monkeypatch):
+    url, asked = f"file://{store}/shard-000002.tar", multiprocessing.get_context("fork").SimpleQueue()
+    stamp, content, original = stamp_of(url), (store / "shard-000002.tar").read_bytes(), LOCAL.cat_file
+    read(url, stamp)
+    cut_off(local.copy_of(url, stamp))
+
+    def slow(self, path, start=None, end=None):
+        asked.put(os.getpid())
+        time.sleep(0.2)
+        return original(self, path, start, end)
+
+    def fetch():
+        assert read(url, stamp) == content
+
+    monkeypatch.setattr(LOCAL, "cat_file", slow)
+    assert in_processes(fetch, 4) == [0] * 4
+    asked.get()
+    assert asked.empty()
