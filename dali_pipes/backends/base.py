@@ -70,7 +70,7 @@ class Ragged:
     @property
     def offsets(self) -> torch.Tensor:
         """(N + 1,) int64 on the CPU: where in `values` each sample begins, and where the last one ends."""
-        return torch.tensor([0, *self.lengths]).cumsum(0)
+        return torch.tensor([0, *self.lengths], dtype=torch.int64, device="cpu").cumsum(0)
 
 
 @dataclass(slots=True)
@@ -182,6 +182,9 @@ class Backend(ABC):
 
     @abstractmethod
     def _prepare(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self._config).__name__} on {self._device}"
 
     def _refuse_padding(self) -> None:
         """For a backend whose batches are all of one size."""

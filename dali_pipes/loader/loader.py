@@ -17,23 +17,27 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards import traffic
-from dali_pipes.errors import BadSampleError, ConfigError, check_choice
+from dali_pipes.errors import LARGEST_SEED, BadSampleError, ConfigError, NoGpuError, check_choice, checks_arguments, shown
 from dali_pipes.loader.bad_samples import find_bad_samples
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
+from dali_pipes.loader.mistakes import refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.plan.flips import check_flips
-from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.plan.plan import Plan, PlannedBatch, Shard
+from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
+from dali_pipes.plan.plan import LARGEST_BATCH, Plan, PlannedBatch, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
 
 
+@checks_arguments(batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1))
+@in_own_modes
 def build_loader(
     manifest: Manifest,
     config: LoaderConfig,
@@ -75,7 +79,9 @@ def build_loader(
             the images that are trained on.
         OmissionError: `strict`, and it has left out any.
     """
+    refuse_other_kinds(manifest, config, transform, shard, sampling, batch_transform)
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
+    check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
     manifest.tell_omissions(strict)
     manifest.refuse_bad_images(max_bad_fraction)
     refuse_other_classes(manifest, transform.training)
@@ -111,14 +117,18 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
     what = f"{name}(device='gpu')" if hasattr(config, "device") else name
     try:
         target = torch.device(("cuda" if available or config.needs_gpu else "cpu") if device == "auto" else device)
-    except RuntimeError:
-        raise ConfigError(f"device is {device!r}; choose auto, cpu, cuda or cuda:N") from None
+    except (RuntimeError, TypeError):
+        target = torch.device("meta")
+    if target.type not in ("cpu", "cuda") or isinstance(device, bool):
+        raise ConfigError(f"device is {shown(device)}; choose auto, cpu, cuda or cuda:N")
     if config.needs_gpu and target.type != "cuda":
         raise ConfigError(f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave device at auto")
     if target.type == "cuda" and not available:
         wanted = what if config.needs_gpu else f"device={device}"
         instead = "use DaliConfig(device='cpu') or TorchConfig(), or check the driver (nvidia-smi)"
-        raise ConfigError(f"{wanted}, but PyTorch sees no GPU here; {instead}")
+        raise NoGpuError(f"{wanted}, but PyTorch sees no GPU here; {instead}", config.needs_gpu)
+    if target.type == "cuda" and (target.index or 0) >= (count := torch.cuda.device_count()):
+        raise ConfigError(f"device={device}, but PyTorch sees {count} GPUs here, cuda:0 to cuda:{count - 1}; choose one of these")
     if target.type == "cuda" and target.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return target
@@ -217,6 +227,7 @@ class Loader:
         self._iteration += 1
         return self._one_epoch(self._iteration)
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this very epoch goes on."""
         if self._abandoned or epoch != self._epoch:
@@ -245,6 +256,7 @@ class Loader:
         if self._transform.size_at(epoch) != self._size:
             self._stream = None
 
+    @in_own_modes
     def _next_batch(self) -> tuple[DecodedBatch, Begun | None]:
         """With its targets, unless the backend takes nothing of the plan, as DALI's own reader."""
         start, before = time.monotonic(), traffic.current().waited_s if self._fetcher else 0.0
@@ -395,6 +407,13 @@ class Loader:
         self._targets.close()
         if self._fetcher:
             self._fetcher.close()
+
+    def __repr__(self) -> str:
+        manifest, plan = self.plan.manifest, self.plan
+        rank = f" of rank {plan.shard.index} of {plan.shard.count}" if plan.shard.count > 1 else ""
+        batches = f"{len(self)} batches of {plan.batch_size} an epoch{rank}"
+        where = "closed" if self._closed else f"next is step {self._step} of epoch {self._epoch}"
+        return f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, {self._backend!r}; {where})"
 
     def __enter__(self) -> Self:
         return self

@@ -50,7 +50,7 @@ class TrivialAugmentWide(Policy):
     """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the wide space."""
 
     name: str = "TrivialAugmentWide"
-    num_magnitude_bins: int = option(31, check_int, 2)
+    num_magnitude_bins: int = option(31, check_int, 2, 2**16)
     interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     @property
@@ -71,8 +71,8 @@ class RandAugment(Policy):
 
     name: str = "RandAugment"
     num_ops: int = option(2, check_int, 1, DRAWS)
-    magnitude: int = option(9, check_int, 0)
-    num_magnitude_bins: int = option(31, check_int, 2)
+    magnitude: int = option(9, check_int, 0, 2**16)
+    num_magnitude_bins: int = option(31, check_int, 2, 2**16)
     interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class GaussianBlur(Policy):
     """
 
     name: str = "GaussianBlur"
-    kernel_size: int = option(23, check_int, 1)
+    kernel_size: int = option(23, check_int, 1, 2**17)
     sigma: tuple[float, float] = option((0.1, 2.0), check_ordered_pair)
     p: float = option(1.0, check_number, 0, 1)
 
