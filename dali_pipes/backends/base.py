@@ -145,6 +145,9 @@ class Batch:
         return f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids ({len(self)},){targets})"
 
 
+# A planned batch and what was made of it. None: the backend takes nothing of the plan, as DALI's own reader.
+Delivery = tuple[PlannedBatch | None, DecodedBatch]
+
 register_dataclass(Ragged)
 register_dataclass(Batch)
 
@@ -216,8 +219,11 @@ class Backend(ABC):
         """How images will be decoded and why, in one line."""
 
     @abstractmethod
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        """The images of exactly these rows in this order. Ends what an earlier call began."""
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+        """Each of these batches with its images, in this order. Ends what an earlier call began.
+
+        Every one is an object of its own, by which it is found again when its images are there.
+        """
 
     def close(self) -> None:  # noqa: B027  nothing to end
         """Ends all threads and processes; harmless when called twice."""

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.dlpack import from_dlpack
 
-from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow as read_pil
+from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import to_gpu
 from dali_pipes.backends.config import TfDataConfig
 from dali_pipes.data.reader import Reader
@@ -41,7 +43,7 @@ with _without_stderr():
 tf.config.set_visible_devices([], "GPU")  # otherwise it allocates all of a GPU's memory
 
 _SAMPLE = {
-    "id": tf.TensorSpec((None,), tf.int64),  # -1: padding of a partial batch, which is dropped
+    "number": tf.TensorSpec((None,), tf.int64),  # of the planned batch, as `InWork` has it
     "source": tf.TensorSpec((None,), tf.int64),  # the id of the image
     "path": tf.TensorSpec((None,), tf.string),
     "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
@@ -68,11 +70,12 @@ class TfDataBackend(Backend):
     def explain(self) -> str:
         return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._config.num_threads} threads"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if not self._close.alive:
             raise RuntimeError("the loader is closed")
+        in_work = InWork(planned)
         dataset = (
-            tf.data.Dataset.from_generator(lambda: map(self._samples, rows), output_signature=_SAMPLE)
+            tf.data.Dataset.from_generator(lambda: map(self._samples, in_work), output_signature=_SAMPLE)
             .unbatch()
             .map(self._make, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             .batch(self._batch_size, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -81,7 +84,7 @@ class TfDataBackend(Backend):
         options = tf.data.Options()
         options.threading.private_threadpool_size = self._config.num_threads
         self._iterator[:] = [iter(dataset.with_options(options))]
-        batches = map(self._to_batch, iter(self._next, None))
+        batches = (self._to_batch(arrays, in_work) for arrays in iter(self._next, None))
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def _next(self) -> tuple[Any, Any] | None:
@@ -107,11 +110,10 @@ class TfDataBackend(Backend):
         numbers = np.zeros((len(rows), 5, 4), np.int32)
         numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = geometry.source, geometry.window, geometry.resize
         numbers[:, 3, :2], numbers[:, 4, 0], numbers[:, 4, 1] = geometry.crop, geometry.vertical_flip, geometry.flip
-        ids = rows.ids[places]
-        ids[len(rows) :] = -1
         padded = self._manifest.path_matrix(rows.ids)
         paths = padded.view(f"S{padded.shape[1]}")[places, 0]
-        return {"id": ids, "source": rows.ids[places], "path": paths, "geometry": numbers[places]}
+        number = np.full(self._batch_size, id(rows))
+        return {"number": number, "source": rows.ids[places], "path": paths, "geometry": numbers[places]}
 
     def _make(self, sample: dict[str, Any]) -> tuple[Any, Any]:
         geometry = sample["geometry"]
@@ -121,7 +123,7 @@ class TfDataBackend(Backend):
             lambda: self._decode_jpeg(encoded, geometry),
             lambda: self._with_pillow(encoded, sample["path"], geometry),
         )
-        return self._normalize(image), sample["id"]
+        return self._normalize(image), sample["number"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
         """(height, width, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
@@ -178,12 +180,12 @@ class TfDataBackend(Backend):
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
         return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
 
-    def _to_batch(self, arrays: tuple[Any, Any]) -> DecodedBatch:
-        images, ids = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)
+    def _to_batch(self, arrays: tuple[Any, Any], in_work: InWork) -> Delivery:
+        images, numbers = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)
         if self._transform.memory_format == "channels_last":
             images = images.permute(0, 3, 1, 2)
-        count = int((ids >= 0).sum())
-        return DecodedBatch(images[:count], ids[:count])
+        planned = in_work.take(int(numbers[0]))
+        return planned, DecodedBatch(images[: len(planned)], torch.from_numpy(planned.ids))
 
     def close(self) -> None:
         self._close()

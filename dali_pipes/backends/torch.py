@@ -9,17 +9,20 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
-from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow, pixels
+from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.system.interrupts import delayed_interrupt
 from dali_pipes.system.memory import Need
 
-Arrays = tuple[Groups, torch.Tensor, Groups]  # groups of images, ids, their erased regions
+Numbered = tuple[int, PlannedBatch]  # with its number, as `InWork` has it
+Arrays = tuple[int, Groups, Groups]  # the number of the planned batch, groups of images, their erased regions
 
 
 class TorchBackend(Backend):
@@ -34,13 +37,13 @@ class TorchBackend(Backend):
         workers = self._workers = config.num_workers or 0
         self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
         self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
-        self._rows = _RowSampler()
+        self._sampler = _PlanSampler()
         self._iterator: Any = None
         of_workers = ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
         options: dict[str, Any] = {name: getattr(config, name) for name in of_workers}
         self._loader: DataLoader[Arrays] | None = DataLoader(
             self._images,
-            sampler=self._rows,
+            sampler=self._sampler,
             batch_size=None,
             num_workers=workers,
             pin_memory=config.pin_memory and self._device.type == "cuda",
@@ -54,16 +57,24 @@ class TorchBackend(Backend):
         decoder = "Pillow" if self._config.decoder == "pil" else "torchvision"
         return f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
-        self._rows.rows = rows
+        in_work = InWork(planned)
+        self._sampler.numbered = ((id(each), each) for each in in_work)
         if not self._loader.persistent_workers:
             self._end_workers()
-        self._iterator = iter(self._loader)
+        with delayed_interrupt():  # a worker that is started while an iterator is given up would be nobody's
+            self._iterator = iter(self._loader)
+
+        decoded = ((in_work.take(number), groups, erased) for number, groups, erased in self._iterator)
         if self._device.type == "cuda":
-            return finish_on_gpu(self._iterator, self._device, self._finish)
-        return (DecodedBatch.of(self._finish(groups, erased), ids) for groups, ids, erased in self._iterator)
+            with_ids = ((each, groups, torch.from_numpy(each.ids), erased) for each, groups, erased in decoded)
+            return finish_on_gpu(with_ids, self._device, self._finish)
+        return ((each, self._finished(each, groups, erased)) for each, groups, erased in decoded)
+
+    def _finished(self, planned: PlannedBatch, groups: Groups, erased: Groups) -> DecodedBatch:
+        return DecodedBatch.of(self._finish(groups, erased), torch.from_numpy(planned.ids))
 
     def _finish(self, groups: Groups, erased: Groups) -> Groups:
         return tuple(map(self._normalizer, groups, erased)) if self._normalizer else tuple(groups)
@@ -87,14 +98,14 @@ class TorchBackend(Backend):
             self._iterator._shutdown_workers()  # now; otherwise they live until a traceback that holds the iterator is collected
 
 
-class _RowSampler(Sampler[PlannedBatch]):
-    """Gives the plan's rows to the DataLoader in place of indices."""
+class _PlanSampler(Sampler[Numbered]):
+    """Gives planned batches to the DataLoader in place of indices."""
 
     def __init__(self) -> None:
-        self.rows: Iterator[PlannedBatch] = iter(())
+        self.numbered: Iterator[Numbered] = iter(())
 
-    def __iter__(self) -> Iterator[PlannedBatch]:
-        return self.rows
+    def __iter__(self) -> Iterator[Numbered]:
+        return self.numbered
 
 
 class _Images(Dataset[Arrays]):
@@ -105,7 +116,8 @@ class _Images(Dataset[Arrays]):
         self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
         self._memory_format = transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
 
-    def __getitem__(self, rows: PlannedBatch) -> Arrays:
+    def __getitem__(self, numbered: Numbered) -> Arrays:
+        number, rows = numbered
         n, form = len(rows), (self._dtype, self._memory_format, _memory)
         groups = tuple(pixels.empty_images(n * len(views), views[0].shape, *form) for views in rows.groups)
         outs = [out for images in groups for out in torch.split(images, n)]
@@ -120,7 +132,7 @@ class _Images(Dataset[Arrays]):
         if self._normalize:
             for images, regions in zip(groups, erased, strict=True):
                 pixels.erase(images, regions)
-        return groups, torch.from_numpy(rows.ids), erased
+        return number, groups, erased
 
 
 class _View:

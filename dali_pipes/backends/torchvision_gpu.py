@@ -8,7 +8,7 @@ import torch
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
 
-from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
@@ -53,13 +53,13 @@ class TorchvisionGpuBackend(Backend):
     def explain(self) -> str:
         return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(rows)))
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+        return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(planned)))
 
-    def _ready(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
+    def _ready(self, planned: PlannedBatch, files: Encoded) -> Delivery:
         with torch.cuda.stream(self._own_stream):
-            batch = self._make(rows, files)
-        return hand_over(batch, self._own_stream) if self._own_stream else batch
+            batch = self._make(planned, files)
+        return planned, hand_over(batch, self._own_stream) if self._own_stream else batch
 
     def _make(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
         images = torch.empty((len(rows), 3, *self._transform.shape), dtype=torch.uint8, device=self._device)

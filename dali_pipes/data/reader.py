@@ -1,7 +1,9 @@
 """Where the encoded bytes of an image are, and reading them: a whole file, or a part of one, such as a member of a tar."""
 
+import errno
 import os
 import resource
+import time
 from functools import lru_cache
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
@@ -12,6 +14,10 @@ from numpy.typing import NDArray
 from dali_pipes.data.shards import traffic
 from dali_pipes.data.shards.copies import is_copied, is_gone, open_copy
 from dali_pipes.data.shards.remote import CHANGED, is_remote, read_object
+
+PAUSE_S = 0.1  # before a failed read is tried again
+# errors that a moment does not change; None: the file is there, and is not what was scanned
+_FOR_GOOD = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 class Extent(NamedTuple):
@@ -68,12 +74,24 @@ class Reader:
     def read(self, extent: Extent) -> NDArray[np.uint8]:
         """The encoded bytes, in a new array.
 
+        A read of a local file that fails is tried once more, after a moment: a file server may have been away.
+
         Raises:
             OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
         """
+        if not extent.member and is_remote(extent.file):
+            return np.frombuffer(bytearray(read_object(extent.file)), np.uint8)
+        try:
+            return self._read_local(extent)
+        except OSError as error:
+            if is_copied(extent.file) or error.errno in _FOR_GOOD:
+                raise
+        traffic.add(retries=1)
+        time.sleep(PAUSE_S)
+        return self._read_local(extent)
+
+    def _read_local(self, extent: Extent) -> NDArray[np.uint8]:
         if not extent.member:
-            if is_remote(extent.file):
-                return np.frombuffer(bytearray(read_object(extent.file)), np.uint8)
             file = OpenFile(extent.file)
             return _read(file.number, 0, file.size)
         while True:

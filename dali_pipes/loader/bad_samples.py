@@ -1,9 +1,15 @@
-"""Which file made a batch fail. Backends do not know: DALI's errors name no file, or the wrong one."""
+"""Which file made a batch fail, and what is delivered instead. Backends do not know: DALI's errors name none, or the wrong one."""
 
+import errno
+import itertools
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from dali_pipes.backends.base import Backend
 from dali_pipes.data.limits import MOST_PIXELS
@@ -12,34 +18,156 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.decoders import pillow
 from dali_pipes.data.scanning.headers import ScanOptions, examine, os_problem
 from dali_pipes.data.scanning.masks import mask_problem
-from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.errors import BadSampleError
+from dali_pipes.plan.plan import Plan, PlannedBatch
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
 
+_NEIGHBORS = 8  # batches before one, and after it, that are asked for samples
+_CONTROLS = 4  # good samples that a backend must be able to decode before a whole batch is blamed
+_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what no file is to blame for
 
-def find_bad_samples(manifest: Manifest, rows: PlannedBatch, backend: Backend, ignore_index: int) -> dict[int, str]:
+
+class BadSamples:
+    """The samples of a plan that have failed so far, and the plan with others in their place.
+
+    Attributes:
+        found: (id, path, reason) of each.
+    """
+
+    def __init__(self, plan: Plan, transform: Transform, substitute: bool, max_fraction: float):
+        self._plan, self._transform = plan, transform
+        self._substitute, self._max_fraction = substitute, max_fraction
+        self.found: list[tuple[int, str, str]] = []
+
+    def planned_from(self, epoch: int, step: int) -> Iterator[PlannedBatch]:
+        """The plan from a step on, while the size of the images stays, with good samples in the place of those found so far.
+
+        Raises:
+            BadSampleError: there is no good sample for the first of these batches, nor in those around it.
+        """
+        bad, size = self._left_out, self._transform.size_at(epoch)
+        for ahead, planned in enumerate(self._plan.iter_from(epoch, step, bad)):
+            if self._transform.size_at(planned.epoch) != size:
+                return
+            good = self._without(planned, bad) if len(bad) else planned
+            if good is None and ahead:
+                return  # the run ends at this batch, and not before those that come first are delivered
+            if good is None:
+                where = f"epoch {planned.epoch}, step {planned.step}"
+                raise BadSampleError(
+                    f"{where}: all {len(planned)} images of the batch are bad, and those of the batches around it; scan again",
+                    self.found,
+                )
+            yield good
+
+    def controls(self, planned: PlannedBatch) -> Iterator[PlannedBatch]:
+        """Single good samples of the batches around one, which are not in it."""
+        tried: set[int] = set(planned.ids.tolist())
+        for other, places in self._neighbors(planned, self._left_out):
+            for place in places.tolist():
+                if int(other.ids[place]) not in tried:
+                    tried.add(int(other.ids[place]))
+                    yield other.take(np.array([place]))
+
+    def record(self, planned: PlannedBatch, reasons: dict[int, str]) -> list[tuple[int, str, str]]:
+        """
+        Args:
+            reasons: why a sample of this batch failed, by its id.
+
+        Returns:
+            (id, path, reason) of these.
+
+        Raises:
+            BadSampleError: samples are not to be substituted, or there are too many of them by now.
+        """
+        where, manifest = f"epoch {planned.epoch}, step {planned.step}", self._plan.manifest
+        failed = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
+        self.found += failed
+        named = "\n".join(f"  {path}: {why}" for _, path, why in failed)
+        if not self._substitute:
+            raise BadSampleError(
+                f"{where}: {len(failed)} of {len(planned)} images cannot be loaded:\n{named}\n"
+                "Fix or remove them and scan again (verify='full' of Manifest.scan, from_table, from_coco or from_masks lists all, "
+                "also masks), or go on without them with on_bad_sample='substitute'",
+                failed,
+            )
+        bad, images = len(self.found) + manifest.bad_images, len(manifest) + manifest.bad_images
+        if bad > self._max_fraction * images:
+            raise BadSampleError(
+                f"{where}: {bad} of {images} images are bad so far, more than max_bad_fraction allows "
+                f"({self._max_fraction * images:g}); the last ones:\n{named}",
+                self.found,
+            )
+        return failed
+
+    @property
+    def _left_out(self) -> NDArray[np.int64]:
+        return np.array([sample_id for sample_id, _, _ in self.found if self._substitute], np.int64)
+
+    def _without(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> PlannedBatch | None:
+        """Each bad sample replaced by the next good one of the batch, the first following the last; None: there is none at all."""
+        is_bad = np.isin(planned.ids, bad)
+        if not is_bad.any():
+            return planned
+        if is_bad.all():
+            for other, places in self._neighbors(planned, bad):
+                return replace(other.take(np.resize(places, len(planned))), epoch=planned.epoch, step=planned.step)
+            return None
+        good = np.flatnonzero(~is_bad)
+        places = np.arange(len(planned))
+        places[is_bad] = good[np.searchsorted(good, places[is_bad]) % len(good)]
+        return planned.take(places)
+
+    def _neighbors(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> Iterator[tuple[PlannedBatch, NDArray[np.int64]]]:
+        """The batches of the same epoch around one, the following ones first, and where in each there are good samples."""
+        steps, at = len(self._plan), planned.step
+        for step in (*range(at + 1, min(at + 1 + _NEIGHBORS, steps)), *range(at - 1, max(-1, at - 1 - _NEIGHBORS), -1)):
+            other = self._plan.rows(planned.epoch, step, bad)
+            if len(good := np.flatnonzero(~np.isin(other.ids, bad))):
+                yield other, good
+
+
+def find_bad_samples(
+    manifest: Manifest, planned: PlannedBatch, backend: Backend, controls: Iterable[PlannedBatch], ignore_index: int
+) -> dict[int, str]:
     """The reason for each sample of a failed batch that cannot be delivered as it was scanned.
 
-    The files are decoded one by one with Pillow; if all succeed, one by one with the backend itself. If all fail there, the files
-    are not the cause.
+    The files are decoded one by one with Pillow; if all succeed, one by one with the backend itself. A file is to blame that fails
+    there twice, while another one does not: otherwise the backend would fail with any file.
 
     Args:
+        controls: single samples of other batches, which are tried where all of this one fail.
         ignore_index: the value of a mask that need not be a class.
     """
-    places = np.unique(rows.ids, return_index=True)[1]
+    places = np.unique(planned.ids, return_index=True)[1]
     with ThreadPoolExecutor(available_cpus()) as pool:
-        reasons = pool.map(lambda sample_id: _problem(manifest, sample_id, ignore_index), rows.ids[places].tolist())
-        found = {int(rows.ids[place]): reason for place, reason in zip(places, reasons, strict=True) if reason}
+        reasons = pool.map(lambda sample_id: _problem(manifest, sample_id, ignore_index), planned.ids[places].tolist())
+        found = {int(planned.ids[place]): reason for place, reason in zip(places, reasons, strict=True) if reason}
     if found:
         return found
-    found = {int(rows.ids[place]): why for place in places if (why := _fails_alone(rows.take(np.array([place])), backend))}
-    return found if len(found) < len(places) else {}
+
+    alone = {int(planned.ids[place]): planned.take(np.array([place])) for place in places}
+    suspects = [sample_id for sample_id, each in alone.items() if _fails(each, backend)]
+    if not suspects:
+        return {}
+    others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
+    others_work = len(suspects) < len(alone) or any(_fails(each, backend) is None for each in others)
+    only_file = len(alone) == 1 and not others  # of all that there are: nothing is left to compare it with
+
+    again = {sample_id: _fails(alone[sample_id], backend) for sample_id in suspects}
+    return {
+        sample_id: f"this loader cannot decode it ({' '.join(str(error).split())[:300]})"
+        for sample_id, error in again.items()
+        if error and (others_work or (only_file and _names_a_decoder(error)))
+    }
 
 
 def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
     try:
         encoded = manifest.read(sample_id)
     except OSError as error:
-        return os_problem(error)
+        return None if error.errno in _OF_THE_PROCESS else os_problem(error)
     header = examine(BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=MOST_PIXELS), judge=False)
     if header.problem:
         return header.problem
@@ -48,23 +176,37 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
         return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
     try:
         pillow(encoded.tobytes())
+    except MemoryError:
+        return None
     except Exception as error:  # any error of the decoder means that this file is bad
         return f"cannot be decoded ({error})"
-    if mask := manifest.mask_extent(sample_id):
-        try:
-            file = BytesIO(Reader(keep=1).read(mask).data)
-            if not (why := mask_problem(file, *manifest.mask_size(sample_id), "full")):
-                values = manifest.mask_values.decode(file)
-                why = manifest.mask_values.strange(values, len(manifest.classes), [ignore_index])
-        except OSError as error:
-            why = os_problem(error)
-        return why and f"its mask {mask}: {why}"
-    return None
+    return _mask_problem(manifest, sample_id, ignore_index)
 
 
-def _fails_alone(row: PlannedBatch, backend: Backend) -> str | None:
+def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
+    mask = manifest.mask_extent(sample_id)
+    if not mask:
+        return None
     try:
-        next(backend.stream(iter([row])))
-    except Exception as error:  # any error of the backend means that this file is bad
-        return f"this loader cannot decode it ({' '.join(str(error).split())[:300]})"
+        file = BytesIO(Reader(keep=1).read(mask).data)
+        if not (why := mask_problem(file, *manifest.mask_size(sample_id), "full")):
+            values = manifest.mask_values.decode(file)
+            why = manifest.mask_values.strange(values, len(manifest.classes), [ignore_index])
+    except OSError as error:
+        why = None if error.errno in _OF_THE_PROCESS else os_problem(error)
+    return why and f"its mask {mask}: {why}"
+
+
+def _fails(single: PlannedBatch, backend: Backend) -> Exception | None:
+    """The error of a batch of one sample, unless it says nothing about the file."""
+    try:
+        next(backend.stream(iter([single])))
+    except (MemoryError, torch.OutOfMemoryError):
+        return None
+    except Exception as error:  # any other error of the backend, if another file does not cause it
+        return error
     return None
+
+
+def _names_a_decoder(error: Exception) -> bool:
+    return any(word in str(error).lower() for word in ("decod", "peek_image_shape", "truncated"))

@@ -3,22 +3,21 @@
 import logging
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
 
 from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import PAUSE_S
 from dali_pipes.data.shards import traffic
 from dali_pipes.errors import LARGEST_SEED, BadSampleError, ConfigError, NoGpuError, check_choice, checks_arguments, shown
-from dali_pipes.loader.bad_samples import find_bad_samples
+from dali_pipes.loader.bad_samples import BadSamples, find_bad_samples
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fetching import Fetcher, check_room
@@ -26,14 +25,17 @@ from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
 from dali_pipes.loader.mistakes import refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.targets import Begun, TargetReader
+from dali_pipes.loader.work import Work
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
-from dali_pipes.plan.plan import LARGEST_BATCH, Plan, PlannedBatch, Shard
+from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
+
+_END_S = 10.0  # how long the end of the program waits for a next() in another thread
 
 
 @checks_arguments(batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1))
@@ -65,7 +67,8 @@ def build_loader(
             its options (docs/sampling.md).
         last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training transforms, else "partial".
         on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute" delivers another image in its
-            place and lists it in `bad_samples`: one of its class or source where the sampling has such, else of the same batch.
+            place and lists it in `bad_samples`: one of its class or source where the sampling has such, else of the same batch,
+            or of those around it if all of it are bad.
         max_bad_fraction: the share of the images that may be bad: those that the scan found, and with "substitute" those that are
             found while loading.
         strict: images and objects that the scan left out are an error; without it they are said in one line of the log.
@@ -158,9 +161,10 @@ class LoaderStats(NamedTuple):
 class Loader:
     """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early abandons the epoch.
 
+    One thread at a time uses it; others wait. It belongs to the process that built it, and ends with its last reference.
+
     Attributes:
         plan: what is loaded, and in which order.
-        bad_samples: (id, path, reason) of the images that failed so far; the path of one in a shard is SHARD/MEMBER.
     """
 
     def __init__(
@@ -173,35 +177,44 @@ class Loader:
         batch_transform: BatchTransform | None = None,
     ):
         self.plan = plan
-        self.bad_samples: list[tuple[int, str, str]] = []
-        self._transform, self._build_backend = transform, build_backend
-        self._size = transform.size_at(0)
-        self._backend, self._targets = build_backend(transform.at(0)), TargetReader(plan, transform)
-        self._batch_transform = batch_transform
-        self._substitute, self._max_bad_fraction = on_bad_sample == "substitute", max_bad_fraction
-        self._bad_when_scanned = plan.manifest.bad_images
-        self._epoch = self._step = 0  # of the next batch to deliver
-        self._abandoned = False  # whether the next iter() leaves the rest of this epoch out
-        self._stream: Iterator[DecodedBatch] | None = None
-        self._fetcher = Fetcher(plan) if plan.manifest.copied else None
-        if self._fetcher:
-            weakref.finalize(self, self._fetcher.close)  # a loader that is dropped holds no shards
-        self._in_work: deque[Begun] = deque()  # the rows that the backend was given and has not yielded
-        self._iteration = 0
+        self._transform, self._batch_transform = transform, batch_transform
+        self._bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
+        fetcher = Fetcher(plan) if plan.manifest.copied else None
+        self._work = Work(transform, build_backend, TargetReader(plan, transform), fetcher)
+        weakref.finalize(self, self._work.close, _END_S)
+
+        # Epoch and step of the next batch, and whether the next iter() leaves the rest of that epoch out: one value, which an
+        # interrupt or another thread finds as it was before a batch or as it is after it.
+        self._place = (0, 0, False)
+        self._running = 0  # the number of the one iterator that may deliver; not itself, for it holds the loader
         self._wait_s = self._fetch_wait_s = 0.0
         self._traffic = traffic.current()
         self._tried_again = (-1, -1)
-        self._closed = False
+
+    @property
+    def bad_samples(self) -> list[tuple[int, str, str]]:
+        """(id, path, reason) of the images that failed so far; the path of one in a shard is SHARD/MEMBER."""
+        return self._bad.found
 
     @property
     def epoch(self) -> int:
         """The epoch that the next batch belongs to, from 0."""
-        return self._epoch
+        return self._place[0]
 
     @property
     def batches_left(self) -> int:
         """Batches of this epoch that are still to come on this shard."""
-        return len(self.plan) - self._step
+        return len(self.plan) - self._place[1]
+
+    @property
+    def dataset(self) -> Manifest:
+        """The images; `len()` of it is the number of usable ones, as a DataLoader's `dataset` has it."""
+        return self.plan.manifest
+
+    @property
+    def batch_size(self) -> int:
+        """Images of a full batch on this shard."""
+        return self.plan.batch_size
 
     def __len__(self) -> int:
         """Batches of one epoch on this shard."""
@@ -210,146 +223,130 @@ class Loader:
     def stats(self) -> LoaderStats:
         """What was waited for and fetched since the loader was built."""
         fetched = traffic.current().since(self._traffic)
-        window = self._fetcher.progress if self._fetcher else (0, 0)
-        return LoaderStats(self._wait_s, self._fetch_wait_s, *fetched[:4], window)
+        fetcher = self._work.fetcher
+        return LoaderStats(self._wait_s, self._fetch_wait_s, *fetched[:4], fetcher.progress if fetcher else (0, 0))
 
     def explain(self) -> str:
         """How images will be decoded and why, in one line."""
         return self._backend.explain()
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._closed:
-            raise RuntimeError("the loader is closed; build a new one")
-        if self._abandoned:
-            if self._step < len(self.plan):
-                self._stream = None
-            self._move_to(self._epoch + 1, 0)
-        self._iteration += 1
-        return self._one_epoch(self._iteration)
+        with self._work.use("iter()"):
+            self._refuse_closed()
+            epoch, step, abandoned = self._place
+            if abandoned:
+                if step < len(self.plan):
+                    self._work.stop()
+                self._move_to(epoch + 1, 0)
+            self._running += 1
+            return _Epoch(self, self._running, *self._place[:2])
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this very epoch goes on."""
-        if self._abandoned or epoch != self._epoch:
-            self._move_to(epoch, 0)
-            self._stream, self._iteration = None, self._iteration + 1
+        with self._work.use("set_epoch()"):
+            current, _, abandoned = self._place
+            if abandoned or epoch != current:
+                self._go_to(epoch, 0)
 
-    def _one_epoch(self, iteration: int) -> Iterator[Batch]:
-        epoch = self._epoch
-        for step in range(self._step, len(self.plan)):
-            if iteration != self._iteration:
-                raise RuntimeError("this epoch was abandoned when iter() was called again; a loader delivers one epoch at a time")
-            decoded, begun = self._next_batch()
-            last = step + 1 == self.plan.steps
-            self._move_to(epoch + last, 0 if last else step + 1)
-            self._abandoned = not last
-            batch = self._targets.join(decoded, begun)
-            if self._batch_transform is not None:
-                ids = begun.rows.ids if begun else decoded.ids.numpy()
-                batch = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
-            yield batch
-        if (iteration, epoch) == (self._iteration, self._epoch):  # others have a part of the last global batch, this shard has none
-            self._move_to(epoch + 1, 0)
+    def _go_to(self, epoch: int, step: int) -> None:
+        """The next `iter()` begins here; no epoch is running any more."""
+        self._work.stop()
+        self._running += 1
+        self._move_to(epoch, step)
 
     def _move_to(self, epoch: int, step: int) -> None:
-        self._epoch, self._step, self._abandoned = epoch, step, False
-        if self._transform.size_at(epoch) != self._size:
-            self._stream = None
+        if self._transform.size_at(epoch) != self._transform.size_at(self._place[0]):
+            self._work.stop()
+        self._place = (epoch, step, False)
+
+    def _deliver(self, running: "_Epoch") -> Batch | None:
+        """The next batch of an epoch; None: it has ended."""
+        with self._work.use("next()"):
+            self._refuse_closed()
+            if running.number != self._running:
+                raise RuntimeError("this epoch was abandoned when another one was begun; a loader delivers one epoch at a time")
+            epoch, step = running.epoch, running.step
+            if step == len(self.plan):
+                if self._place[0] == epoch:  # others have a part of the last global batch, this shard has none
+                    self._move_to(epoch + 1, 0)
+                return None
+
+            try:
+                batch = self._next_batch(epoch, step)
+            except BaseException as error:
+                self._work.end_backend()  # it may be half-way through something: the next batch is made by another one
+                # with an error the epoch is over, also at its first batch: it would come again for ever
+                self._place = (epoch, step, isinstance(error, Exception) or self._place[2])
+                raise
+            last = step + 1 == self.plan.steps
+            if last:
+                self._move_to(epoch + 1, 0)
+            else:
+                self._place = (epoch, step + 1, True)
+            running.step = step + 1
+            return batch
 
     @in_own_modes
-    def _next_batch(self) -> tuple[DecodedBatch, Begun | None]:
-        """With its targets, unless the backend takes nothing of the plan, as DALI's own reader."""
-        start, before = time.monotonic(), traffic.current().waited_s if self._fetcher else 0.0
+    def _next_batch(self, epoch: int, step: int) -> Batch:
+        start, before = time.monotonic(), traffic.current().waited_s if self._work.fetcher else 0.0
         try:
-            return self._made()
+            decoded, begun = self._make(epoch, step)
         finally:
             waited = time.monotonic() - start
             self._wait_s += waited
-            self._fetch_wait_s += min(waited, traffic.current().waited_s - before) if self._fetcher else 0.0
+            self._fetch_wait_s += min(waited, traffic.current().waited_s - before) if self._work.fetcher else 0.0
 
-    def _made(self) -> tuple[DecodedBatch, Begun | None]:
+        batch = self._work.targets.join(decoded, begun)
+        if self._batch_transform is None:
+            return batch
+        ids = begun.rows.ids if begun else decoded.ids.numpy()
+        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
+
+    def _make(self, epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
+        """Without the samples that turn out to be bad, if they are to be substituted."""
         while True:
-            size = self._transform.size_at(self._epoch)
-            if self._stream is None and size != self._size:  # another backend, if this epoch's images are of another size
-                self._backend.close()
-                self._backend, self._size = self._build_backend(self._transform.at(self._epoch)), size
             try:
-                if self._stream is None:
-                    self._drop_work()
-                    self._stream = self._backend.stream(self._begun())
-                    if self._fetcher:  # only now, since workers are forked
-                        self._fetcher.start(self._epoch, self._step)
-                elif self._fetcher:
-                    self._fetcher.deliver(self._epoch, self._step)
-                decoded, begun = next(self._stream), self._in_work.popleft() if self._in_work else None
-                if begun:
-                    begun.wait()
-                return decoded, begun
+                return self._work.next(lambda: self._bad.planned_from(epoch, step), epoch, step)
             except Exception as error:
-                self._stream = None
-                self._record_bad_samples(error)
-            except BaseException:  # such as Ctrl-C in the middle of it: the next one is made anew
-                self._stream = None
-                raise
+                self._work.end_backend()
+                self._record_bad_samples(error, epoch, step)
 
-    def _begun(self) -> Iterator[PlannedBatch]:
-        for rows in self._rows():
-            if self._fetcher:
-                self._fetcher.plan(rows.epoch, rows.step)
-            self._in_work.append(self._targets.begin(rows))
-            yield rows
-
-    def _drop_work(self) -> None:
-        for each in self._in_work:
-            each.cancel()
-        self._in_work = deque()
-
-    def _rows(self) -> Iterator[PlannedBatch]:
-        """The plan from the next batch on, while the size stays, with good samples in the place of the bad ones known so far."""
-        bad = np.array([sample_id for sample_id, _, _ in self.bad_samples if self._substitute], np.int64)
-        for ahead, rows in enumerate(self.plan.iter_from(self._epoch, self._step, bad)):
-            if self._transform.size_at(rows.epoch) != self._size:
-                return
-            if ahead and np.isin(rows.ids, bad).all():
-                return  # the run ends at this batch, and not before those that come first are delivered
-            yield _without(rows, bad) if len(bad) else rows
-
-    def _record_bad_samples(self, error: Exception) -> None:
-        """Records the bad samples behind a failed batch, or raises if that is the policy or there are none."""
-        rows = next(self._rows())
-        where = f"epoch {rows.epoch}, step {rows.step}"
-        manifest = self.plan.manifest
-        reasons = find_bad_samples(manifest, rows, self._backend, self._transform.ignore_index)
-        if not reasons and manifest.is_fetched and self._tried_again != (rows.epoch, rows.step):
-            self._tried_again = rows.epoch, rows.step
-            log.warning("%s: the batch failed, and all of its files can be read now; trying it once more", where)
+    def _record_bad_samples(self, error: Exception, epoch: int, step: int) -> None:
+        """Records the bad samples behind a failed batch; raises, if that is the policy, or if there are none and it fails again."""
+        planned = next(self._bad.planned_from(epoch, step))
+        where, manifest = f"epoch {epoch}, step {step}", self.plan.manifest
+        backend, controls = self._work.backend_at(epoch), self._bad.controls(planned)
+        reasons = find_bad_samples(manifest, planned, backend, controls, self._transform.ignore_index)
+        if reasons:
+            try:
+                failed = self._bad.record(planned, reasons)
+            except BadSampleError as named:
+                raise named from error
+            for _, path, why in failed:
+                log.warning("%s: %s", path, why)
             return
-        if not reasons:
-            names = {manifest.name(sample_id) for sample_id in rows.ids.tolist()}
-            what = f", and none of its {len(names)} files is to blame"
-            if len(names) == 1:
-                what = f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
-            error.add_note(f"{where}: the batch failed{what}")
-            raise error
-        found = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
-        self.bad_samples += found
-        for _, path, why in found:
-            log.warning("%s: %s", path, why)
-        named = "\n".join(f"  {path}: {why}" for _, path, why in found)
-        if not self._substitute:
-            raise BadSampleError(
-                f"{where}: {len(found)} of {len(rows)} images cannot be loaded:\n{named}\n"
-                "Fix or remove them and scan again (verify='full' of Manifest.scan, from_table, from_coco or from_masks lists all, "
-                "also masks), or go on without them with on_bad_sample='substitute'",
-                found,
-            ) from error
-        bad, images = len(self.bad_samples) + self._bad_when_scanned, len(manifest) + self._bad_when_scanned
-        if bad > self._max_bad_fraction * images:
-            raise BadSampleError(
-                f"{where}: {bad} of {images} images are bad so far, more than max_bad_fraction allows "
-                f"({self._max_bad_fraction * images:g}); the last ones:\n{named}",
-                self.bad_samples,
-            ) from error
+
+        if self._tried_again != (epoch, step):  # a file server may have been away for a moment
+            self._tried_again = epoch, step
+            log.warning("%s: the batch failed (%s), and its files can be read now; trying it once more", where, _shown(error))
+            traffic.add(retries=1)
+            time.sleep(PAUSE_S)
+            return
+        names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
+        what = f", and none of its {len(names)} files is to blame"
+        if len(names) == 1:
+            what = f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
+        error.add_note(f"{where}: the batch failed{what}")
+        raise error
+
+    def _refuse_closed(self) -> None:
+        if self._work.closed:
+            raise RuntimeError("the loader is closed; build a new one")
+
+    @property
+    def _backend(self) -> Backend:
+        return self._work.backend_at(self._place[0])
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch stands: epoch, samples delivered in it over all shards, and what must not change until then.
@@ -357,9 +354,10 @@ class Loader:
         It is the same on all shards after the same step. Resuming goes on in the middle of an epoch, also of one that was left with
         `break`; the loader that was left itself goes on with the next.
         """
+        epoch, step, _ = self._place
         return {
-            "epoch": self._epoch,
-            "samples": min(self._step * self.plan.global_batch_size, self.plan.epoch_samples),
+            "epoch": epoch,
+            "samples": min(step * self.plan.global_batch_size, self.plan.epoch_samples),
             "engine_mix": self._backend.engine_mix,
             "fingerprint": fingerprint(self.plan, self._transform, self._batch_transform),
         }
@@ -395,18 +393,15 @@ class Loader:
                 before or "no GPU",
                 mix or "no GPU",
             )
-        self._move_to(epoch, samples // block)
-        self._stream = None
-        self._iteration += 1
+        with self._work.use("load_state_dict()"):
+            self._go_to(epoch, samples // block)
 
     def close(self) -> None:
-        """Ends the backend's threads and processes. The loader cannot be used afterwards."""
-        self._closed, self._stream = True, None
-        self._drop_work()
-        self._backend.close()
-        self._targets.close()
-        if self._fetcher:
-            self._fetcher.close()
+        """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards."""
+        self._work.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a loader cannot be pickled or copied, for it has threads; build one in the process that uses it")
 
     def __repr__(self) -> str:
         manifest, plan = self.plan.manifest, self.plan
@@ -422,14 +417,26 @@ class Loader:
         self.close()
 
 
-def _without(rows: PlannedBatch, bad: np.ndarray) -> PlannedBatch:
-    """Each bad sample replaced by the next good one of the batch, the first following the last."""
-    is_bad = np.isin(rows.ids, bad)
-    if not is_bad.any():
-        return rows
-    good = np.flatnonzero(~is_bad)
-    if not len(good):
-        raise BadSampleError(f"epoch {rows.epoch}, step {rows.step}: all {len(rows)} images of the batch are bad; scan again", [])
-    places = np.arange(len(rows))
-    places[is_bad] = good[np.searchsorted(good, places[is_bad]) % len(good)]
-    return rows.take(places)
+class _Epoch(Iterator[Batch]):
+    """The batches that are left of one epoch."""
+
+    def __init__(self, loader: Loader, number: int, epoch: int, step: int):
+        self._loader, self.number, self.epoch, self.step = loader, number, epoch, step
+        self._ended, self._error = False, ""  # whether all is delivered; the name of an error that came out
+
+    def __next__(self) -> Batch:
+        if self._error:
+            raise RuntimeError(f"this epoch was left with an error ({self._error}); iter() of the loader begins another one")
+        try:
+            batch = None if self._ended else self._loader._deliver(self)
+        except BaseException as error:
+            self._error = type(error).__name__
+            raise
+        if batch is None:
+            self._ended = True
+            raise StopIteration
+        return batch
+
+
+def _shown(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -3,7 +3,6 @@
 import itertools
 import os
 import threading
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -221,7 +220,7 @@ class Plan:
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
             # what the next epoch begins with is made while this one runs, so that its first batch does not wait
-            threading.Thread(target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1)), daemon=True).start()
+            threading.Thread(target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1))).start()
             for start in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(start, min(start + ahead, len(self))), bad)
             epoch, step = epoch + 1, 0
@@ -285,10 +284,3 @@ def _view(drawn: Drawn, rows: slice) -> PlannedView:
     transform, geometry, augmentation = drawn
     geometry, shape = transform.placed(geometry.take(rows))
     return PlannedView(geometry, augmentation.take(rows), shape)
-
-
-def noted(rows: Iterator[PlannedBatch], taken: deque[PlannedBatch]) -> Iterator[PlannedBatch]:
-    """The same rows; those that have been taken are also in `taken`, for the code that completes what is made of them."""
-    for each in rows:
-        taken.append(each)
-        yield each

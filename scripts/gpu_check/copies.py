@@ -46,7 +46,7 @@ class Work:
 
 def exported(work: Work) -> Iterator[DecodedBatch]:
     """Dynamic executor, DLPack, then `copy_to_torch_memory`: what the loader does."""
-    return work.backend.stream(work.rows())
+    return (batch for _, batch in work.backend.stream(work.rows()))
 
 
 def copied_by_the_iterator(work: Work) -> Iterator[DecodedBatch]:

@@ -47,7 +47,7 @@ def planned(manifest, steps, batch_size=8, transform=TRANSFORM):
 def real(manifest, rows, transform=TRANSFORM):
     """The images of some rows, by DALI."""
     backend = DaliBackend(manifest, transform, DALI, len(rows), CPU)
-    images = next(backend.stream(iter([rows]))).images.clone()
+    images = next(backend.stream(iter([rows])))[1].images.clone()
     backend.close()
     return images
 
@@ -61,7 +61,7 @@ def test_real_images_that_repeat(manifest, batches):
     """Every batch holds the first batch's images, in one of `batches` orders in turn; ids follow the plan."""
     backend, source = cached(manifest, batches)
     rows = planned(manifest, 7)
-    made = list(backend.stream(iter(rows)))
+    made = [batch for _, batch in backend.stream(iter(rows))]
     assert torch.equal(made[0].images, real(manifest, rows[0]))
     assert [batch.ids.tolist() for batch in made] == [each.ids.tolist() for each in rows]
     for number, batch in enumerate(made):
@@ -74,9 +74,9 @@ def test_real_images_that_repeat(manifest, batches):
 
 def test_the_source_is_asked_once(manifest):
     backend, source = cached(manifest, 2)
-    first = next(backend.stream(iter(planned(manifest, 3))))
+    _, first = next(backend.stream(iter(planned(manifest, 3))))
     source.stream = None
-    again = list(backend.stream(iter(planned(manifest, 4)[1:])))
+    again = [batch for _, batch in backend.stream(iter(planned(manifest, 4)[1:]))]
     assert torch.equal(again[0].images, first.images) and len(again) == 3
 
 
@@ -85,7 +85,7 @@ def test_it_starts_with_a_partial_batch(manifest):
     backend, source = cached(manifest, 3)
     partial, *whole = planned(manifest, 3)
     partial = partial.take(slice(0, 3))
-    made = list(backend.stream(iter([partial, *whole])))
+    made = [batch for _, batch in backend.stream(iter([partial, *whole]))]
     assert [len(batch.images) for batch in made] == [3, 8, 8]
     images = real(manifest, partial)
     assert torch.equal(made[0].images, images)
@@ -99,7 +99,7 @@ def test_it_starts_with_a_partial_batch(manifest):
 def test_form_of_the_images(manifest, memory_format):
     transform = dp.TrainTransform(size=24, dtype="fp16", memory_format=memory_format)
     backend, _ = cached(manifest, 2, transform=transform)
-    for batch in backend.stream(iter(planned(manifest, 3, transform=transform))):
+    for _, batch in backend.stream(iter(planned(manifest, 3, transform=transform))):
         assert batch.images.dtype == torch.float16 and batch.images.shape == (8, 3, 24, 24)
         expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         assert batch.images.is_contiguous(memory_format=expected)

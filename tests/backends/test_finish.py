@@ -23,7 +23,7 @@ def rows_and_windows(manifest, count):
 def finished(manifest, threads=2, count=5):
     finisher = Finisher(TRANSFORM, 6, threads, pinned=False)
     try:
-        return [(batch.images.clone(), batch.ids.tolist()) for batch in finisher(rows_and_windows(manifest, count))]
+        return [(batch.images.clone(), batch.ids.tolist()) for _, batch in finisher(rows_and_windows(manifest, count))]
     finally:
         finisher.close()
 

@@ -106,7 +106,7 @@ def test_a_new_stream_ends_the_one_before_it(manifest):
         rows, streams = [loader.plan.rows(0, step) for step in range(4)], []
         for _ in range(5):
             streams.append(loader._backend.stream(iter(rows)))
-            assert next(streams[-1]).ids.tolist() == rows[0].ids.tolist()
+            assert next(streams[-1])[1].ids.tolist() == rows[0].ids.tolist()
         assert threads() <= running
 
 
@@ -149,7 +149,7 @@ def test_a_passing_error_in_the_plan_is_reported_and_blames_no_file(manifest):
             raise ZeroDivisionError("in the plan")
 
         stream = loader._backend.stream(rows())
-        assert len(next(stream)) == 8
+        assert len(next(stream)[1]) == 8
         with pytest.raises(RuntimeError, match=r"ZeroDivisionError: in the plan"):
             next(stream)
 

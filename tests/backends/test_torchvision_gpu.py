@@ -54,7 +54,7 @@ def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
     """Promise 1: mean |difference| at most 0.25 of 255, 99th percentile at most 2."""
     manifest, transform = request.getfixturevalue(kind), TRANSFORMS[name]
     rows = planned(manifest, transform)
-    batches = list(backend(manifest, transform).stream(iter(rows)))
+    batches = [batch for _, batch in backend(manifest, transform).stream(iter(rows))]
     assert [batch.ids.tolist() for batch in batches] == [each.ids.tolist() for each in rows]
     options = {"transform": transform, "batch_size": 10, "seed": 3, "last_batch": "partial", "shuffle": True}
     with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), **options, device="cpu") as loader:
@@ -67,7 +67,7 @@ def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 def test_form_of_the_images(mixed, dtype, memory_format):
     transform = dp.TrainTransform(size=(24, 20), dtype=dtype, memory_format=memory_format)
-    for batch in backend(mixed, transform).stream(iter(planned(mixed, transform))):
+    for _, batch in backend(mixed, transform).stream(iter(planned(mixed, transform))):
         assert batch.images.shape == (len(batch), 3, 24, 20)
         assert batch.images.dtype == TORCH_DTYPES[dtype]
         expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
@@ -81,7 +81,7 @@ def test_threads_and_prefetching_change_nothing(mixed):
         list(backend(mixed, transform, num_threads=threads, prefetch=prefetch).stream(iter(rows)))
         for threads, prefetch in ((1, 1), (3, 20))
     )
-    for a, b in zip(one, two, strict=True):
+    for (_, a), (_, b) in zip(one, two, strict=True):
         assert torch.equal(a.images, b.images) and torch.equal(a.ids, b.ids)
 
 

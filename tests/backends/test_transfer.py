@@ -22,7 +22,7 @@ def made_of(count, originals):
         originals.append(weakref.ref(images))
         ids = torch.full((2,), number, dtype=torch.int32)  # as DALI's own reader has them: the batch holds others
         originals.append(weakref.ref(ids))
-        yield {"images": images, "ids": ids}, DecodedBatch(images, ids.long())
+        yield {"images": images, "ids": ids}, (None, DecodedBatch(images, ids.long()))
 
 
 def events(monkeypatch, state, still_there=lambda: True):
@@ -42,10 +42,10 @@ def test_what_is_copied_is_kept_until_it_has_been_copied(monkeypatch):
     events(monkeypatch, state)
     originals = []
     batches = copy_to_torch_memory(made_of(6, originals), torch.float32)
-    copies = [next(batches) for _ in range(4)]
+    copies = [next(batches)[1] for _ in range(4)]
     assert all(original() is not None for original in originals)
     state.done = True
-    copies.append(next(batches))
+    copies.append(next(batches)[1])
     assert [original() is not None for original in originals] == [False] * 8 + [True] * 2
     for number, copy in enumerate(copies):
         assert (copy.images == number).all() and copy.ids.tolist() == [number] * 2
@@ -84,7 +84,7 @@ def test_the_copy_casts_in_one_pass(monkeypatch, dtype):
     events(monkeypatch, SimpleNamespace(done=True, waited=0))
     images = (torch.randn(2, 3, 8, 8) * 2).contiguous(memory_format=torch.channels_last)
     with Operations() as operations:
-        (copy,) = copy_to_torch_memory(iter([(None, DecodedBatch(images, torch.arange(2)))]), dtype)
+        ((_, copy),) = copy_to_torch_memory(iter([(None, (None, DecodedBatch(images, torch.arange(2))))]), dtype)
     assert operations.names == ["_to_copy"]
     assert copy.images.dtype == dtype and torch.equal(copy.images, images.to(dtype))
     assert copy.images.data_ptr() != images.data_ptr() and copy.images.is_contiguous(memory_format=torch.channels_last)

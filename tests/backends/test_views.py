@@ -57,7 +57,7 @@ def made(manifest, name, transform, rows):
     device = torch.device("cuda", 0) if name == "dali_gpu" else CPU
     backend = entry_of(config).load()(manifest, transform, config.on_cores(), len(rows), device)
     try:
-        return [group.clone() for group in next(backend.stream(iter([rows]))).groups]
+        return [group.clone() for group in next(backend.stream(iter([rows])))[1].groups]
     finally:
         backend.close()
 

@@ -18,7 +18,7 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied(dtype):
     def made():
         for number in range(3):
             images, ids = cupy.full((16, 3, 224, 224), number, cupy.float32), cupy.full((16,), number, cupy.int64)
-            yield None, DecodedBatch(torch.from_dlpack(images), torch.from_dlpack(ids))
+            yield None, (None, DecodedBatch(torch.from_dlpack(images), torch.from_dlpack(ids)))
 
     list(made())  # compiles
     cupy.cuda.Device().synchronize()
@@ -26,7 +26,7 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied(dtype):
         torch.cuda._sleep(400_000_000)
         slept = torch.cuda.current_stream().record_event()
         batches = copy_to_torch_memory(made(), dtype)
-        copies = [next(batches) for _ in range(3)]
+        copies = [next(batches)[1] for _ in range(3)]
         assert not slept.query(), "the copies were not late; nothing can be said"
         overwritten = [cupy.full((16, 3, 224, 224), cupy.nan, cupy.float32) for _ in range(6)]
         for number, copy in enumerate(copies):

@@ -48,7 +48,7 @@ def test_what_is_measured(image_folder, device):
 def test_another_order_or_other_pixels_would_be_seen(image_folder, monkeypatch):
     def other_plan(work):
         rows = work.plan.iter_from(epoch=1)
-        return work.backend.stream(rows)
+        return (batch for _, batch in work.backend.stream(rows))
 
     monkeypatch.setitem(ways.WAYS, "another plan", other_plan)
     agreement = ways._agreement(ways._work(config(image_folder, dp.DaliConfig(device="cpu", resize="dali"))))

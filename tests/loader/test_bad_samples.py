@@ -112,16 +112,27 @@ def test_too_many_bad_ones_stop_the_run(scanned, name):
 
 
 @every_backend
-def test_a_batch_without_a_good_sample(scanned, name):
+def test_a_batch_without_a_good_sample_takes_those_of_the_next_one(scanned, name):
     for sample in range(8, 16):
         FAULTS["zero bytes"](scanned.path(sample))
     with build(scanned, name, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1) as loader:
-        for number in range(2):  # in the second epoch all bad ones are known
+        for _ in range(2):  # in the second epoch all bad ones are known
+            batches = list(loader)
+            assert [batch.ids.tolist() for batch in batches[:3]] == [list(range(8)), list(range(16, 24)), list(range(16, 24))]
+            assert batches[1].labels.tolist() == scanned.labels[16:24].tolist()
+            assert len(batches) == len(loader)
+
+
+@every_backend
+def test_where_no_sample_is_good(scanned, name):
+    few = scanned.subset(np.arange(6))
+    for sample in range(6):
+        FAULTS["zero bytes"](few.path(sample))
+    with build(few, name, 2, shuffle=False, on_bad_sample="substitute", max_bad_fraction=1) as loader:
+        for number in range(2):
             loader.set_epoch(number)
-            delivered = []
-            with pytest.raises(dp.BadSampleError, match=f"epoch {number}, step 1: all 8 images of the batch are bad"):
-                delivered.extend(batch.ids.tolist() for batch in loader)
-            assert delivered == [list(range(8))]
+            with pytest.raises(dp.BadSampleError, match=f"epoch {number}, step 0: all 2 images of the batch are bad, and those"):
+                list(loader)
 
 
 @cpu_and_gpu

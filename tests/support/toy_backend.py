@@ -33,7 +33,7 @@ class ToyBackend(Backend):
         for planned in rows:
             images = np.stack([self._image(planned, at) for at in range(len(planned))])
             finished = self._normalize(torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(planned.augmentation.erased))
-            yield DecodedBatch(finished.to(self._device), torch.from_numpy(planned.ids).to(self._device))
+            yield planned, DecodedBatch(finished.to(self._device), torch.from_numpy(planned.ids).to(self._device))
 
     def _image(self, planned, at):
         encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from dali_pipes.backends.base import DecodedBatch
+from dali_pipes.backends.base import DecodedBatch, Delivery
 from dali_pipes.backends.common import pixels
 from dali_pipes.backends.common.transfer import one_ahead
 from dali_pipes.plan.augment.operations import Codes, Numbers
@@ -49,11 +49,11 @@ class Finisher:
         self._count, self._threads = threads, ThreadPoolExecutor(threads, "finish")
         _one_core_each(self._threads, threads)
 
-    def __call__(self, decoded: Iterator[tuple[PlannedBatch, Windows]]) -> Iterator[DecodedBatch]:
+    def __call__(self, decoded: Iterator[tuple[PlannedBatch, Windows]]) -> Iterator[Delivery]:
         """The batches in order."""
         return starmap(_result, one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
-    def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[DecodedBatch, list[Future[None]]]:
+    def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[Delivery, list[Future[None]]]:
         """`windows` are those of `rows.region`."""
         n, origin = len(rows), rows.region[:, :2]
         each_group = zip(self._buffers, rows.groups, strict=True)
@@ -62,7 +62,7 @@ class Finisher:
         views = [(*_arguments(view, origin), out) for view, out in zip(rows.views, outs, strict=True)]
         count = min(self._count, -(-n // LEAST))
         edges = [n * part // count for part in range(count + 1)]
-        return DecodedBatch.of(groups, torch.from_numpy(rows.ids)), [
+        return (rows, DecodedBatch.of(groups, torch.from_numpy(rows.ids))), [
             self._threads.submit(self._finish, windows[first:last], [[values[first:last] for values in view] for view in views])
             for first, last in pairwise(edges)
         ]
@@ -76,10 +76,10 @@ class Finisher:
         self._threads.shutdown(cancel_futures=True)
 
 
-def _result(batch: DecodedBatch, parts: list[Future[None]]) -> DecodedBatch:
+def _result(delivery: Delivery, parts: list[Future[None]]) -> Delivery:
     for part in parts:
         part.result()
-    return batch
+    return delivery
 
 
 class _View:

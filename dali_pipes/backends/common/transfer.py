@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from dali_pipes.backends.base import DecodedBatch
+from dali_pipes.backends.base import DecodedBatch, Delivery
 from dali_pipes.plan.plan import PlannedBatch
 
 MOST_KEPT = 4  # batches of another library
@@ -17,26 +17,31 @@ R = TypeVar("R")
 Groups = tuple[torch.Tensor, ...]  # as `DecodedBatch.groups`
 
 
-def to_gpu(batches: Iterator[DecodedBatch], device: torch.device) -> Iterator[DecodedBatch]:
+def to_gpu(batches: Iterator[Delivery], device: torch.device) -> Iterator[Delivery]:
     """Finished batches, on `device`, ready on the current stream when yielded."""
-    return finish_on_gpu(((batch.groups, batch.ids, None) for batch in batches), device, lambda groups, _: groups)
+    decoded = ((planned, batch.groups, batch.ids, None) for planned, batch in batches)
+    return finish_on_gpu(decoded, device, lambda groups, _: groups)
 
 
 def finish_on_gpu(
-    batches: Iterator[tuple[Groups, torch.Tensor, Any]], device: torch.device, finish: Callable[[Groups, Any], Groups]
-) -> Iterator[DecodedBatch]:
+    batches: Iterator[tuple[PlannedBatch | None, Groups, torch.Tensor, Any]],
+    device: torch.device,
+    finish: Callable[[Groups, Any], Groups],
+) -> Iterator[Delivery]:
     """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
 
-    The third of each is what else `finish` needs, which stays on the CPU.
+    Args:
+        batches: each with its planned batch, the groups of its images, its ids, and what else `finish` needs, which stays on the
+            CPU.
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(groups: Groups, ids: torch.Tensor, more: Any) -> DecodedBatch:
+    def start(planned: PlannedBatch | None, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
         with torch.cuda.stream(copies):
             there = tuple(copy_to_gpu(images, device) for images in groups)
-            return DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
+            return planned, DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
 
-    return one_ahead(itertools.starmap(start, batches), lambda batch: hand_over(batch, copies))
+    return one_ahead(itertools.starmap(start, batches), lambda started: (started[0], hand_over(started[1], copies)))
 
 
 def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
@@ -83,8 +88,8 @@ def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
 
 
 def copy_to_torch_memory(
-    batches: Iterator[tuple[Any, DecodedBatch]], dtype: torch.dtype, views: Sequence[int] = (1,)
-) -> Iterator[DecodedBatch]:
+    batches: Iterator[tuple[Any, Delivery]], dtype: torch.dtype, views: Sequence[int] = (1,)
+) -> Iterator[Delivery]:
     """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
 
     The copy casts the images: one pass over memory, whatever their dtype was.
@@ -107,7 +112,7 @@ def copy_to_torch_memory(
     """
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
-        for owner, batch in batches:
+        for owner, (planned, batch) in batches:
             while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
                 being_copied[0][0].synchronize()
                 being_copied.popleft()
@@ -115,7 +120,7 @@ def copy_to_torch_memory(
             copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
             being_copied.append((copied, (owner, batch)))
-            yield copy
+            yield planned, copy
     finally:
         for copied, _ in being_copied:
             copied.synchronize()

@@ -3,7 +3,6 @@
 import gc
 import os
 import warnings
-from collections import deque
 from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
 from typing import Any
@@ -15,8 +14,9 @@ from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.finish import Finisher
+from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, grouped, to_gpu
@@ -25,7 +25,7 @@ from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versio
 from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, window_graph
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.plan import PlannedBatch, noted
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
 from dali_pipes.system.memory import Need
@@ -49,6 +49,7 @@ class DaliBackend(Backend):
     """
 
     _config: DaliConfig
+    _takes_the_plan = True
 
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.device != "cpu"
@@ -70,20 +71,18 @@ class DaliBackend(Backend):
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         self.close()
         with started_on(self._cpus()) if self._config.cpus else nullcontext():
-            batches = self._start(rows)
+            batches = self._start(InWork(planned))
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
-    def _start(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+    def _start(self, in_work: InWork) -> Iterator[Delivery]:
+        self._pipeline = self.pipeline(iter(in_work))
         if self._resizes_with_torch:
-            to_finish: deque[PlannedBatch] = deque()
-            self._pipeline = self.pipeline(noted(rows, to_finish))
             self._pipeline.build()
-            return self._finished(self._pipeline, to_finish)
-        self._pipeline = self.pipeline(rows)
-        return self._batches(self._pipeline)
+            return self._finished(self._pipeline, in_work)
+        return self._batches(self._pipeline, in_work)
 
     def _cpus(self) -> Set[int]:
         """Those of `config.cpus`; all, where the kernel does not say which are near the GPU."""
@@ -98,23 +97,32 @@ class DaliBackend(Backend):
     def _resizes_with_torch(self) -> bool:
         return self.device_id is None and self._config.resize == "torch"
 
-    def _finished(self, pipeline: Pipeline, rows: deque[PlannedBatch]) -> Iterator[DecodedBatch]:
-        """On the device where they arrive; DALI makes windows, whose rows are `rows`."""
+    def _finished(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+        """On the device where they arrive; DALI makes windows of them."""
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
         self._finisher = Finisher(self._transform, self._batch_size, threads, to_pinned)
-        batches = self._finisher((rows.popleft(), windows) for windows in windows_of(pipeline))
+        batches = self._finisher((in_work.take(number), windows) for number, windows in windows_of(pipeline))
         return to_gpu(batches, self._device) if to_pinned else batches
 
-    def _batches(self, pipeline: Pipeline) -> Iterator[DecodedBatch]:
+    def _batches(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
         """On the device where they arrive; on a GPU in PyTorch's memory."""
         counts = [len(group) for group in self._transform.groups]
         views = [f"view {number}" for number in range(sum(counts))]
         outputs = DALIGenericIterator([pipeline], [*views, "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
-        made = ((output, to_batch([output[view] for view in views], output["ids"], self._transform)) for (output,) in outputs)
+
+        def delivery(output: dict[str, torch.Tensor]) -> Delivery:
+            planned = in_work.take_first() if self._takes_the_plan else None
+            batch = to_batch([output[view] for view in views], output["ids"], self._transform)
+            # DALI delivers in order. On a GPU its word must do: to look at the ids, the host would wait for the device.
+            if planned and self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
+                raise RuntimeError(f"DALI delivered samples {batch.ids.tolist()} in place of {planned.ids.tolist()}")
+            return planned, batch
+
+        made = ((output, delivery(output)) for (output,) in outputs)
         dtype = TORCH_DTYPES[self._transform.dtype]
         if self.device_id is not None:
             return copy_to_torch_memory(made, dtype, counts)
-        batches = (DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids) for _, batch in made)
+        batches = ((each, DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids)) for _, (each, batch) in made)
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
@@ -208,15 +216,16 @@ def to_batch(views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transf
     return DecodedBatch.of(views, ids.flatten().long())
 
 
-def windows_of(pipeline: Pipeline) -> Iterator[list[torch.Tensor]]:
-    """The windows of each batch, (height, width, 3) uint8, which own their memory."""
+def windows_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """The number of each planned batch, and its windows, (height, width, 3) uint8, which own their memory."""
     while True:
         try:
-            (windows,) = pipeline.run()
+            windows, numbers = pipeline.run()
         except StopIteration:
             return
         # torch.from_dlpack asks for streams and devices first, in three times as long
-        yield [torch._C._from_dlpack(windows[place].__dlpack__()) for place in range(len(windows))]
+        made = [torch._C._from_dlpack(windows[place].__dlpack__()) for place in range(len(windows))]
+        yield int(numbers.at(0)), made
 
 
 @pipeline_def
@@ -233,6 +242,6 @@ def _planned_pipeline(
     inputs = planned_inputs(manifest, transform, windows)
     inputs = plan_nodes(manifest, inputs, rows, read_ahead)
     if windows:
-        return (window_graph(inputs, transform, decoder, region),)
+        return window_graph(inputs, transform, decoder, region), inputs.number
     ids = inputs.ids if device == "cpu" else inputs.ids.gpu()
     return *image_graph(inputs, transform, decoder, region, device), ids

@@ -82,7 +82,7 @@ def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = Fal
     """Those of the image graph, or of the window graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
     if windows:
-        return inputs
+        return replace(inputs, number=PlanInput(_T.INT64, 0, lambda rows: np.full(len(rows), id(rows))))
     views = views_of(transform)
     made = [_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)]
     return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda rows: rows.ids), views=made)

@@ -34,6 +34,7 @@ class PlanInputs:
     anchor: DataNode
     shape: DataNode
     ids: DataNode | None = None  # of the samples, INT64 scalars; None: not wanted
+    number: DataNode | None = None  # of the planned batch, as `InWork` has it, INT64 scalars; None: not wanted
     views: list["ViewInputs"] = field(default_factory=list)  # what is made of it
     encoded: DataNode | None = None  # the image's encoded bytes
     turn: "TurnInputs | None" = None  # what makes a stored region upright; None: it is taken as stored

@@ -1,8 +1,8 @@
 """For comparisons, on DALI: its own graph without the plan, decoding alone, and a few batches repeated."""
 
 import itertools
-from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import ids_on
 from dali_pipes.backends.config import CachedConfig, DaliConfig
 from dali_pipes.backends.dali.backend import DaliBackend, windows_of
@@ -27,6 +28,8 @@ class DaliNativeBackend(DaliBackend):
 
     Ids are on the CPU, where labels are looked up.
     """
+
+    _takes_the_plan = False
 
     def _prepare(self) -> None:
         self._refuse_views()
@@ -77,9 +80,10 @@ class DecodingBackend(DaliBackend):
     def explain(self) -> str:
         return f"DALI on the CPU decodes {self.decoding}; the images are dropped, and the batches are constant"
 
-    def _finished(self, pipeline: Pipeline, rows: deque[PlannedBatch]) -> Iterator[DecodedBatch]:
-        for _ in windows_of(pipeline):
-            yield self._noise.of(rows.popleft())
+    def _finished(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+        for number, _ in windows_of(pipeline):
+            planned = in_work.take(number)
+            yield planned, self._noise.of(planned)
 
 
 class CachedBackend(Backend):
@@ -100,21 +104,21 @@ class CachedBackend(Backend):
     def explain(self) -> str:
         return f"the same {self._config.batches} batches again and again; once, {self._source.explain()}"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if not self._made:
-            first = next(rows)
-            rows = itertools.chain([first], rows)
+            first = next(planned)
+            planned = itertools.chain([first], planned)
             places = np.resize(np.arange(len(first)), self._batch_size)
             orders = [first.take(np.roll(places, shift)) for shift in range(self._config.batches)]
-            made = self._source.stream(itertools.cycle(orders))
-            self._made = [tuple(map(torch.clone, batch.groups)) for batch in itertools.islice(made, self._config.batches)]
+            made = self._source.stream(map(replace, itertools.cycle(orders)))
+            self._made = [tuple(map(torch.clone, batch.groups)) for _, batch in itertools.islice(made, self._config.batches)]
             self._source.close()
-        return self._repeat(rows)
+        return self._repeat(planned)
 
-    def _repeat(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        for row, groups in zip(rows, itertools.cycle(self._made)):
-            parts = zip(groups, row.groups, strict=True)
-            yield DecodedBatch.of([images[: len(row) * len(views)] for images, views in parts], ids_on(self._device, row))
+    def _repeat(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+        for each, groups in zip(planned, itertools.cycle(self._made)):
+            parts = zip(groups, each.groups, strict=True)
+            yield each, DecodedBatch.of([images[: len(each) * len(views)] for images, views in parts], ids_on(self._device, each))
 
     def close(self) -> None:
         self._source.close()

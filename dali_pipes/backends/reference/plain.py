@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dali_pipes.backends.base import Backend, DecodedBatch
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.backends.common.transfer import ids_on
 from dali_pipes.errors import ConfigError
@@ -24,8 +24,8 @@ class SyntheticBackend(Backend):
     def explain(self) -> str:
         return "constant images; nothing is decoded"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
-        return map(self._noise.of, rows)
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+        return ((each, self._noise.of(each)) for each in planned)
 
 
 class Noise:
@@ -59,7 +59,7 @@ class DataLoaderBackend(Backend):
     def explain(self) -> str:
         return f"the DataLoader of {self._config.function}, with {self._config.num_workers} workers"
 
-    def stream(self, rows: Iterator[PlannedBatch]) -> Iterator[DecodedBatch]:
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         while True:
             self._iterator = iter(self._loader)
             for batch in self._iterator:
@@ -67,7 +67,7 @@ class DataLoaderBackend(Backend):
                 if images is None:
                     raise ConfigError("the DataLoader's batches hold no tensor of images, (N, 3, H, W)")
                 images = images.to(self._device, non_blocking=True)
-                yield DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64, device="cpu"))
+                yield None, DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64, device="cpu"))
 
     def close(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):

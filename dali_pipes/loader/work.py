@@ -1,0 +1,164 @@
+"""What is under way for a loader: its backend, and the targets and shards of the batches that are being made."""
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.loader.fetching import Fetcher
+from dali_pipes.loader.targets import Begun, TargetReader
+from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import Transform
+
+
+class Work:
+    """Makes batches of the plan in order, from a given place on. One thread at a time uses it.
+
+    It does not know its loader, so that one that is dropped ends at once, by its reference count.
+
+    Args:
+        build_backend: makes the backend for the images of one epoch's size.
+
+    Attributes:
+        closed: whether it is to end.
+    """
+
+    def __init__(
+        self,
+        transform: Transform,
+        build_backend: Callable[[Transform], Backend],
+        targets: TargetReader,
+        fetcher: Fetcher | None,
+    ):
+        self._transform, self._build_backend, self.targets, self.fetcher = transform, build_backend, targets, fetcher
+        self._size = transform.size_at(0)
+        self._backend: Backend | None = build_backend(transform.at(0))
+        self._stream: Iterator[Delivery] | None = None
+        self._begun: dict[tuple[int, int], Begun] = {}  # by epoch and step the targets of what the backend was given
+        self.closed = False
+        self._lock, self._in_use, self._process = threading.RLock(), False, os.getpid()
+        _all.add(self)
+
+    @contextmanager
+    def use(self, what: str) -> Iterator[None]:
+        """Waits until no other thread uses it.
+
+        Args:
+            what: the method of the loader that was called.
+
+        Raises:
+            RuntimeError: the same thread is in `next()` still, or the process is another one.
+        """
+        self._refuse_other_process()
+        with self._lock:
+            if self._in_use:
+                raise RuntimeError(
+                    f"{what} was called inside next(), by a batch_transform or a signal's handler; call it when next() has returned"
+                )
+            try:
+                self._in_use = True
+                yield
+            finally:
+                self._in_use = False
+                if self.closed:
+                    self._end()
+
+    def backend_at(self, epoch: int) -> Backend:
+        """The one that makes images of this epoch's size: another one than before, if that has changed or the last has ended."""
+        size = self._transform.size_at(epoch)
+        if self._backend is None or size != self._size:
+            self.end_backend()
+            self._backend, self._size = self._build_backend(self._transform.at(epoch)), size
+        return self._backend
+
+    def next(self, planned: Callable[[], Iterator[PlannedBatch]], epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
+        """The batch of this step, with its targets, unless the backend takes nothing of the plan, as DALI's own reader.
+
+        Args:
+            planned: gives the planned batches from this step on, if they are not under way.
+        """
+        if self._stream is None:
+            self._begun = {}
+            self._stream = self.backend_at(epoch).stream(_begin(planned(), self.targets, self.fetcher, self._begun))
+            if self.fetcher:  # only now, since workers are forked
+                self.fetcher.start(epoch, step)
+        elif self.fetcher:
+            self.fetcher.deliver(epoch, step)
+
+        try:
+            batch, decoded = next(self._stream)
+        except StopIteration:
+            raise RuntimeError("the backend ended before the plan did") from None
+        if batch is None:
+            return decoded, None
+        if (batch.epoch, batch.step) != (epoch, step):
+            raise RuntimeError(f"the backend made epoch {batch.epoch}, step {batch.step} in place of epoch {epoch}, step {step}")
+        begun = self._begun.pop((epoch, step))
+        begun.wait()
+        return decoded, begun
+
+    def stop(self) -> None:
+        """Leaves what is under way; the next batch may be another one."""
+        self._stream = None
+        for each in list(self._begun.values()):
+            each.cancel()
+        self._begun = {}
+
+    def end_backend(self) -> None:
+        """Ends the backend with all that it has in hand. The next batch is made by another one, which no failure has touched."""
+        self.stop()
+        backend, self._backend = self._backend, None
+        if backend:
+            backend.close()
+
+    def close(self, wait_s: float = -1) -> None:
+        """Ends everything, after another thread's `next()`; if this thread is inside `next()`, then at its end.
+
+        Args:
+            wait_s: how long another thread is waited for at most; -1: until it is done.
+        """
+        self.closed = True
+        if self._process != os.getpid() or not self._lock.acquire(timeout=wait_s):
+            return
+        try:
+            if not self._in_use:
+                self._end()
+        finally:
+            self._lock.release()
+
+    def _end(self) -> None:
+        self.end_backend()
+        self.targets.close()
+        if self.fetcher:
+            self.fetcher.close()
+
+    def _refuse_other_process(self) -> None:
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"this loader belongs to process {self._process}, and this is {os.getpid()}, forked from it without its threads; "
+                "build a loader in the process that uses it"
+            )
+
+
+def _begin(
+    planned: Iterator[PlannedBatch], targets: TargetReader, fetcher: Fetcher | None, begun: dict[tuple[int, int], Begun]
+) -> Iterator[PlannedBatch]:
+    """The same batches; the targets of those that were taken are in `begun`."""
+    for each in planned:
+        if fetcher:
+            fetcher.plan(each.epoch, each.step)
+        begun[each.epoch, each.step] = targets.begin(each)
+        yield each
+
+
+def _keep_in_child() -> None:
+    """Nothing that a forked child has inherited is destroyed there: destructors would wait for threads that only the parent has."""
+    for each in list(_all):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+
+
+_all: "weakref.WeakSet[Work]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_keep_in_child)
