@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
