@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
@@ -194,8 +194,9 @@ def _explain(error: BaseException, users: Path | None) -> str:
         return f"{error.override}: not understood; a value with spaces, commas, = or brackets needs quotes: \"key='value'\""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(cause.parent_node, DictConfig):
-        whole: Any = OmegaConf.to_container(cause.parent_node._get_root())
-        near = nested_options(str(cause.key), whole) if cause.full_key == cause.key else []
+        root = cause.parent_node._get_root()
+        nested = cause.full_key == cause.key and isinstance(root, DictConfig)
+        near = nested_options(str(cause.key), cast(dict[Any, Any], OmegaConf.to_container(root))) if nested else []
         near = near or get_close_matches(str(cause.key), map(str, cause.parent_node), 1)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         return f"there is no option {cause.full_key}{meant}; --help explains every option"

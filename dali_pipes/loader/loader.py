@@ -190,6 +190,7 @@ class Loader:
         self._wait_s = self._fetch_wait_s = 0.0
         self._traffic = traffic.current()
         self._tried_again = (-1, -1)
+        self._made_by = repr(self._backend)
 
     @property
     def bad_samples(self) -> list[tuple[int, str, str]]:
@@ -407,8 +408,8 @@ class Loader:
         manifest, plan = self.plan.manifest, self.plan
         rank = f" of rank {plan.shard.index} of {plan.shard.count}" if plan.shard.count > 1 else ""
         batches = f"{len(self)} batches of {plan.batch_size} an epoch{rank}"
-        where = "closed" if self._closed else f"next is step {self._step} of epoch {self._epoch}"
-        return f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, {self._backend!r}; {where})"
+        where = "closed" if self._work.closed else f"next is step {self._place[1]} of epoch {self._place[0]}"
+        return f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, {self._made_by}; {where})"
 
     def __enter__(self) -> Self:
         return self
