@@ -2,8 +2,9 @@
 
 import ast
 import inspect
+import io
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -11,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dali_pipes as dp
 from dali_pipes.backends.registry import backends
 from dali_pipes.cli.conf import JOBS
 from dali_pipes.errors import _kind_of, check_int, check_min, check_number, check_range, checks_arguments, plain
 from dali_pipes.measure.workload import TRANSFORMS
-from dali_pipes.plan.augment.policies import POLICIES
+from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.sampling import SAMPLINGS
 
 PACKAGE = Path(dp.__file__).parent
@@ -51,7 +54,7 @@ def option_classes():
     while todo:
         each = todo.pop()
         found.append(each)
-        todo += [field.type for field in fields(each) if is_dataclass(field.type)]
+        todo += [one.type for one in fields(each) if is_dataclass(one.type)]
     return sorted({each for each in found if numbers_of(each) and not inspect.isabstract(each)}, key=lambda each: each.__name__)
 
 
@@ -231,3 +234,66 @@ def test_a_loader_of_numbers_of_numpy(thumbnails):
         for epoch in (-1, 1.0, 2**32, True, "3"):
             with pytest.raises(dp.ConfigError, match="epoch is "):
                 one.set_epoch(epoch)
+
+
+NUMBERS = st.sampled_from([np.float64, np.float32, np.longdouble, np.asarray, torch.tensor, Fraction, float])
+COUNTS = st.sampled_from([np.int64, np.uint8, np.asarray, torch.tensor, int])
+SAMPLINGS_OF_ALL = {
+    "weighted": lambda number, count: dp.Weighted(weights=np.linspace(0.5, 1, 37), epoch_size=count(20)),
+    "by class": lambda number, count: {"name": "weighted", "weights": {f"class {each}": number(0.5) for each in range(5)}},
+    "per class": lambda number, count: dp.PerClass(classes=count(2), samples=count(4)),
+    "repeated": lambda number, count: dp.Repeated(times=count(2)),
+    "schedule": lambda number, count: dp.Schedule(schedule={np.int64(0): "uniform", np.uint8(2): dp.Balanced()}),
+    "plain": lambda number, count: None,
+}
+MIXES = {
+    "mixup": lambda number, count: dp.MixUp(alpha=number(0.5), num_classes=count(5)),
+    "either": lambda number, count: dp.RandomChoice(
+        [dp.MixUp(num_classes=count(5)), dp.CutMix(probability=number(0.5), num_classes=5)]
+    ),
+    "a function": lambda number, count: lambda batch, draws: batch,
+    "an object": lambda number, count: Halved(number(0.5)),
+    "none": lambda number, count: None,
+}
+
+
+@dataclass
+class Halved:
+    """A user's own batch transform, whose numbers nobody has made plain."""
+
+    share: object
+    table: object = field(default_factory=lambda: np.arange(3.0))
+    path: Path = Path("x")
+    kinds: frozenset = frozenset({"b", "a"})
+    infinite: float = float("inf")
+
+    def __call__(self, batch, draws):
+        return batch
+
+
+@settings(max_examples=40)
+@given(NUMBERS, COUNTS, st.sampled_from(sorted(SAMPLINGS_OF_ALL)), st.sampled_from(sorted(MIXES)))
+def test_a_state_is_taken_by_json_and_by_torch_load(thumbnails, number, count, sampling, mix):
+    def build():
+        transform = dp.TrainTransform(
+            size=count(8),
+            flip=number(0.5),
+            scale=(number(0.25), number(1)),
+            mean=[number(0.5)] * 3,
+            augment=[{"name": "RandAugment", "magnitude": count(3)}, RandomErasing(p=number(0.25))],
+        )
+        options = {"sampling": SAMPLINGS_OF_ALL[sampling](number, count), "batch_transform": MIXES[mix](number, count)}
+        return dp.build_loader(thumbnails, dp.SyntheticConfig(), transform=transform, batch_size=count(8), seed=count(3), **options)
+
+    with build() as one:
+        next(iter(one))
+        state = one.state_dict()
+    again = json.loads(json.dumps(state, allow_nan=False))
+    assert again == state
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True) == state
+    with build() as other:
+        other.load_state_dict(again)
+        assert other.state_dict() == state

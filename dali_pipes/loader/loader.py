@@ -382,7 +382,7 @@ class Loader:
             raise ConfigError(
                 f"cannot resume, since these have changed: {', '.join(changed)}{images}; restore them, or start a new run"
             )
-        if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
+        if not 0 <= epoch <= LARGEST_EPOCH or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
             raise ConfigError(
                 f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"
             )

@@ -23,7 +23,6 @@ from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, t
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.modes import in_own_modes
 
 Values = NDArray[Any]
 
@@ -133,7 +132,6 @@ class TargetReader:
 
         return augment_mask(torch.from_numpy(made), views_of(self._transform)[0].augmenter.slots, ops, magnitudes, outside).numpy()
 
-    @in_own_modes
     def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
         """The images with labels and targets, all on the images' device; lists of class numbers become multi-hot.
 

@@ -17,11 +17,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# NumPy's at its start
+_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+
+
 @contextmanager
 def own_modes() -> Iterator[None]:
     """A block in which the modes of this thread are those that PyTorch and NumPy begin with."""
     with ExitStack() as modes:
-        modes.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+        modes.enter_context(np.errstate(**_ERRORS))  # type: ignore[arg-type]
         if torch.is_inference_mode_enabled():
             modes.enter_context(torch.inference_mode(False))
         for kind in ("cpu", "cuda"):
@@ -37,7 +41,16 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _is_left():
+            return function(*args, **kwargs)
         with own_modes():
             return function(*args, **kwargs)
 
     return run
+
+
+def _is_left() -> bool:
+    """Whether no mode of the thread is set: nearly always, and looked up in less time than `own_modes` takes."""
+    if torch.is_inference_mode_enabled() or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return False
+    return torch.get_default_device().type == "cpu" and np.geterr() == _ERRORS
