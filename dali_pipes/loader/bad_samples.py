@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -53,13 +54,13 @@ class BadSamples:
             good = self._without(planned, bad) if len(bad) else planned
             if good is None and ahead:
                 return  # the run ends at this batch, and not before those that come first are delivered
-            if good is None:
-                where = f"epoch {planned.epoch}, step {planned.step}"
-                raise BadSampleError(
-                    f"{where}: all {len(planned)} images of the batch are bad, and those of the batches around it; scan again",
-                    self.found,
-                )
-            yield good
+            yield good or self._refuse(planned)
+
+    def planned_at(self, epoch: int, step: int) -> PlannedBatch:
+        """The first of them."""
+        bad = self._left_out
+        planned = self._plan.rows(epoch, step, bad)
+        return self._without(planned, bad) or self._refuse(planned)
 
     def controls(self, planned: PlannedBatch) -> Iterator[PlannedBatch]:
         """Single good samples of the batches around one, which are not in it."""
@@ -100,6 +101,12 @@ class BadSamples:
                 self.found,
             )
         return failed
+
+    def _refuse(self, planned: PlannedBatch) -> NoReturn:
+        where = f"epoch {planned.epoch}, step {planned.step}"
+        raise BadSampleError(
+            f"{where}: all {len(planned)} images of the batch are bad, and those of the batches around it; scan again", self.found
+        )
 
     @property
     def _left_out(self) -> NDArray[np.int64]:

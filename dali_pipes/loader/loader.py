@@ -315,7 +315,7 @@ class Loader:
 
     def _record_bad_samples(self, error: Exception, epoch: int, step: int) -> None:
         """Records the bad samples behind a failed batch; raises, if that is the policy, or if there are none and it fails again."""
-        planned = next(self._bad.planned_from(epoch, step))
+        planned = self._bad.planned_at(epoch, step)
         where, manifest = f"epoch {epoch}, step {step}", self.plan.manifest
         backend, controls = self._work.backend_at(epoch), self._bad.controls(planned)
         reasons = find_bad_samples(manifest, planned, backend, controls, self._transform.ignore_index)

@@ -38,6 +38,7 @@ class Work:
         self._backend: Backend | None = build_backend(transform.at(0))
         self._stream: Iterator[Delivery] | None = None
         self._begun: dict[tuple[int, int], Begun] = {}  # by epoch and step the targets of what the backend was given
+        self._plan_errors: list[Exception] = []
         self.closed = False
         self._lock, self._in_use, self._process = threading.RLock(), False, os.getpid()
         _all.add(self)
@@ -81,8 +82,9 @@ class Work:
             planned: gives the planned batches from this step on, if they are not under way.
         """
         if self._stream is None:
-            self._begun = {}
-            self._stream = self.backend_at(epoch).stream(_begin(planned(), self.targets, self.fetcher, self._begun))
+            self._begun, self._plan_errors = {}, []
+            given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)
+            self._stream = self.backend_at(epoch).stream(given)
             if self.fetcher:  # only now, since workers are forked
                 self.fetcher.start(epoch, step)
         elif self.fetcher:
@@ -91,7 +93,7 @@ class Work:
         try:
             batch, decoded = next(self._stream)
         except StopIteration:
-            raise RuntimeError("the backend ended before the plan did") from None
+            raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[0] from None
         if batch is None:
             return decoded, None
         if (batch.epoch, batch.step) != (epoch, step):
@@ -144,14 +146,25 @@ class Work:
 
 
 def _begin(
-    planned: Iterator[PlannedBatch], targets: TargetReader, fetcher: Fetcher | None, begun: dict[tuple[int, int], Begun]
+    planned: Iterator[PlannedBatch],
+    targets: TargetReader,
+    fetcher: Fetcher | None,
+    begun: dict[tuple[int, int], Begun],
+    errors: list[Exception],
 ) -> Iterator[PlannedBatch]:
-    """The same batches; the targets of those that were taken are in `begun`."""
-    for each in planned:
-        if fetcher:
-            fetcher.plan(each.epoch, each.step)
-        begun[each.epoch, each.step] = targets.begin(each)
-        yield each
+    """The same batches; the targets of those that were taken are in `begun`.
+
+    An error of the plan ends them and is in `errors`. Raised here, it would meet libraries half-way through their own beginning: a
+    DataLoader's constructor would leave its workers behind, and TensorFlow would pass on the text at best.
+    """
+    try:
+        for each in planned:
+            if fetcher:
+                fetcher.plan(each.epoch, each.step)
+            begun[each.epoch, each.step] = targets.begin(each)
+            yield each
+    except Exception as error:
+        errors.append(error)
 
 
 def _keep_in_child() -> None:

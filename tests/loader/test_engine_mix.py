@@ -19,6 +19,9 @@ class Backend:
     def __init__(self, mix):
         self.engine_mix = mix
 
+    def close(self):
+        pass
+
 
 def loader(manifest, mix):
     return Loader(dp.Plan(manifest, TRANSFORM, 8), TRANSFORM, lambda transform: Backend(mix), "raise", 0.01)

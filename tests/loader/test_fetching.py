@@ -295,7 +295,7 @@ def test_evaluation_in_order_needs_a_few_shards_at_a_time(far, cache):
 def test_a_loader_that_is_dropped_holds_nothing_and_stops_no_exit(far, cache):
     loader = build(far, dp.TorchConfig(num_workers=0))
     next(iter(loader))
-    fetcher = loader._fetcher
+    fetcher = loader._work.fetcher
     threads = fetcher._threads
     assert threads and all(thread.daemon for thread in threads)
     wait_until(lambda: fetcher.progress[0] == fetcher.progress[1])
@@ -310,7 +310,7 @@ def test_a_loader_that_is_dropped_holds_nothing_and_stops_no_exit(far, cache):
 def test_a_scan_beside_a_loader_that_holds_the_whole_cache_ends(far, cache, store):
     with build(far) as loader:
         next(iter(loader))
-        wait_until(lambda: loader._fetcher.progress[0] == loader._fetcher.progress[1])
+        wait_until(lambda: loader._work.fetcher.progress[0] == loader._work.fetcher.progress[1])
         assert len(Manifest.scan(f"file://{store}", workers=1, progress=False)) == len(far)
 
 
