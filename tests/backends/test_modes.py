@@ -129,6 +129,7 @@ MODES = {
     "medium precision of products": lambda: set_for_now(
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
     ),
+    "denormals are zero": lambda: set_for_now(lambda: False, torch.set_flush_denormal, True),
     "without oneDNN": lambda: set_for_now(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
     "anomalies are looked for": lambda: torch.autograd.set_detect_anomaly(True),
     "NumPy raises": lambda: np.errstate(all="raise"),
