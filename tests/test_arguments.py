@@ -41,8 +41,12 @@ NEEDED = {  # options without which there is nothing to check
     "MigrateConfig": {"function": "a:b", "loaders": {"dali": dp.DaliConfig()}, "arms": ["yours", "dali"]},
     "BenchmarkConfig": {"loaders": {"dali": dp.DaliConfig()}, "arms": ["dali"]},
 }
-# methods that are called for every image, where a check would cost more than the work; what they get is an index
+# methods of a manifest that are called for every image; they look at the id themselves, in less time
 OF_EVERY_IMAGE = {"extent", "mask_extent", "mask_size", "name", "path", "read"}
+# of a transform or a plan, called for every batch by loaders with what the plan has counted
+OF_EVERY_BATCH = {"at", "size_at", "batch_offset"}
+# what plans, loaders and tune ask options for, with numbers that are checked already
+OF_OPTIONS = {"order", "orders", "on_cores", "search_space"}
 
 
 def option_classes():
@@ -106,10 +110,11 @@ def functions():
         each = getattr(dp, name)
         if inspect.isfunction(each):
             yield name, each
-        elif inspect.isclass(each) and not is_dataclass(each) and each.__module__.startswith("dali_pipes"):
+        elif inspect.isclass(each) and each.__module__.startswith("dali_pipes"):
             for method, value in vars(each).items():
                 function = getattr(value, "__func__", value)
-                of_users = not method.startswith("_") or (method == "__init__" and each is not dp.Loader)  # build_loader makes it
+                is_made = method == "__init__" and each is not dp.Loader and not is_dataclass(each)  # others have tests above
+                of_users = is_made or not method.startswith("_")
                 if inspect.isfunction(function) and of_users:
                     yield f"{name}.{method}", function
 
@@ -124,7 +129,8 @@ def checked_arguments(function):
     [pytest.param(each, kinds, id=name) for name, each in functions() if (kinds := checked_arguments(each))],
 )
 def test_public_functions_check_before_anything_else(function, arguments):
-    if function.__name__ in OF_EVERY_IMAGE:
+    of_options = function.__name__ in OF_OPTIONS and not function.__qualname__.startswith("Plan.")
+    if of_options or function.__name__ in OF_EVERY_IMAGE | OF_EVERY_BATCH:
         return
     every = inspect.signature(function).parameters
     needed = {name: None for name, each in every.items() if each.default is inspect.Parameter.empty and name not in ("self", "cls")}
@@ -134,6 +140,15 @@ def test_public_functions_check_before_anything_else(function, arguments):
                 values = {**{each: good(arguments.get(each)) for each in needed}, name: value}
                 function(*(["self"] if "self" in every else []), *(["cls"] if "cls" in every else []), **values)
             assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("method", sorted(OF_EVERY_IMAGE))
+def test_an_id_of_no_sample_is_refused(thumbnails, method):
+    for wrap in (int, *WRAPPED):
+        getattr(thumbnails, method)(wrap(36))
+    for value in (-1, 37, *BAD[int]):
+        with pytest.raises(dp.ConfigError, match=r"sample_id is .*; it takes whole numbers from 0 to 36"):
+            getattr(thumbnails, method)(value)
 
 
 def good(kind):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils._pytree import register_dataclass, tree_map_only
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, checks_arguments
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -127,6 +127,7 @@ class Batch:
     def _named(self) -> dict[Any, Any]:
         return {0: self.images, 1: self.labels, "images": self.images, "labels": self.labels, "ids": self.ids, **self.targets}
 
+    @checks_arguments()
     def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
         """The same batch with its tensors on `device`."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))

@@ -3,10 +3,10 @@
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.data.upright import ANNOTATED
-from dali_pipes.errors import LARGEST_SEED, ConfigError, ManifestError, check_choice, check_number, checks_arguments
+from dali_pipes.errors import LARGEST_SEED, ConfigError, ManifestError, check_choice, check_number, checks_arguments, shown
 
 log = logging.getLogger(__name__)
 
@@ -495,6 +495,8 @@ class Manifest(ImageTable):
             ConfigError: an id that there is not, or something else than ids.
         """
         ids = np.asarray(ids)
+        if ids.ndim != 1:
+            raise ConfigError(f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image manifest.subset([ID])")
         if ids.dtype.kind not in "iu" and ids.size:
             raise ConfigError(f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids")
         ids = ids.astype(np.int64)
@@ -510,6 +512,8 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: no such expression, or a column that there is not.
         """
+        if not isinstance(expression, str):
+            raise ConfigError(f"filter is {shown(expression)}; it takes an expression as text, such as 'width >= 224'")
         return self._chosen(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
 
     @checks_arguments(seed=(0, LARGEST_SEED))
@@ -545,6 +549,12 @@ class Manifest(ImageTable):
             ManifestError: remote shards with others, or labels or columns of different types.
         """
         check_choice("classes", classes, ("join", "apart"))
+        other: Any = manifests
+        if isinstance(manifests, Iterable) and not isinstance(manifests, (str, Mapping)):
+            manifests = list(manifests)
+            other = next((each for each in cast(list[Any], manifests) if not isinstance(each, Manifest)), None)
+        if other is not None:
+            raise ConfigError(f"concat is given {shown(other)}; it takes a list of manifests: Manifest.concat([one, other])")
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = sets.common_root([each.root for each in manifests])

@@ -1,6 +1,7 @@
 """build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
 
 import logging
+import operator
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -371,7 +372,7 @@ class Loader:
         """
         now, block = fingerprint(self.plan, self._transform, self._batch_transform), self.plan.global_batch_size
         try:
-            epoch, samples, then = int(state["epoch"]), int(state["samples"]), dict(state["fingerprint"])
+            epoch, samples, then = *map(operator.index, (state["epoch"], state["samples"])), dict(state["fingerprint"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigError(
                 f"not the state of a loader ({type(error).__name__}: {error}); pass on what state_dict() gave"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_min, check_options, check_range
+from dali_pipes.errors import ConfigError, check_min, check_options, check_range, shown
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.system.modes import in_own_modes
 
@@ -119,6 +119,10 @@ class RandomChoice:
     transforms: Sequence[BatchTransform]
 
     def __post_init__(self) -> None:
+        given = self.transforms if isinstance(self.transforms, (list, tuple)) else [self.transforms]
+        for each in given:
+            if isinstance(each, type) or not callable(each) or given is not self.transforms:
+                raise ConfigError(f"RandomChoice is given {shown(each)}; it takes a list: RandomChoice([MixUp(…), CutMix(…)])")
         if not self.transforms:
             raise ConfigError("RandomChoice has nothing to choose from; pass at least one batch transform")
         if any(isinstance(each, RandomChoice) for each in self.transforms):

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import LARGEST_SEED, ConfigError, SmallDataError, check_choice, check_min, check_options
+from dali_pipes.errors import LARGEST_SEED, ConfigError, SmallDataError, check_choice, check_min, check_options, checks_arguments
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
-from dali_pipes.plan.philox import Draws, Kind
+from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, named
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.windows import Lanes
@@ -191,14 +191,17 @@ class Plan:
         index, count = self.shard.index, self.shard.count
         return full * self.batch_size + rest * (index + 1) // count - rest * index // count
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def order(self, epoch: int) -> NDArray[np.int64]:
         """All ids of one epoch, over all shards, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this shard; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def lanes(self, epoch: int) -> Lanes | None:
         """Who reads which shards when; None: any sample may come at any time."""
         return self._order(epoch).lanes
@@ -212,6 +215,7 @@ class Plan:
         """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""
         return int(self._places(step)[0])
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def iter_from(self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less.
 

@@ -21,6 +21,11 @@ def loader(manifest, config=None, **options):
     return dp.build_loader(manifest, config, **{"transform": dp.TrainTransform(size=8), "batch_size": 4} | options)
 
 
+def resumed(manifest, **others):
+    with loader(manifest) as each:
+        each.load_state_dict(each.state_dict() | others)
+
+
 MISTAKES = {
     "path as text": (lambda m: loader("/images"), r"manifest is '/images'; open it first: Manifest.open\('/images'\)"),
     "path": (lambda m: loader(Path("/images")), r"manifest is the path '/images'; open it first"),
@@ -56,6 +61,28 @@ MISTAKES = {
     "open of a manifest": (lambda m: dp.Manifest.open(m), "source is a dali_pipes Manifest; it takes one path"),
     "load of bytes": (lambda m: dp.Manifest.load(b"/x"), r"file is b'/x'; it takes one path"),
     "from_torch of a data set": (lambda m: dp.from_torch(DATASET), "TensorDataset.*pass on a DataLoader"),
+    "augmentation of torchvision": (
+        lambda m: dp.TrainTransform(augment=[v2.RandAugment()]),
+        "RandAugment is torchvision's; transform_f",
+    ),
+    "choice of one": (lambda m: dp.RandomChoice(dp.MixUp(num_classes=5)), r"is given MixUp.*; it takes a list: RandomChoice\(\["),
+    "choice of names": (lambda m: dp.RandomChoice(["mixup"]), "is given 'mixup'; it takes a list"),
+    "choice of classes": (lambda m: dp.RandomChoice([dp.MixUp]), "is given <class .*MixUp'>; it takes a list"),
+    "concat of one": (lambda m: dp.Manifest.concat(m), r"concat is given Manifest\(.*Manifest.concat\(\[one, other\]\)"),
+    "concat of paths": (lambda m: dp.Manifest.concat([m, "/a"]), "concat is given '/a'; it takes a list of manifests"),
+    "filter by a function": (lambda m: m.filter(len), "it takes an expression as text, such as 'width >= 224'"),
+    "subset of a number": (lambda m: m.subset(np.int64(3)), "subset takes a list of sample ids"),
+    "transform of ours": (
+        lambda m: dp.transform_from_torch(dp.TrainTransform()),
+        "of dali_pipes already; pass it on to build_loader",
+    ),
+    "class of torchvision": (lambda m: dp.transform_from_torch(v2.CenterCrop), r"the class CenterCrop; write CenterCrop\(…\)"),
+    "no step": (lambda m: dp.diagnose(DataLoader(DATASET), None), "step is None; it takes the function that trains on a batch"),
+    "state of half an epoch": (
+        lambda m: loader(m).load_state_dict({"epoch": 0.5, "samples": 0, "fingerprint": {}}),
+        "not the state",
+    ),
+    "state of an epoch too far": (lambda m: resumed(m, epoch=2**32), "epoch 4294967296 with .* is no state of this loader"),
     "from_torch of a path": (lambda m: dp.from_torch("/images"), "pass on a DataLoader"),
 }
 

@@ -16,7 +16,7 @@ from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import LARGEST_SEED, checks_arguments
+from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
 from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Shard
@@ -84,6 +84,10 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
     Raises:
         NotConvertibleError: a step that cannot be carried over; a ConfigError.
     """
+    if isinstance(transform, type):
+        raise ConfigError(f"transform is the class {transform.__name__}; write {transform.__name__}(…)")
+    if isinstance(transform, Transform):
+        raise ConfigError(f"transform is a {type(transform).__name__} of dali_pipes already; pass it on to build_loader")
     return replace(read(transform).built(lambda: None), **options)
 
 

@@ -17,6 +17,7 @@ from dali_pipes.errors import (
     check_options,
     check_ordered_pair,
     option,
+    shown,
 )
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import CODE, RANDOM_CODES, RANDOM_OPS, Augmentation, Codes, Numbers, Slot
@@ -331,9 +332,11 @@ def _policy(given: Any) -> Any:
     options = {"name": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
     name = options.get("name")
     if not isinstance(name, str) or name not in POLICIES:
-        raise ConfigError(
-            f"transform.augment: {given!r} is none of {', '.join(POLICIES)}; options go as {{name: NAME, option: value}}"
-        )
+        if type(given).__module__.startswith("torchvision."):
+            instead = "transform_from_torch(transform) makes a whole transform of torchvision's"
+            raise ConfigError(f"transform.augment: {type(given).__name__} is torchvision's; {instead}, or write its name")
+        instead = "options go as {name: NAME, option: value}"
+        raise ConfigError(f"transform.augment: {shown(given)} is none of {', '.join(POLICIES)}; {instead}")
     known = [each.name for each in fields(POLICIES[name])]
     if unknown := {str(option) for option in options} - set(known):
         raise ConfigError(f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes {', '.join(known[1:])}")
