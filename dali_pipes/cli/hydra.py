@@ -159,7 +159,7 @@ def job_folder() -> Path | None:
 def _placed(error: DaliPipesError, config: DictConfig) -> str:
     """The error, with an option named by its place in the configuration, such as loader.num_threads."""
     if not isinstance(error, OptionError):
-        return in_options(error, HydraConfig.get().job.name or "")
+        return in_options(error, HydraConfig.get().job.config_name or "")
     nodes = [("", config), *_groups(config)]
     places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is error.owner]
     broken = [place for place, node in places if _cannot_work(node)] + [place for place, _ in places]

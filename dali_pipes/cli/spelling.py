@@ -30,7 +30,7 @@ def in_options(error: DaliPipesError, job: str) -> str:
 
 def nested_options(name: str, config: Mapping[Any, Any]) -> list[str]:
     """The options of this name that stand deeper in the configuration, such as data.train of train; or that another loader has."""
-    if found := list(_places(name, config)):
+    if found := list(dict.fromkeys(_places(name, config))):
         return found
     others = [each for each, entry in backends().items() if name in [field.name for field in fields(entry.config)]]
     return [f"loader.{name} of loader={others[0]}"] if others and "loader" in config else []
@@ -38,6 +38,7 @@ def nested_options(name: str, config: Mapping[Any, Any]) -> list[str]:
 
 def _places(name: str, config: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
     for each, value in config.items():
+        each = "ARM" if prefix == "loaders." else each  # there are many, most with the same options
         if prefix and str(each) == name:
             yield f"{prefix}{each}"
         if isinstance(value, Mapping):

@@ -58,13 +58,14 @@ def mistakes(folder, empty, bare, splits):
     yield "grammar", "preview", [train, "transform.mean=[0.5"], "needs quotes"
     yield "part of an option", "preview", [f"train={folder}"], "there is no option train; did you mean data.train?"
     yield "option of a group", "preview", [train, "loader=torch", "num_workers=4"], "did you mean loader.num_workers?"
+    yield "option of many arms", "benchmark", [train, "num_threads=4"], "loaders.ARM.num_threads?"
     yield "option of another loader", "preview", [train, "loader=dali", "num_workers=4"], "loader.num_workers of loader=torch?"
     yield "NaN", "train", [train, "optimizer.lr=nan"], "optimizer.lr is nan; it takes numbers from 0 on"
     yield (
         "batch larger than the data",
         "train",
         [train, f"data.val={folder}", "batch_size=64"],
-        "set batch_size (with accum",
+        "do not fill one batch of 64, and train leaves out what fills none; set batch_size",
     )
     yield "no option", "scan", ["/my/images"], "/my/images: an option is NAME=VALUE, such as data.train=DIR"
     yield "not tuned here", "preview", [train, "loader=tuned_nowhere"], "; dali-pipes tune writes tuned ones"

@@ -102,6 +102,8 @@ def test_nested_options():
     config = {"data": {"train": 1, "deep": {"train": 2}}, "loader": {"num_threads": 3}, "train": 4}
     assert nested_options("train", config) == ["data.train", "data.deep.train"]
     assert nested_options("num_workers", config) == ["loader.num_workers of loader=torch"]
+    arms = {"loaders": {"dali": {"decode": 1}, "dali_cpu": {"decode": 2}, "torch": {"decoder": 3}}}
+    assert nested_options("decode", arms) == ["loaders.ARM.decode"]
     assert nested_options("num_workers", {}) == nested_options("nothing", config) == []
 
 
