@@ -172,7 +172,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(c
         trainer.TrainingError, match=r"the loss is (nan|inf) at epoch 2, step \d, .*; resume from .*run/last\.pt with a"
     ):
         training.train(config(epochs=3, optimizer=wild, resume="auto"))
-    with pytest.raises(trainer.TrainingError, match="; nothing is saved yet: start again with a lower optimizer.lr"):
+    with pytest.raises(trainer.TrainingError, match=r"; nothing is saved yet: start again with a lower optimizer\.lr"):
         training.train(config(out=str(tmp_path / "other"), epochs=1, optimizer=wild))
     assert (tmp_path / "run/last.pt").read_bytes() == before
 
