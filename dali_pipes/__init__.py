@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.convert import from_torch, transform_from_torch
+    from dali_pipes.adapters.from_torch.reading import NotConvertibleError
     from dali_pipes.backends.base import Batch, BatchTransform
     from dali_pipes.backends.config import (
         CachedConfig,
@@ -48,6 +49,7 @@ __all__ = [
     "ManifestError",
     "MixUp",
     "Mixture",
+    "NotConvertibleError",
     "OmissionError",
     "PerClass",
     "Plan",
@@ -80,7 +82,8 @@ __all__ = [
 _HOMES = (  # of the names above; the tools last
     *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "plan.detection", "plan.views"),
     *("data.manifest", "data.objects"),
-    *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing", "adapters.from_torch.convert"),
+    *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
+    *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.dataloader_program",
 )
 

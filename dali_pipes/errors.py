@@ -1,9 +1,28 @@
 """Errors that users cause, and the option checks that raise them. Programs print these as one line; anything else is a bug and
 keeps its traceback."""
 
+import inspect
+import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields
-from typing import Any
+from functools import wraps
+from numbers import Integral, Real
+from pathlib import Path
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LARGEST_SEED = 2**64 - 1
+# what an annotation of each kind consists of, one of the first two and, of a path, also text
+_KINDS: dict[type, tuple[Any, ...]] = {
+    int: (int, "int"),
+    float: (float, "float"),
+    bool: (bool, "bool"),
+    Path: (Path, "Path", str, "str"),
+}
 
 
 class DaliPipesError(Exception):
@@ -36,6 +55,34 @@ class OptionError(ConfigError):
     def __init__(self, owner: type, problem: str):
         super().__init__(f"{owner.__name__}.{problem}")
         self.owner, self.problem = owner, problem
+
+
+class NoGpuError(ConfigError):
+    """A GPU is asked for where there is none.
+
+    Attributes:
+        of_loader: by the loader's options, and not as the device where batches arrive.
+    """
+
+    def __init__(self, message: str, of_loader: bool):
+        super().__init__(message)
+        self.of_loader = of_loader
+
+
+class SmallDataError(ConfigError):
+    """Fewer images than one global batch, where partial batches are dropped.
+
+    Attributes:
+        root, images: the data set, and how many images an epoch of it has.
+        batch, ranks: images of a batch of one rank, and how many ranks there are.
+    """
+
+    def __init__(self, root: object, images: int, batch: int, ranks: int):
+        super().__init__(
+            f"{root}: {images} images do not fill one global batch of {batch * ranks} ({batch} × {ranks} "
+            "shards), and last_batch='drop' drops partial ones; use a smaller batch_size, or last_batch='partial' or 'pad'"
+        )
+        self.root, self.images, self.batch, self.ranks = root, images, batch, ranks
 
 
 class ManifestError(DaliPipesError, ValueError):
@@ -78,58 +125,205 @@ def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
 
 
 def check_options(options: Any) -> None:
-    """Calls `check(name, value, *bounds)` of every field made by `option`; what it returns, unless None, becomes the value.
+    """Makes every field of a dataclass plain, and checks it.
+
+    A field whose annotation is int, float or bool takes only such a value. One made by `option` is checked by
+    `check(name, value, *bounds)`, and what that returns, unless None, becomes its value. A field with the metadata "as_is" is left
+    alone.
 
     Raises:
         OptionError: a value that cannot work.
     """
     for each in fields(options):
-        if "check" in each.metadata:
-            check, bounds = each.metadata["check"]
+        given = getattr(options, each.name)
+        if each.metadata.get("as_is"):
+            continue
+        kind, (check, bounds) = _kind_of(each.type), each.metadata.get("check", (None, ()))
+        try:
+            value = plain(given)
+            if check not in _NUMBER_CHECKS:  # these know of what kind a number may be, and say in which bounds too
+                value = _check_kind(each.name, value, kind)
+            if check and (converted := check(each.name, value, *bounds)) is not None:
+                value = converted
+            value = _check_kind(each.name, value, kind)
+        except ConfigError as error:
+            raise OptionError(type(options), str(error)) from None
+        if value is not given:
+            object.__setattr__(options, each.name, value)  # also where the dataclass is frozen
+
+
+def checks_arguments(**bounds: tuple[int | float, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Makes the numbers that a function is called with plain, and checks them and the paths before anything else is done.
+
+    Its parameters whose annotations are int, float, bool, or text and a path, take only such values. `bounds` are the smallest and,
+    after it, the largest value of some numbers.
+
+    Raises:
+        ConfigError: a value of another kind, or outside of the bounds. A wrong call itself is Python's TypeError.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        kinds = {name: kind for name, each in signature.parameters.items() if (kind := _kind_of(each.annotation))}
+        assert kinds.keys() >= bounds.keys(), f"{function.__qualname__}: bounds of what is no number"
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                converted = check(each.name, getattr(options, each.name), *bounds)
-            except ConfigError as error:
-                raise OptionError(type(options), str(error)) from None
-            if converted is not None:
-                setattr(options, each.name, converted)
+                given = signature.bind(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)  # which says what is wrong
+            for name in kinds.keys() & given.arguments.keys():
+                given.arguments[name] = _check_kind(name, plain(given.arguments[name]), kinds[name], *bounds.get(name, ()))
+            return function(*given.args, **given.kwargs)
+
+        return checked
+
+    return decorate
+
+
+def plain(value: Any) -> Any:
+    """Numbers and text of NumPy, PyTorch and the like as Python's own, their arrays as lists, also within lists, tuples and dicts.
+
+    Only these can be written into a state that JSON and `torch.load(weights_only=True)` take. All else stays as it is.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list or kind is tuple:
+        return kind(map(plain, value))
+    if kind is dict:
+        return {plain(key): plain(each) for key, each in value.items()}
+    if isinstance(getattr(value, "ndim", None), int) and hasattr(value, "tolist"):
+        try:
+            value = value.tolist()
+        except Exception:  # such as that of a tensor without data
+            return value
+        if isinstance(value, (bool, list)):
+            return plain(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _kind_of(annotation: Any) -> tuple[type, bool] | None:
+    """int, float, bool or Path, and whether None is taken too; None: it is the annotation of something else."""
+    if isinstance(annotation, str):
+        parts = [each.strip() for each in annotation.split("|")]
+    else:
+        union = get_origin(annotation) in (Union, UnionType)
+        parts = ["None" if each is type(None) else each for each in (get_args(annotation) if union else [annotation])]
+    others = [each for each in parts if each != "None"]
+    found = [kind for kind, names in _KINDS.items() if others and all(each in names for each in others)]
+    if not found or not any(each in _KINDS[found[0]][:2] for each in others):
+        return None
+    return found[0], len(others) < len(parts)
+
+
+def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds: float) -> Any:
+    if kind is None or (value is None and kind[1]):
+        return value
+    if kind[0] is bool:
+        if value not in (True, False) or isinstance(value, float):
+            raise ConfigError(f"{option} is {shown(value)}; it takes True or False")
+        return bool(value)
+    if kind[0] is Path:
+        return check_path(option, value)
+    least = bounds[0] if bounds else None
+    most = bounds[1] if len(bounds) > 1 else None
+    if kind[0] is int:
+        return check_int(option, value, least, most)
+    return check_number(option, value, -math.inf if least is None else least, math.inf if most is None else most)
+
+
+def check_path(option: str, value: Any) -> Any:
+    """Checks for a path or a URL, as text or as a Path."""
+    if isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str):
+        return value
+    what = f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}" if hasattr(value, "__len__") else shown(value)
+    what = shown(value) if isinstance(value, (bytes, list, tuple)) else what
+    made = "; from_torch(dataloader) makes a loader of a DataLoader" if type(value).__module__.startswith("torch") else ""
+    raise ConfigError(f"{option} is {what}; it takes one path or URL{made}")
+
+
+def shown(value: object) -> str:
+    """A value in one short line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}…"
 
 
 def check_choice(option: str, value: object, choices: Sequence[str | None]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(each for each in choices if each)}")
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        raise ConfigError(f"{option} is {shown(value)}; choose one of {', '.join(each for each in choices if each)}")
 
 
-def check_min(option: str, value: float | None, least: float) -> None:
-    if value is not None and value < least:
+def check_min(option: str, value: Any, least: float, most: float = math.inf) -> Any:
+    """A finite number or None."""
+    value = plain(value)
+    if value is None:
+        return None
+    if not _is_finite(value):
+        raise ConfigError(f"{option} is {shown(value)}; it takes numbers from {least:g} on")
+    if value < least:
         raise ConfigError(f"{option} is {value}; it must be at least {least}")
+    if value > most:
+        raise ConfigError(f"{option} is {shown(value)}; it can be {most} at most")
+    return value
 
 
-def check_int(option: str, value: object, least: int, most: int | None = None) -> None:
-    """Checks for an int; True and 3.0 are not ints."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
-        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} {'on' if most is None else f'to {most}'}")
+def check_int(option: str, value: Any, least: int | float | None = None, most: int | float | None = None) -> int:
+    """An int as Python's; True and 3.0 are not ints. Without bounds it has 64 bits at most."""
+    value = plain(value)
+    low, high = (-(2**63) if least is None else least), (LARGEST_SEED if most is None else most)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        limits = "" if least is None else f" from {least} on" if most is None else f" from {least} to {most}"
+        raise ConfigError(f"{option} is {shown(value)}; it takes whole numbers{limits}")
+    return value
 
 
-def check_number(option: str, value: object, low: float, high: float) -> None:
-    """Checks for a finite number, not text."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(f"{option} is {value!r}; it takes numbers from {low:g} to {high:g}")
+def check_number(option: str, value: Any, low: float, high: float) -> int | float:
+    """A finite number as Python's, not text."""
+    value = plain(value)
+    if not _is_finite(value) or not low <= value <= high:
+        within = low > -math.inf or high < math.inf
+        limits = f" from {low:g} to {high:g}" if high < math.inf else f" from {low:g} on"
+        raise ConfigError(f"{option} is {shown(value)}; it takes {f'numbers{limits}' if within else 'finite numbers'}")
+    number: int | float = value
+    return number
 
 
-def check_ordered_pair(option: str, pair: object) -> tuple[float, float]:
+def _is_finite(value: object) -> bool:
+    """Whether it is a number, finite, and not True or False."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int that no float can hold
+        return False
+
+
+def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
     """Two positive numbers as a tuple, the smaller first; YAML has lists only."""
-    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(each, (int, float)) for each in pair):
-        raise ConfigError(f"{option} is {pair!r}; it takes two positive numbers, the smaller first")
-    if not 0 < pair[0] <= pair[1] < float("inf"):
-        raise ConfigError(f"{option} is {list(pair)}; it takes two positive numbers, the smaller first")
+    pair = plain(pair)
+    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(map(_is_finite, pair)) or not 0 < pair[0] <= pair[1]:
+        listed = list(pair) if isinstance(pair, tuple) else pair
+        raise ConfigError(f"{option} is {shown(listed)}; it takes two positive numbers, the smaller first")
     return pair[0], pair[1]
 
 
-def check_range(option: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not low <= value <= high:
-        raise ConfigError(f"{option} is {value}; it must lie between {low} and {high}")
+def check_range(option: str, value: Any, low: float, high: float) -> Any:
+    """A number within these, or None."""
+    value = plain(value)
+    if value is not None and not (_is_finite(value) and low <= value <= high):
+        raise ConfigError(f"{option} is {shown(value)}; it must lie between {low} and {high}")
+    return value
 
 
 def check_if_given(option: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
     """Another check, of an option that may be None."""
     return None if value is None else check(option, value, *bounds)
+
+
+_NUMBER_CHECKS = (check_min, check_int, check_number, check_range, check_if_given)

@@ -13,7 +13,7 @@ from hydra import initialize_config_dir
 
 from dali_pipes.cli import jobs
 from dali_pipes.cli.conf import register
-from dali_pipes.cli.hydra import quoted_filter
+from dali_pipes.cli.hydra import as_hydra_reads
 
 REPO = Path(__file__).parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])
@@ -86,14 +86,17 @@ def commands(page):
                 yield job, words
 
 
-def given(word):
+def given(word, job):
     """An option with a value that there is: of a sweep the first one, and something for what stands for a user's own."""
-    name, _, value = jobs.function_option(quoted_filter(word)).partition("=")
+    raw = jobs.function_option(word)
+    name, _, value = raw.partition("=")
+    own = OWN.get(name, {}).get(value)
+    if own is None:
+        name, _, value = as_hydra_reads(raw, job).partition("=")
+        own = OWN.get(name, {}).get(value, value)
     if name == "data.filter":
-        return f"{name}={value}"
-    if name in OWN and value in OWN[name]:
-        value = OWN[name][value]
-    return f"{name}={value if value.startswith(('[', '{')) else value.split(',')[0]}"
+        return f"{name}={own}"
+    return f"{name}={own if own.startswith(('[', '{')) else own.split(',')[0]}"
 
 
 @pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if list(commands(page))])
@@ -101,7 +104,7 @@ def test_every_command_is_understood(name):
     register(None)
     for job, words in commands(REPO / name):
         with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
-            assert composed(job, [given(word) for word in words if word != "-m"])
+            assert composed(job, [given(word, job) for word in words if word != "-m"])
 
 
 @pytest.fixture

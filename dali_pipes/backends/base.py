@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils._pytree import register_dataclass, tree_map_only
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, checks_arguments
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -70,7 +70,7 @@ class Ragged:
     @property
     def offsets(self) -> torch.Tensor:
         """(N + 1,) int64 on the CPU: where in `values` each sample begins, and where the last one ends."""
-        return torch.tensor([0, *self.lengths]).cumsum(0)
+        return torch.tensor([0, *self.lengths], dtype=torch.int64, device="cpu").cumsum(0)
 
 
 @dataclass(slots=True)
@@ -127,6 +127,7 @@ class Batch:
     def _named(self) -> dict[Any, Any]:
         return {0: self.images, 1: self.labels, "images": self.images, "labels": self.labels, "ids": self.ids, **self.targets}
 
+    @checks_arguments()
     def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
         """The same batch with its tensors on `device`."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -185,6 +186,9 @@ class Backend(ABC):
 
     @abstractmethod
     def _prepare(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self._config).__name__} on {self._device}"
 
     def _refuse_padding(self) -> None:
         """For a backend whose batches are all of one size."""

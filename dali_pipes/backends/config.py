@@ -9,6 +9,7 @@ from dali_pipes.errors import ConfigError, check_choice, check_min, check_option
 from dali_pipes.system.cpus import available_cpus, parse_cpus
 
 DECODE = ("auto", "region", "whole", "probe", "force_region")
+_MOST = 2**12  # threads, processes, and batches ahead
 
 
 def _check_cpus(option: str, value: str | None) -> None:
@@ -92,19 +93,19 @@ class DaliConfig(LoaderConfig):
     """
 
     device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))
-    num_threads: int | None = option(None, check_min, 1)
-    prefetch_queue_depth: int = option(2, check_min, 1)
+    num_threads: int | None = option(None, check_min, 1, _MOST)
+    prefetch_queue_depth: int = option(2, check_min, 1, _MOST)
     hw_decoder_load: float = option(0.65, check_range, 0, 1)
     exact: bool = False
     decode: str = option("auto", check_choice, DECODE)
     jpeg_fancy_upsampling: bool = True
-    hybrid_huffman_threshold: int = option(1_000_000, check_min, 0)
-    preallocate_width_hint: int | None = option(None, check_min, 1)
-    preallocate_height_hint: int | None = option(None, check_min, 1)
-    device_memory_padding: int = option(16 * 2**20, check_min, 0)
+    hybrid_huffman_threshold: int = option(1_000_000, check_min, 0, 2**31 - 1)
+    preallocate_width_hint: int | None = option(None, check_min, 1, 2**16)
+    preallocate_height_hint: int | None = option(None, check_min, 1, 2**16)
+    device_memory_padding: int = option(16 * 2**20, check_min, 0, 2**40)
     resize: str = option("torch", check_choice, ("torch", "dali"))
     cpus: str | None = option(None, _check_cpus)
-    read_threads: int = option(8, check_min, 1)
+    read_threads: int = option(8, check_min, 1, _MOST)
 
     def on_cores(self, cores: int | None = None) -> Self:
         listed = parse_cpus(self.cpus) if self.cpus not in (None, "gpu") else frozenset()
@@ -195,9 +196,9 @@ class TorchConfig(LoaderConfig):
     """
 
     decoder: str = option("pil", check_choice, ("pil", "torchvision"))
-    num_workers: int | None = option(None, check_min, 0)
+    num_workers: int | None = option(None, check_min, 0, _MOST)
     pin_memory: bool = True
-    prefetch_factor: int = option(2, check_min, 1)
+    prefetch_factor: int = option(2, check_min, 1, _MOST)
     persistent_workers: bool = True
     multiprocessing_context: str | None = option(None, check_choice, (None, "fork", "spawn", "forkserver"))
     normalize_on: str = option("auto", check_choice, ("auto", "worker", "device"))
@@ -229,7 +230,7 @@ class CachedConfig(LoaderConfig):
         batches: how many are kept, on the device.
     """
 
-    batches: int = option(4, check_min, 1)
+    batches: int = option(4, check_min, 1, _MOST)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -240,7 +241,7 @@ class TfDataConfig(LoaderConfig):
         num_threads: threads of its private pool; None: all cores that this process may use.
     """
 
-    num_threads: int | None = option(None, check_min, 1)
+    num_threads: int | None = option(None, check_min, 1, _MOST)
 
     @property
     def concurrency(self) -> Concurrency:
@@ -256,8 +257,8 @@ class TorchvisionGpuConfig(LoaderConfig):
         prefetch: batches read ahead.
     """
 
-    num_threads: int | None = option(None, check_min, 1)
-    prefetch: int = option(2, check_min, 1)
+    num_threads: int | None = option(None, check_min, 1, _MOST)
+    prefetch: int = option(2, check_min, 1, _MOST)
 
     needs_gpu: ClassVar[bool] = True
     decodes_on: ClassVar[str] = "gpu"
@@ -277,7 +278,7 @@ class DataLoaderConfig(LoaderConfig):
     """
 
     function: str = ""
-    num_workers: int = option(0, check_min, 0)
+    num_workers: int = option(0, check_min, 0, _MOST)
 
     @property
     def concurrency(self) -> Concurrency:

@@ -48,7 +48,7 @@ class TorchBackend(Backend):
             num_workers=workers,
             pin_memory=config.pin_memory and self._device.type == "cuda",
             worker_init_fn=_leave_ctrl_c_to_the_main_process if workers else None,
-            generator=torch.Generator(),  # a separate one: the model's random numbers do not depend on the loader
+            generator=torch.Generator("cpu"),  # a separate one: the model's random numbers do not depend on the loader
             **options,
         )
 
@@ -156,8 +156,8 @@ class _View:
 def _memory(count: int) -> torch.Tensor:
     """Bytes; in a worker such as the main process sees too, which spares a copy, as torch's `default_collate` does."""
     if get_worker_info() is None:
-        return torch.empty(count, dtype=torch.uint8)
-    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(count))  # type: ignore[no-untyped-call]
+        return torch.empty(count, dtype=torch.uint8, device="cpu")
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(torch.UntypedStorage._new_shared(count))  # type: ignore[no-untyped-call]
 
 
 def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:

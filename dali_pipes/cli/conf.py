@@ -9,6 +9,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from dali_pipes.backends.registry import backends
+from dali_pipes.cli.overrides import text_options
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.workload import TRANSFORMS
@@ -44,7 +45,7 @@ def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
         ConfigError: there is no such folder.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--conf", type=Path)
+    parser.add_argument("--conf", type=lambda text: Path(text).expanduser())
     try:
         given, others = parser.parse_known_args(words)
     except argparse.ArgumentError:
@@ -69,14 +70,28 @@ def _home() -> Path:
     return checkout() or Path.cwd()
 
 
+JOBS: dict[str, Any] = {  # the options of each job by its name, which is that of its file
+    each.__name__.removesuffix("Config").lower(): each
+    for each in (
+        *(ScanConfig, PreviewConfig, BenchmarkConfig, MigrateConfig, TrainConfig, PredictConfig, DiagnoseConfig, DoctorConfig),
+        *(TuneConfig, PrepareConfig),
+    )
+}
+
+
+def texts_of(job: str) -> dict[str, bool]:
+    """The options of a job that are text, and whether they are lists of texts."""
+    of_loaders = (option for entry in backends().values() for option in text_options(entry.config, "loader."))
+    return dict([*text_options(JOBS.get(job, PreviewConfig)), *of_loaders])
+
+
 def register(users: Path | None = None) -> None:
     """Makes the schemas and the resolvers of conf/ known to Hydra; `users` is the user's own folder of configurations."""
     OmegaConf.register_new_resolver("tuned_loaders", lambda: str(tuned_loaders(users)), replace=True)
     OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
     store = ConfigStore.instance()
-    jobs = (ScanConfig, PreviewConfig, BenchmarkConfig, MigrateConfig, TrainConfig, PredictConfig, DiagnoseConfig, DoctorConfig)
-    for job in (*jobs, TuneConfig, PrepareConfig):  # each has the name of its file and of its job
-        store.store(name=f"{job.__name__.removesuffix('Config').lower()}_schema", node=job)
+    for name, job in JOBS.items():
+        store.store(name=f"{name}_schema", node=job)
     for group, options in (("data", DataConfig), ("model", ModelConfig), ("optimizer", OptimizerConfig)):
         store.store(group=group, name="schema", node=options)
     for name, transform in TRANSFORMS.items():

@@ -9,20 +9,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf, ValueNode
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from dali_pipes.cli.conf import conf_folder, register, users_folder
+from dali_pipes.cli.conf import conf_folder, register, texts_of, users_folder
+from dali_pipes.cli.overrides import at_home, spelled
+from dali_pipes.cli.spelling import in_options, nested_options
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
 
 # what Hydra's own parser takes, which answers to anything else with its usage
@@ -35,11 +38,8 @@ _FLAGS = tuple(
 )
 
 
-_PLACES = ("data.train", "data.val", "data.root")
-_INTERPOLATION = re.compile(r"\$\{[^{}]*\}")
-_NEEDS_QUOTES = re.compile(r"[{}\[\]~]")
-_OTHER_GRAMMAR = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag)\(|\[.*\]\Z")  # Hydra's functions and lists
-_COMMA = re.compile(r",(?![^{}]*\})")
+_PARSER = OverridesParser.create()
+_OTHER_TYPE = re.compile(r"Value (.*) of type '\w+' (?:could not be converted to|is not a valid) (Integer|Float|Bool)")
 
 
 class OursAfterTheUsers(SearchPathPlugin):
@@ -57,6 +57,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         nonlocal composed
         print_warnings_on_stderr()
         try:
+            expand_homes(config, texts)
             options = OmegaConf.to_object(config)
             composed = True
             job(options)
@@ -80,7 +81,8 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     if wrong := next((word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)), None):
         stop_once(f"{wrong}: an option is NAME=VALUE, such as {wrong.strip('-').split('=')[0]}=…; --help explains every option")
-    sys.argv[1:] = map(quoted_filter, sys.argv[1:])
+    texts, sweeps = texts_of(config_name), any(word in ("-m", "--multirun") for word in sys.argv[1:])
+    sys.argv[1:] = [spelled(word, texts, sweeps, _parsed) for word in sys.argv[1:]]
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
     try:
         hydra.main(version_base="1.3", config_path=str(users or conf_folder()), config_name=config_name)(task)()
@@ -109,21 +111,29 @@ def print_warnings_on_stderr() -> None:
     root.addHandler(own)
 
 
-def quoted_filter(word: str) -> str:
-    """data.filter=EXPRESSION, and data.train=PATTERN and its likes, with the quotes that Hydra's own grammar wants around such
-    text."""
-    name, _, text = word.partition("=")
-    if text[:1] in ("'", '"') or text == "null":
-        return word
-    if name.lstrip("+") in _PLACES and not _OTHER_GRAMMAR.match(text) and _NEEDS_QUOTES.search(_INTERPOLATION.sub("", text)):
-        # commas outside of braces part the values of a sweep
-        return f"{name}={','.join(map(_quoted, _COMMA.split(text)))}"
-    return f"{name}={_quoted(text)}" if name == "data.filter" else word
+def as_hydra_reads(word: str, job: str, sweeps: bool = False) -> str:
+    """A word of the command line of a job, with the quotes that Hydra's grammar wants, and with ~ as the home folder."""
+    return spelled(word, texts_of(job), sweeps, _parsed)
 
 
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+def _parsed(text: str) -> Any:
+    """What Hydra makes of a word's text, such as a number; a ConfigError if it makes nothing of it."""
+    try:
+        return _PARSER.parse_override(f"option={text}").value()
+    except HydraException as error:
+        raise ConfigError(str(error)) from None
+
+
+def expand_homes(node: Any, texts: dict[str, bool], place: str = "") -> None:
+    """Puts the home folder in the place of ~ in the options that are text, also those of a file."""
+    if isinstance(node, DictConfig) and not (node._is_none() or node._is_missing() or node._is_interpolation()):
+        for name in node:
+            expand_homes(node._get_node(name), texts, f"{place}.{name!s}".lstrip("."))
+    elif isinstance(node, ListConfig) and texts.get(place) and not (node._is_none() or node._is_interpolation()):
+        for each in range(len(node)):
+            expand_homes(node._get_node(each), {place: False}, place)
+    elif texts.get(place) is False and isinstance(node, ValueNode) and isinstance(node._value(), str):
+        node._set_value(at_home(node._value()))
 
 
 def sweep_folder() -> Path | None:
@@ -149,7 +159,7 @@ def job_folder() -> Path | None:
 def _placed(error: DaliPipesError, config: DictConfig) -> str:
     """The error, with an option named by its place in the configuration, such as loader.num_threads."""
     if not isinstance(error, OptionError):
-        return str(error)
+        return in_options(error, HydraConfig.get().job.config_name or "")
     nodes = [("", config), *_groups(config)]
     places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is error.owner]
     broken = [place for place, node in places if _cannot_work(node)] + [place for place, _ in places]
@@ -184,8 +194,12 @@ def _explain(error: BaseException, users: Path | None) -> str:
         return f"{error.override}: not understood; a value with spaces, commas, = or brackets needs quotes: \"key='value'\""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(cause.parent_node, DictConfig):
-        near = get_close_matches(str(cause.key), map(str, cause.parent_node), 1)
-        return f"there is no option {cause.full_key}{f'; did you mean {near[0]}?' if near else ''}; --help explains every option"
+        root = cause.parent_node._get_root()
+        nested = cause.full_key == cause.key and isinstance(root, DictConfig)
+        near = nested_options(str(cause.key), cast(dict[Any, Any], OmegaConf.to_container(root))) if nested else []
+        near = near or get_close_matches(str(cause.key), map(str, cause.parent_node), 1)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        return f"there is no option {cause.full_key}{meant}; --help explains every option"
     if found := re.match(r"Could not override '([\w./]+)'\.? *\n?No match in the defaults list", str(cause)):
         return f"there are no options {found[1]}=NAME for this job; --help explains every option"
     if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
@@ -199,6 +213,9 @@ def _explain(error: BaseException, users: Path | None) -> str:
     if isinstance(cause, ValidationError) and cause.full_key:
         if "is not a ListConfig" in str(cause):
             return f"{cause.full_key}: a list needs brackets: '{cause.full_key}=[…]'; --help explains every option"
+        if found := _OTHER_TYPE.match(str(cause)):
+            takes = {"Integer": "whole numbers", "Float": "numbers", "Bool": "true or false"}[found[2]]
+            return f"{cause.full_key} is {found[1]}; it takes {takes}; --help explains every option"
         return f"{cause.full_key}: {str(cause).splitlines()[0]}; --help explains every option"
     text = str(cause).split("Config search path")[0]
     lines = [

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from dali_pipes.cli import importing
 from dali_pipes.cli.hydra import job_folder, run, stop, sweep_folder
+from dali_pipes.cli.overrides import at_home
 from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.errors import ConfigError, DaliPipesError
 
@@ -22,6 +24,8 @@ def main() -> None:
     name, *words = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
         print(_overview())
+    elif "--version" in (name, *words):
+        print(f"dali-pipes {version('dali_pipes')}")
     elif name in JOBS:
         sys.argv[1:] = words
         start(name)
@@ -100,9 +104,9 @@ def compare() -> None:
     from dali_pipes.tools.benchmark.compare import draw
 
     parser = _parser(compare)
-    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run's folder, or its result.json")
+    parser.add_argument("runs", metavar="RUN", type=_path, nargs="+", help="a run's folder, or its result.json")
     parser.add_argument(
-        "--chart", metavar="FILE", type=Path, help="also an SVG of the first run: each arm's speed against the baseline's"
+        "--chart", metavar="FILE", type=_path, help="also an SVG of the first run: each arm's speed against the baseline's"
     )
     given = parser.parse_args()
     print_comparison(given.runs, Console())
@@ -134,7 +138,9 @@ def index() -> None:
     from dali_pipes.tools.scan.targets import read_targets
 
     parser = _parser(index)
-    parser.add_argument("source", metavar="URL", help="of the images: shards in a folder, by a pattern or not, or class folders")
+    parser.add_argument(
+        "source", metavar="URL", type=at_home, help="of the images: shards in a folder, by a pattern or not, or class folders"
+    )
     parser.add_argument("--verify", choices=VERIFY, default=VERIFY[0], help="header: reads headers only; full: decodes every image")
     read_as = "one of data.targets, such as text=.txt or mask=.png; may be repeated"
     parser.add_argument("--target", metavar="NAME=VALUE", action="append", default=[], help=read_as)
@@ -226,6 +232,10 @@ JOBS: dict[str, Callable[..., None]] = {
     job.__name__: job
     for job in (train, benchmark, migrate, compare, scan, index, preview, prepare, predict, diagnose, tune, doctor)
 }
+
+
+def _path(text: str) -> Path:
+    return Path(at_home(text))
 
 
 def _overview() -> str:

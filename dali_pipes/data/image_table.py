@@ -26,7 +26,7 @@ from dali_pipes.data.shards.remote import absolute
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import RULES, divided, own_columns
-from dali_pipes.errors import ManifestError, OmissionError
+from dali_pipes.errors import ManifestError, OmissionError, check_int
 
 log = logging.getLogger(__name__)
 
@@ -249,11 +249,12 @@ class ImageTable:
 
     def mask_size(self, sample_id: int) -> tuple[int, int]:
         """Height and width that one sample's mask must have."""
-        ((height, width),) = self.take_sizes(np.array([sample_id]), upright=self.masks_upright).tolist()
+        ((height, width),) = self.take_sizes(np.array([self._row(sample_id)]), upright=self.masks_upright).tolist()
         return height, width
 
     def mask_extent(self, sample_id: int) -> Extent | None:
         """Where one sample's encoded mask is; None: it has none."""
+        sample_id = self._row(sample_id)
         if self.has_target("mask") and (path := self._samples[TARGET + "mask"].text(sample_id)):
             return Extent(self._file(path))
         if not self.has_target("mask_bytes") or not (size := self._samples[TARGET + "mask_bytes"].number(sample_id)):
@@ -424,16 +425,23 @@ class ImageTable:
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self._samples["path"].text(sample_id))
+        return self.root / os.fsdecode(self._samples["path"].text(self._row(sample_id)))
 
     def extent(self, sample_id: int) -> Extent:
         """Where one sample's encoded bytes are."""
+        sample_id = self._row(sample_id)
         file = self._file(self._samples["path"].text(sample_id))
         if not (member := b"" if self.whole_files else self._samples["member"].text(sample_id)):
             return Extent(file)
         offset, length, *stamp = (self._samples[name].number(sample_id) for name in _PLACE)
         self._check_places(offset, length, stamp[0])
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
+
+    def _row(self, sample_id: int) -> int:
+        """The same id, if there is such a sample. It is called for every image, so most ids are let through by a quick look."""
+        if type(sample_id) in (int, np.int64) and 0 <= sample_id < len(self):
+            return sample_id
+        return check_int("sample_id", sample_id, 0, len(self) - 1)
 
     def _file(self, path: bytes) -> str:
         if path.startswith(b"/") or b"\0" in path:

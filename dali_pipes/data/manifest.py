@@ -1,11 +1,12 @@
 """The manifest: one row per image, from whatever describes a data set; saved, parted and joined."""
 
 import logging
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.labels import COLUMN
-from dali_pipes.data.limits import MAX_PIXELS
+from dali_pipes.data.limits import MAX_PIXELS, MOST_PIXELS
 from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_mask_values, look_at
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Targets
 from dali_pipes.data.omissions import is_object, merge
@@ -37,7 +38,7 @@ from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.data.upright import ANNOTATED
-from dali_pipes.errors import ConfigError, ManifestError, check_choice
+from dali_pipes.errors import LARGEST_SEED, ConfigError, ManifestError, check_choice, check_number, checks_arguments, shown
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Manifest(ImageTable):
     """
 
     @classmethod
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
     def scan(
         cls,
         root: str | Path,
@@ -113,6 +115,7 @@ class Manifest(ImageTable):
         return made._with_targets(root, targets, classes, verify)._finished(None, strict)
 
     @classmethod
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
     def from_table(
         cls,
         file: str | Path,
@@ -172,6 +175,7 @@ class Manifest(ImageTable):
         return made._with_targets(file, targets, classes, verify)._finished(classes, strict)
 
     @classmethod
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
     def from_coco(
         cls,
         annotations: str | Path,
@@ -219,6 +223,7 @@ class Manifest(ImageTable):
         return made._finished(None, strict)
 
     @classmethod
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
     def from_masks(
         cls,
         images: str | Path,
@@ -262,6 +267,7 @@ class Manifest(ImageTable):
         return made._finished(None, strict)
 
     @classmethod
+    @checks_arguments()
     def load(cls, file: str | Path) -> Self:
         """Opens a manifest that `save` wrote. The file is data: nothing in it is ever executed.
 
@@ -285,6 +291,7 @@ class Manifest(ImageTable):
         return cls._of(absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
 
     @classmethod
+    @checks_arguments(max_pixels=(1, MOST_PIXELS))
     def open(
         cls,
         source: str | Path,
@@ -434,6 +441,7 @@ class Manifest(ImageTable):
         numbers = sets.number_as(given, self.classes, labels.astype(np.int64), self.root)
         return self._renumbered(numbers, given)
 
+    @checks_arguments()
     def save(self, file: str | Path) -> None:
         """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
 
@@ -497,6 +505,8 @@ class Manifest(ImageTable):
             ConfigError: an id that there is not, or something else than ids.
         """
         ids = np.asarray(ids)
+        if ids.ndim != 1:
+            raise ConfigError(f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image manifest.subset([ID])")
         if ids.dtype.kind not in "iu" and ids.size:
             raise ConfigError(f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids")
         ids = ids.astype(np.int64)
@@ -512,8 +522,11 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: no such expression, or a column that there is not.
         """
+        if not isinstance(expression, str):
+            raise ConfigError(f"filter is {shown(expression)}; it takes an expression as text, such as 'width >= 224'")
         return self._chosen(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
 
+    @checks_arguments(seed=(0, LARGEST_SEED))
     def split(self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0) -> dict[str, Self]:
         """Parts of the samples, chosen at random; each keeps the order of the ids.
 
@@ -546,6 +559,12 @@ class Manifest(ImageTable):
             ManifestError: remote shards with others, or labels or columns of different types.
         """
         check_choice("classes", classes, ("join", "apart"))
+        other: Any = manifests
+        if isinstance(manifests, Iterable) and not isinstance(manifests, (str, Mapping)):
+            manifests = list(manifests)
+            other = next((each for each in cast(list[Any], manifests) if not isinstance(each, Manifest)), None)
+        if other is not None:
+            raise ConfigError(f"concat is given {shown(other)}; it takes a list of manifests: Manifest.concat([one, other])")
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = sets.common_root([each.root for each in manifests])
@@ -594,10 +613,11 @@ class Manifest(ImageTable):
         """
         check_choice("mode", mode, ("stratified", "proportional"))
         try:
-            given = {name: float(share) for name, (_, share) in sources.items()}
-        except (TypeError, ValueError):
+            given = {name: share for name, (_, share) in sources.items()}
+        except (AttributeError, TypeError, ValueError):
             raise ConfigError('a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}') from None
-        if not given or not all(0 < share < float("inf") for share in given.values()):
+        given = {name: float(check_number(f"the share of {name!r}", share, -math.inf, math.inf)) for name, share in given.items()}
+        if not given or min(given.values()) <= 0:
             raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
         named = [each._changed(partial(sets.with_source, number=number)) for number, (each, _) in enumerate(sources.values())]
         made = cls.concat(named, classes=classes)

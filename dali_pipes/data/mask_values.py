@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.stored import open_stored
 from dali_pipes.data.shards.remote import is_remote, read_object
-from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.errors import ConfigError, ManifestError, plain
 from dali_pipes.system.cpus import available_cpus
 
 IGNORED = 255  # by default, as `transform.ignore_index`
@@ -98,7 +98,7 @@ def is_mapping(becomes: object) -> bool:
 def check_mask_values(option: str, value: Any) -> dict[int, int]:
     """Whole numbers by whole numbers; YAML may have them as text."""
     try:
-        becomes = {int(each) if isinstance(each, str) else each: new for each, new in dict(value or {}).items()}
+        becomes = {int(each) if isinstance(each, str) else each: new for each, new in dict(plain(value) or {}).items()}
     except (TypeError, ValueError):
         becomes = {None: None}
     if not is_mapping(becomes):

@@ -1,5 +1,6 @@
 """Splitting, joining and renaming: what `Manifest.split`, `concat` and `map_classes` do to rows and classes."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ from dali_pipes.data.labels import COLUMN, distinct_labels
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.table.schema import further_columns, replaced
-from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.errors import ConfigError, ManifestError, check_number, shown
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 MASK = TARGET + "mask"
@@ -42,8 +43,9 @@ def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) 
 
     Groups are put in a random order and cut where the number of samples comes nearest.
     """
-    if not 0 <= seed < 2**64:
-        raise ConfigError(f"seed is {seed}; it must lie between 0 and 2**64 - 1")
+    if not isinstance(fractions, Mapping):
+        raise ConfigError(f'fractions is {shown(fractions)}; it takes names and shares, such as {{"train": 0.9, "val": 0.1}}')
+    fractions = {name: check_number(f"the share of {name!r}", share, -math.inf, math.inf) for name, share in fractions.items()}
     if not fractions or not all(share > 0 for share in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
         raise ConfigError(f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1")
     numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)

@@ -1,10 +1,18 @@
 """What must not change between saving a loader's state and resuming from it."""
 
-from collections.abc import Iterator
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+import torch
+
 from dali_pipes.backends.base import BatchTransform
+from dali_pipes.errors import plain
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 
@@ -12,13 +20,13 @@ from dali_pipes.plan.transforms import Transform
 def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransform | None) -> dict[str, Any]:
     """Everything that determines the order of the samples and their pixels."""
     sampling = plan.sampling_state
-    plain = {"Uniform": True, "Sequential": False}  # as `shuffle`, which is all that states of earlier versions have
-    shuffle = plain.get(sampling["kind"]) if len(sampling) == 1 else None
+    shuffles = {"Uniform": True, "Sequential": False}  # as `shuffle`, which is all that states of earlier versions have
+    shuffle = shuffles.get(sampling["kind"]) if len(sampling) == 1 else None
     return {
         "manifest": plan.manifest.fingerprint,
         **({"keypoints": list(keypoints.flipped)} if (keypoints := plan.manifest.keypoints) else {}),
         "seed": plan.seed,
-        **({"shuffle": shuffle} if shuffle is not None else {"sampling": sampling}),
+        **({"shuffle": shuffle} if shuffle is not None else {"sampling": described(sampling)}),
         "last_batch": plan.last_batch,
         "global_batch_size": plan.global_batch_size,
         "transform": described(transform),
@@ -44,15 +52,27 @@ def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, An
 
 
 def described(value: Any) -> Any:
-    """As text and numbers that JSON keeps unchanged; of a function only its name."""
-    if is_dataclass(value):
+    """As text and numbers that JSON keeps unchanged; of a function only its name, of arrays only what tells them apart."""
+    if isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim:
+        array = np.ascontiguousarray(value if isinstance(value, np.ndarray) else value.detach().cpu().to(torch.float64).numpy())
+        return {"shape": list(array.shape), "sha256": hashlib.sha256(array.tobytes()).hexdigest()[:16]}
+    value = plain(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)  # JSON has no others
+    if is_dataclass(value) and not isinstance(value, type):
         values = {each.name: described(getattr(value, each.name)) for each in fields(value)}
         # states of earlier versions have no empty values
         return {"kind": type(value).__name__, **{name: each for name, each in values.items() if each not in ([], {})}}
     if isinstance(value, (list, tuple)):
         return [described(each) for each in value]
-    if isinstance(value, dict):
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(described, value), key=str)
+    if isinstance(value, Mapping):
         return {str(name): described(each) for name, each in value.items()}
-    if callable(value):
-        return getattr(value, "__qualname__", type(value).__qualname__)
-    return value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, PurePath):
+        return str(value)
+    return str(getattr(value, "__qualname__", type(value).__qualname__))

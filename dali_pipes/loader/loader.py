@@ -1,6 +1,7 @@
 """build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
 
 import logging
+import operator
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -16,27 +17,31 @@ from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PAUSE_S
 from dali_pipes.data.shards import traffic
-from dali_pipes.errors import BadSampleError, ConfigError, check_choice
+from dali_pipes.errors import LARGEST_SEED, BadSampleError, ConfigError, NoGpuError, check_choice, checks_arguments, shown
 from dali_pipes.loader.bad_samples import BadSamples, find_bad_samples
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
+from dali_pipes.loader.mistakes import refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.loader.work import Work
 from dali_pipes.plan.flips import check_flips
-from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.plan.plan import Plan, Shard
+from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
+from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
 
 _END_S = 10.0  # how long the end of the program waits for a next() in another thread
 
 
+@checks_arguments(batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1))
+@in_own_modes
 def build_loader(
     manifest: Manifest,
     config: LoaderConfig,
@@ -80,7 +85,9 @@ def build_loader(
             the images that are trained on.
         OmissionError: `strict`, and it has left out any.
     """
+    refuse_other_kinds(manifest, config, transform, shard, sampling, batch_transform)
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
+    check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
     manifest.tell_omissions(strict)
     manifest.refuse_bad_images(max_bad_fraction)
     refuse_other_classes(manifest, transform.training)
@@ -117,14 +124,18 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
     what = f"{name}(device='gpu')" if hasattr(config, "device") else name
     try:
         target = torch.device(("cuda" if available or config.needs_gpu else "cpu") if device == "auto" else device)
-    except RuntimeError:
-        raise ConfigError(f"device is {device!r}; choose auto, cpu, cuda or cuda:N") from None
+    except (RuntimeError, TypeError):
+        target = torch.device("meta")
+    if target.type not in ("cpu", "cuda") or isinstance(device, bool):
+        raise ConfigError(f"device is {shown(device)}; choose auto, cpu, cuda or cuda:N")
     if config.needs_gpu and target.type != "cuda":
         raise ConfigError(f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave device at auto")
     if target.type == "cuda" and not available:
         wanted = what if config.needs_gpu else f"device={device}"
         instead = "use DaliConfig(device='cpu') or TorchConfig(), or check the driver (nvidia-smi)"
-        raise ConfigError(f"{wanted}, but PyTorch sees no GPU here; {instead}")
+        raise NoGpuError(f"{wanted}, but PyTorch sees no GPU here; {instead}", config.needs_gpu)
+    if target.type == "cuda" and (target.index or 0) >= (count := torch.cuda.device_count()):
+        raise ConfigError(f"device={device}, but PyTorch sees {count} GPUs here, cuda:0 to cuda:{count - 1}; choose one of these")
     if target.type == "cuda" and target.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return target
@@ -183,6 +194,7 @@ class Loader:
         self._wait_s = self._fetch_wait_s = 0.0
         self._traffic = traffic.current()
         self._tried_again = (-1, -1)
+        self._made_by = repr(self._backend)
 
     @property
     def bad_samples(self) -> list[tuple[int, str, str]]:
@@ -234,6 +246,7 @@ class Loader:
             self._running += 1
             return _Epoch(self, self._running, *self._place[:2])
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this very epoch goes on."""
         with self._work.use("set_epoch()"):
@@ -279,6 +292,7 @@ class Loader:
             running.step = step + 1
             return batch
 
+    @in_own_modes
     def _next_batch(self, epoch: int, step: int) -> Batch:
         start, before = time.monotonic(), traffic.current().waited_s if self._work.fetcher else 0.0
         try:
@@ -361,7 +375,7 @@ class Loader:
         """
         now, block = fingerprint(self.plan, self._transform, self._batch_transform), self.plan.global_batch_size
         try:
-            epoch, samples, then = int(state["epoch"]), int(state["samples"]), dict(state["fingerprint"])
+            epoch, samples, then = *map(operator.index, (state["epoch"], state["samples"])), dict(state["fingerprint"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigError(
                 f"not the state of a loader ({type(error).__name__}: {error}); pass on what state_dict() gave"
@@ -372,7 +386,7 @@ class Loader:
             raise ConfigError(
                 f"cannot resume, since these have changed: {', '.join(changed)}{images}; restore them, or start a new run"
             )
-        if epoch < 0 or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
+        if not 0 <= epoch <= LARGEST_EPOCH or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
             raise ConfigError(
                 f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"
             )
@@ -393,6 +407,13 @@ class Loader:
 
     def __reduce__(self) -> Any:
         raise TypeError("a loader cannot be pickled or copied, for it has threads; build one in the process that uses it")
+
+    def __repr__(self) -> str:
+        manifest, plan = self.plan.manifest, self.plan
+        rank = f" of rank {plan.shard.index} of {plan.shard.count}" if plan.shard.count > 1 else ""
+        batches = f"{len(self)} batches of {plan.batch_size} an epoch{rank}"
+        where = "closed" if self._work.closed else f"next is step {self._place[1]} of epoch {self._place[0]}"
+        return f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, {self._made_by}; {where})"
 
     def __enter__(self) -> Self:
         return self

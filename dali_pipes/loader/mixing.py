@@ -16,8 +16,9 @@ from torch import Tensor
 
 from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_range
+from dali_pipes.errors import ConfigError, check_min, check_options, check_range, shown
 from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.system.modes import in_own_modes
 
 # Numbers of the draws of one batch. A number is never reused for something else; those from 16 on are the user's.
 MIX_DRAW = 0  # λ from the first two numbers, the box's centre from the others
@@ -48,8 +49,10 @@ class _Mix(ABC):
     probability: float = 1.0
 
     def __post_init__(self) -> None:
+        check_options(self)
         if not 0 < self.alpha < math.inf:
             raise ConfigError(f"alpha of {type(self).__name__} is {self.alpha}; it must be positive")
+        check_min(f"num_classes of {type(self).__name__}", self.num_classes, 1, 2**31 - 1)
         check_range(f"probability of {type(self).__name__}", self.probability, 0, 1)
 
     def check(self, manifest: Manifest) -> None:
@@ -61,6 +64,7 @@ class _Mix(ABC):
             mismatch = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
             raise ConfigError(f"{mismatch}; pass num_classes=len(manifest.classes)")
 
+    @in_own_modes
     def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
         if batch.views:
             raise ConfigError(f"{type(self).__name__} mixes one view of each image, and this batch has several; leave it out")
@@ -115,6 +119,10 @@ class RandomChoice:
     transforms: Sequence[BatchTransform]
 
     def __post_init__(self) -> None:
+        given = self.transforms if isinstance(self.transforms, (list, tuple)) else [self.transforms]
+        for each in given:
+            if isinstance(each, type) or not callable(each) or given is not self.transforms:
+                raise ConfigError(f"RandomChoice is given {shown(each)}; it takes a list: RandomChoice([MixUp(…), CutMix(…)])")
         if not self.transforms:
             raise ConfigError("RandomChoice has nothing to choose from; pass at least one batch transform")
         if any(isinstance(each, RandomChoice) for each in self.transforms):

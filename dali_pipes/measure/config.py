@@ -42,7 +42,7 @@ class MeasureConfig:
     model: ModelConfig = field(default_factory=lambda: ModelConfig(name=None))
     cpus: int | None = option(None, _check_cpus)
     batch_size: int = option(64, check_min, 1)
-    seed: int = option(0, check_min, 0)
+    seed: int = option(0, check_min, 0, 2**63 - 1)
     pairs: int = option(6, check_min, 1)
     min_seconds: float = option(4.0, check_min, 0)
     min_batches: int = option(8, check_min, 1)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ConfigError, OptionError, check_int, check_number, check_ordered_pair, option
+from dali_pipes.errors import ConfigError, OptionError, check_int, check_number, check_ordered_pair, option, shown
 from dali_pipes.plan.geometry import BOXES_DRAW, FLIP_DRAW, SCALE_DRAW, SHIFT_DRAW, Geometry, Int, Pair
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms import RandomTransform, check_size, shape_of
+from dali_pipes.plan.transforms import LARGEST_SIDE, RandomTransform, check_size, shape_of
 
 _OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}  # of one pixel alone, and black stays black
 _PICKS, _MOST_TRIALS = 50, 500  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
@@ -24,10 +24,8 @@ def _check_lengths(option: str, value: Any) -> list[int]:
     """A list of lengths in pixels; one alone stands for a list."""
     lengths = [value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
     if not lengths:
-        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from 1 on, one or several")
-    for each in lengths:
-        check_int(option, each, 1)
-    return lengths
+        raise ConfigError(f"{option} is {shown(value)}; it takes whole numbers from 1 on, one or several")
+    return [check_int(option, each, 1, LARGEST_SIDE) for each in lengths]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -43,8 +41,8 @@ class ShortestSizeTransform(RandomTransform):
     """
 
     min_size: Any = option(800, _check_lengths)
-    max_size: int = option(1333, check_int, 1)
-    size_divisor: int = option(32, check_int, 1)
+    max_size: int = option(1333, check_int, 1, LARGEST_SIDE)
+    size_divisor: int = option(32, check_int, 1, LARGEST_SIDE)
 
     pads_batches: ClassVar[bool] = True
 
@@ -158,6 +156,8 @@ class IoUCropTransform(RandomTransform):
         RandomTransform.__post_init__(self)
         if self.scale[1] > 1:
             raise OptionError(type(self), f"scale is {list(self.scale)}; a window is not larger than its image, so 1 is the most")
+        if not isinstance(self.sampler_options, (list, tuple)):
+            raise OptionError(type(self), f"sampler_options is {shown(self.sampler_options)}; it takes a list of overlaps")
         if not self.sampler_options:
             raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
         for each in self.sampler_options:

@@ -8,9 +8,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dali_pipes.errors import LARGEST_SEED, checks_arguments
+
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], "<u4")
 _WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], "<u4")
 _ROUNDS = 10
+LARGEST_EPOCH = 2**32 - 1  # one word of a counter
 
 
 def philox4x32(counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: int) -> NDArray[np.uint32]:
@@ -88,6 +91,7 @@ class BatchDraws:
         ids: (N,) those of its samples, on the CPU; None: not known, and taken to be all different.
     """
 
+    @checks_arguments(seed=(0, LARGEST_SEED), epoch=(0, LARGEST_EPOCH), place=(0, 2**56 - 1))
     def __init__(self, seed: int, epoch: int, place: int, ids: NDArray[np.int64] | None = None):
         self._key, self._epoch, self._place, self.ids = seed, epoch, place, ids
 

@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ConfigError, check_choice, check_min
+from dali_pipes.errors import LARGEST_SEED, ConfigError, SmallDataError, check_choice, check_min, check_options, checks_arguments
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
-from dali_pipes.plan.philox import Draws, Kind
+from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, named
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.windows import Lanes
 
+LARGEST_BATCH = 2**24
 _PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
 
 
@@ -39,6 +40,7 @@ class Shard:
     count: int = 1
 
     def __post_init__(self) -> None:
+        check_options(self)
         if not 0 <= self.index < self.count:
             raise ConfigError(f"shard {self.index} of {self.count} does not exist; the index runs from 0 to count - 1")
 
@@ -142,11 +144,12 @@ class Plan:
     last_batch: str = "drop"
 
     def __post_init__(self) -> None:
+        check_options(self)
         if not len(self.manifest):
             raise ConfigError(f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong")
-        check_min("batch_size", self.batch_size, 1)
+        check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
         object.__setattr__(self, "sampling", named(self.sampling))
-        if not 0 <= self.seed < 2**64:
+        if not 0 <= self.seed <= LARGEST_SEED:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
         for lanes in self.all_lanes:
@@ -154,10 +157,7 @@ class Plan:
                 lanes.check_ranks(self.shard.count)
         n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
-            raise ConfigError(
-                f"{self.manifest.root}: {n} images do not fill one global batch of {batch} ({self.batch_size} × {self.shard.count} "
-                "shards), and last_batch='drop' drops partial ones; use a smaller batch_size, or last_batch='partial' or 'pad'"
-            )
+            raise SmallDataError(self.manifest.root, n, self.batch_size, self.shard.count)
 
     @property
     def global_batch_size(self) -> int:
@@ -191,14 +191,17 @@ class Plan:
         index, count = self.shard.index, self.shard.count
         return full * self.batch_size + rest * (index + 1) // count - rest * index // count
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def order(self, epoch: int) -> NDArray[np.int64]:
         """All ids of one epoch, over all shards, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this shard; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def lanes(self, epoch: int) -> Lanes | None:
         """Who reads which shards when; None: any sample may come at any time."""
         return self._order(epoch).lanes
@@ -212,6 +215,7 @@ class Plan:
         """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""
         return int(self._places(step)[0])
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def iter_from(self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
         """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less.
 

@@ -23,6 +23,7 @@ from dali_pipes.system.nodes import nodes_of_run
 
 Int = NDArray[np.int64]
 LARGE = 2**24  # images, from which on no permutation is stored
+_MOST_SAMPLES = 2**48  # of an epoch, which places of 64 bits number over many epochs
 _PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not in every batch
 
 
@@ -35,7 +36,7 @@ class Sampling(ABC):
             stopped, so that a shorter epoch leaves nothing out in the long run.
     """
 
-    epoch_size: int | None = option(None, check_if_given, check_int, 1)
+    epoch_size: int | None = option(None, check_if_given, check_int, 1, _MOST_SAMPLES)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -103,7 +104,7 @@ class Weighted(Sampling):
         weights: a column of the manifest, a weight for each class by its name, or one for each image in the order of their ids.
     """
 
-    weights: Any = None
+    weights: Any = field(default=None, metadata={"as_is": True})
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -150,8 +151,8 @@ class PerClass(Sampling):
         classes, samples: classes of a global batch, and images of each; their product is the global batch size.
     """
 
-    classes: int = option(8, check_int, 1)
-    samples: int = option(4, check_int, 1)
+    classes: int = option(8, check_int, 1, _MOST_SAMPLES)
+    samples: int = option(4, check_int, 1, _MOST_SAMPLES)
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         if self.classes * self.samples != global_batch_size:
@@ -185,7 +186,7 @@ class Repeated(Sampling):
             RepeatAugSampler has them; otherwise they lie side by side.
     """
 
-    times: int = option(3, check_int, 1)
+    times: int = option(3, check_int, 1, _MOST_SAMPLES)
     spread: bool = False
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
@@ -274,9 +275,9 @@ class Windows(Sampling):
         times: how often an image comes, side by side, as `Repeated` has them.
     """
 
-    lanes: int | None = option(None, check_if_given, check_int, 1)
+    lanes: int | None = option(None, check_if_given, check_int, 1, 2**16)
     window_gb: float | None = option(None, check_if_given, check_number, 1e-6, 1e6)
-    times: int = option(1, check_int, 1)
+    times: int = option(1, check_int, 1, _MOST_SAMPLES)
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -1,9 +1,9 @@
 """Transforms: size, dtype, layout, normalization, crop and augmentation, with the checks of their options."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +22,8 @@ from dali_pipes.errors import (
     check_ordered_pair,
     check_range,
     option,
+    plain,
+    shown,
 )
 from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import FLIP_DRAW, SHIFT_DRAW, Geometry, Pair, center_crop, cropped, random_windows, resized
@@ -32,24 +34,31 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # the names in PyTorch and TensorFlow
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
 _CHECKED_AT_ONCE = 2**20  # images
+LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
 
 
 def _check_colors(option: str, values: Sequence[float], positive: bool = False) -> tuple[float, ...]:
     """As a tuple; YAML has lists only."""
-    if positive and not all(0 < value < float("inf") for value in values):
+    if not isinstance(values, (list, tuple)) or len(values) != 3:
+        raise ConfigError(f"{option} is {shown(values)}; it takes three numbers, for red, green and blue")
+    numbers = [isinstance(value, (int, float)) and math.isfinite(value) for value in values]
+    if positive and not (all(numbers) and min(values) > 0):
         raise ConfigError(f"{option} is {list(values)}; it must be positive")
-    if len(values) != 3:
-        raise ConfigError(f"{option} is {list(values)}; it takes three numbers, for red, green and blue")
+    if not all(numbers):
+        raise ConfigError(f"{option} is {list(values)}; it takes three finite numbers")
     return tuple(values)
 
 
 def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
     """A whole number as it is, or as many as one of `lists` names, as a tuple; YAML has lists only."""
+    value = plain(value)
     several = isinstance(value, (list, tuple))
     numbers = tuple(value) if several else (value,)
-    whole = all(isinstance(each, int) and not isinstance(each, bool) and each >= least for each in numbers)
+    whole = all(isinstance(each, int) and not isinstance(each, bool) and least <= each <= LARGEST_SIDE for each in numbers)
     if not whole or (several and len(numbers) not in [each.count(",") + 1 for each in lists]):
-        raise ConfigError(f"{option} is {value!r}; it takes whole numbers from {least} on: one, or {' or '.join(lists)}")
+        too_large = any(isinstance(each, int) and each > LARGEST_SIDE for each in numbers)
+        limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
+        raise ConfigError(f"{option} is {shown(value)}; it takes whole numbers {limits}: one, or {' or '.join(lists)}")
     return numbers if several else value
 
 
@@ -119,7 +128,7 @@ class Transform(ABC):
     @property
     def largest_shape(self) -> Pair:
         """That of the epoch with the most pixels."""
-        return max(map(shape_of, self.every_size), key=prod)
+        return max(map(shape_of, self.every_size), key=math.prod)
 
     def check(self, manifest: Manifest) -> None:  # noqa: B027  nothing to check
         """Raises a ConfigError if it cannot be carried out on all of these images; called when a loader is built."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dali_pipes.errors import ConfigError, check_int
+from dali_pipes.errors import ConfigError, check_int, plain
 from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms import TrainTransform, Transform
@@ -28,6 +28,7 @@ class ViewsTransform(TrainTransform):
     views: Any = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.views = plain(self.views)
         if self.sizes:
             raise ConfigError("transform.sizes changes the size of the images, and views have sizes of their own; set those")
         if isinstance(self.views, Sequence) and not isinstance(self.views, str):
@@ -80,8 +81,7 @@ def _each(name: str, given: Any) -> list[dict[str, Any]]:
     if isinstance(given, Mapping):
         options = dict(given)
         count = options.pop("count", 1)
-        check_int(f"transform.views: count of {name}", count, 1)
-        given = [options] * count
+        given = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
     listed = isinstance(given, Sequence) and not isinstance(given, str)
     if not listed or not given or not all(isinstance(each, Mapping) for each in given):
         takes = "options such as {count: 2, size: 224}, or a list of them"

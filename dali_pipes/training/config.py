@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, OptionError, check_choice, check_min, check_options, check_range, option
+from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_min, check_options, check_range, option
 from dali_pipes.plan.transforms import views_of
 
 
@@ -21,6 +21,9 @@ class ModelConfig:
     name: str | None = "resnet50"
     channels_last: bool = True
     compile: bool = False
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -115,12 +118,12 @@ class TrainConfig:
     precision: str = option("fp32", check_choice, ("fp32", "bf16", "fp16"))
     label_smoothing: float = option(0.0, check_range, 0, 1)
     ema_decay: float | None = option(None, check_range, 0, 1)
-    seed: int = 0
-    on_bad_sample: str = "raise"
-    max_bad_fraction: float = 0.001
+    seed: int = option(0, check_int, 0, 2**63 - 1)
+    on_bad_sample: str = option("raise", check_choice, ("raise", "substitute"))
+    max_bad_fraction: float = option(0.001, check_range, 0, 1)
     strict: bool = False
     resume: str | None = None
-    checkpoint_every_s: float | None = 600
+    checkpoint_every_s: float | None = option(600, check_min, 0)
     heartbeat: str | None = None
     eval_only: bool = False
     checkpoint: str | None = None

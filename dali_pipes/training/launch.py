@@ -138,7 +138,7 @@ class RankVotes:
         """Which of the wishes any rank had, on a single rank now, and on several when each of them last called this."""
         if self._group is None:
             return list(wishes)
-        votes = torch.tensor(wishes, dtype=torch.int32)
+        votes = torch.tensor(wishes, dtype=torch.int32, device="cpu")
         before = self.close()
         self._pending = dist.all_reduce(votes, dist.ReduceOp.MAX, self._group, async_op=True), votes
         return before or [False] * len(wishes)

@@ -54,7 +54,7 @@ class Readback:
 
     def __init__(self, device: torch.device):
         self._on_gpu = device.type == "cuda"
-        self._slots = torch.empty(STEPS_AHEAD + 1, pin_memory=self._on_gpu)
+        self._slots = torch.empty(STEPS_AHEAD + 1, dtype=torch.float32, device="cpu", pin_memory=self._on_gpu)
         self._pending: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
         self._count = 0
 

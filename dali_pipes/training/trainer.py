@@ -118,9 +118,11 @@ class Trainer:
             row = taken.pop(0) | {"loss": loss}
             log.step(row)
             if not math.isfinite(loss):
+                saved = self._folder / LAST  # which is from before that
                 raise TrainingError(
                     f"the loss is {loss} at epoch {row['epoch'] + 1}, step {row['step']}, with a learning rate of {row['lr']:.3g}; "
-                    "the last checkpoint is from before that: resume from it with a lower optimizer.lr, or warm up longer"
+                    f"{'resume from ' + str(saved) if saved.is_file() else 'nothing is saved yet: start again'} with a lower "
+                    "optimizer.lr, or warm up longer"
                 )
 
     def _end_epoch(self, epoch: int, found: Evaluation, log: Log) -> None:

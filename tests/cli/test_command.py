@@ -48,13 +48,25 @@ def mistakes(folder, empty, bare, splits):
     yield "mistyped value of an arm", "benchmark", [train, "loaders.dali_cpu.decode=crop"], "loaders.dali_cpu.decode is 'crop'"
     yield "flag", "preview", [train, "--batches=3"], "--batches=3: an option is NAME=VALUE, such as batches=…"
     yield "group that the job has not", "preview", [train, "model=resnet18"], "there are no options model=NAME for this job"
-    yield "not a number", "preview", [train, "batch_size=many"], "error: batch_size: Value 'many'"
+    yield "not a number", "preview", [train, "batch_size=many"], "error: batch_size is 'many'; it takes whole numbers"
     yield "list without brackets", "benchmark", [train, "arms=torch,dali"], "a list needs brackets: 'arms=[torch,dali]'"
     yield "list of one without brackets", "benchmark", [train, "arms=torch"], "a list needs brackets: 'arms=[…]'"
     yield "time of nothing", "tune", [train, "minutes=0"], "minutes is 0.0; it must be at least 0.1"
     yield "folder of the splits", "scan", [f"data.train={splits}"], f"holds train, not classes; name one of them: {splits}/train"
     yield "folder of a class", "scan", [f"data.train={splits}/train/a"], f"did you mean {splits}/train, which holds the classes?"
-    yield "special characters", "preview", [f"data.train={folder}/a=b, c"], "needs quotes"
+    yield "special characters", "preview", [f"data.train={folder}/a=b, c & ö!"], f"{folder}/a=b, c & ö!: no such folder"
+    yield "grammar", "preview", [train, "transform.mean=[0.5"], "needs quotes"
+    yield "part of an option", "preview", [f"train={folder}"], "there is no option train; did you mean data.train?"
+    yield "option of a group", "preview", [train, "loader=torch", "num_workers=4"], "did you mean loader.num_workers?"
+    yield "option of many arms", "benchmark", [train, "num_threads=4"], "loaders.ARM.num_threads?"
+    yield "option of another loader", "preview", [train, "loader=dali", "num_workers=4"], "loader.num_workers of loader=torch?"
+    yield "NaN", "train", [train, "optimizer.lr=nan"], "optimizer.lr is nan; it takes numbers from 0 on"
+    yield (
+        "batch larger than the data",
+        "train",
+        [train, f"data.val={folder}", "batch_size=64"],
+        "do not fill one batch of 64, and train leaves out what fills none; set batch_size",
+    )
     yield "no option", "scan", ["/my/images"], "/my/images: an option is NAME=VALUE, such as data.train=DIR"
     yield "not tuned here", "preview", [train, "loader=tuned_nowhere"], "; dali-pipes tune writes tuned ones"
     yield "no loader", "preview", [train, "loader=null"], "must be a string"
@@ -74,7 +86,12 @@ def mistakes(folder, empty, bare, splits):
     yield "size of evaluation", "train", [train, "transform=letterbox", "transform.size=640"], size
     yield "unknown arm", "benchmark", [train, "arms=[torch,dalli]"], "an arm is 'dalli'"
     if not torch.cuda.is_available():
-        yield "no GPU", "preview", [train, "loader=dali", "loader.device=gpu"], "DaliConfig(device='gpu'), but PyTorch sees no GPU"
+        yield (
+            "no GPU",
+            "preview",
+            [train, "loader=dali", "loader.device=gpu"],
+            "this loader needs a GPU, and PyTorch sees none",
+        )
         yield "no GPU for an arm", "benchmark", [train, "arms=[torch,dali]", "loaders.dali.device=gpu"], "arm"
 
 
@@ -216,7 +233,7 @@ def test_a_sweep_collects_into_one_table(benchmark, tmp_path):
     assert "loader.num_threads" in table and "2 runs of this sweep" in done.stderr
 
 
-@pytest.mark.parametrize("run", ["/no/such/run", str(REPO / "pyproject.toml")])
+@pytest.mark.parametrize("run", ["/no/such/run", str(REPO / "docs"), str(REPO / "pyproject.toml")])
 def test_compare_refuses_what_is_no_result(command, run):
     done = command("compare", run)
     assert done.returncode == 2 and done.stderr.startswith(f"error: {run}: no result of a benchmark")

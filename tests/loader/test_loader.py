@@ -147,7 +147,7 @@ def test_options_that_cannot_work(manifest, options, message):
 
 
 def test_not_a_config(manifest):
-    with pytest.raises(dp.ConfigError, match="str is no loader config"):
+    with pytest.raises(dp.ConfigError, match=r"config is 'dali'; it takes a config; write DaliConfig\(\)"):
         build(manifest, "dali")
 
 

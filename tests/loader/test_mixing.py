@@ -160,7 +160,7 @@ def test_draws_of_batches_and_of_samples_are_others():
     ("build", "message"),
     [
         (lambda: dp.MixUp(alpha=0), "alpha of MixUp is 0; it must be positive"),
-        (lambda: dp.CutMix(alpha=float("nan")), "alpha of CutMix is nan"),
+        (lambda: dp.CutMix(alpha=float("nan")), "CutMix.alpha is nan; it takes finite numbers"),
         (lambda: dp.CutMix(probability=1.5), "probability of CutMix is 1.5"),
         (lambda: dp.RandomChoice([]), "nothing to choose from"),
         (lambda: dp.RandomChoice([dp.RandomChoice([dp.MixUp(num_classes=2)])]), "pass all transforms to one"),

@@ -168,8 +168,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(c
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
     wild = OptimizerConfig(lr=1e30, lr_batch_size=None)
-    with pytest.raises(trainer.TrainingError, match=r"the loss is (nan|inf) at epoch 2, step \d, with a learning rate of"):
+    with pytest.raises(
+        trainer.TrainingError, match=r"the loss is (nan|inf) at epoch 2, step \d, .*; resume from .*run/last\.pt with a"
+    ):
         training.train(config(epochs=3, optimizer=wild, resume="auto"))
+    with pytest.raises(trainer.TrainingError, match=r"; nothing is saved yet: start again with a lower optimizer\.lr"):
+        training.train(config(out=str(tmp_path / "other"), epochs=1, optimizer=wild))
     assert (tmp_path / "run/last.pt").read_bytes() == before
 
 

@@ -155,7 +155,7 @@ def _only_mix(function: Any) -> Any:
 
 def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
     classes = next((each.num_classes for each in getattr(mix, "transforms", [mix]) if getattr(each, "num_classes", 0)), 2)
-    samples = [(torch.randn(3, 8, 8), number % classes) for number in range(batch_size)]
+    samples = [(torch.randn(3, 8, 8, dtype=torch.float32, device="cpu"), number % classes) for number in range(batch_size)]
     found = []
     for function in (collate, lambda batch: mix(*default_collate(batch))):
         with torch.random.fork_rng(devices=[]):

@@ -119,7 +119,9 @@ def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
     """(6,): an image of its own coordinates is passed through the steps."""
-    down, across = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    exact: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    places = torch.arange(height, **exact) + 0.5, torch.arange(width, **exact) + 0.5
+    down, across = torch.meshgrid(*places, indexing="ij")
     image = torch.stack([down, across, torch.ones_like(down)])
     for step in live:
         image = step(image)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -16,12 +16,14 @@ from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
 from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Shard
 from dali_pipes.plan.transforms import Transform
 
 
+@checks_arguments(seed=(0, LARGEST_SEED))
 def from_torch(
     dataloader: Any,
     config: LoaderConfig | None = None,
@@ -82,6 +84,10 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
     Raises:
         NotConvertibleError: a step that cannot be carried over; a ConfigError.
     """
+    if isinstance(transform, type):
+        raise ConfigError(f"transform is the class {transform.__name__}; write {transform.__name__}(…)")
+    if isinstance(transform, Transform):
+        raise ConfigError(f"transform is a {type(transform).__name__} of dali_pipes already; pass it on to build_loader")
     return replace(read(transform).built(lambda: None), **options)
 
 
@@ -194,6 +200,15 @@ class ConvertedLoader:
 
     def close(self) -> None:
         self.loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"ConvertedLoader of {self.loader!r}"
 
     def __getattr__(self, name: str) -> Any:
         instead = "its options are those of .loader, and of the config it was made with"

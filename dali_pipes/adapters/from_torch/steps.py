@@ -295,7 +295,7 @@ def _normalize(reading: Reading, step: Any) -> str:
     refuse_unless(once, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS)
     reading.normalized = {}
     for name in ("mean", "std"):
-        values = torch.as_tensor(getattr(step, name), dtype=torch.float64).flatten().tolist()
+        values = torch.as_tensor(getattr(step, name), dtype=torch.float64, device="cpu").flatten().tolist()
         refuse_unless(len(values) in (1, 3), "Normalize", f"{name} has {len(values)} numbers", "give one for each of three colours")
         reading.normalized[name] = tuple(values * (3 // len(values)))
     return _given(reading.normalized)

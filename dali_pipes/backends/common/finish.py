@@ -208,7 +208,7 @@ class Buffers:
     def __init__(self, transform: Transform, batch_size: int, pinned: bool):
         self._full, self._form = batch_size, (pixels.TORCH_DTYPES[transform.dtype], transform.memory_format)
         self._bytes = batch_size * 3 * prod(transform.shape) * pixels.DTYPE_BYTES[transform.dtype]
-        self._fresh = partial(torch.empty, dtype=torch.uint8, pin_memory=pinned)
+        self._fresh = partial(torch.empty, dtype=torch.uint8, device="cpu", pin_memory=pinned)
         self._memory = self._fresh if pinned else self._again
         self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
 

@@ -14,6 +14,7 @@ from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
 DTYPE_BYTES = {name: dtype.itemsize for name, dtype in TORCH_DTYPES.items()}
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+_FLOAT: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 
 
 def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
@@ -64,7 +65,7 @@ class Normalizer:
 
 def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, H, width)."""
-    mean, std = (torch.tensor(each, dtype=torch.float32).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
+    mean, std = (torch.tensor(each, **_FLOAT).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
     scale = std.reciprocal()
     if transform.memory_format == "channels_last":  # whole rows in their layout: three values at a time take five times as long
         mean, scale = (each.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
@@ -107,7 +108,7 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
     """float32 pixels from 0 to 255, normalization undone."""
     if transform.dtype == "uint8":
         return images.float()
-    mean, std = (torch.tensor(value).mul(255).reshape(3, 1, 1) for value in (transform.mean, transform.std))
+    mean, std = (torch.tensor(value, **_FLOAT).mul(255).reshape(3, 1, 1) for value in (transform.mean, transform.std))
     return images.float() * std + mean
 
 

@@ -1,17 +1,18 @@
 """The augmentation operations of torchvision, one image at a time, on the CPU or a GPU.
 
-Where torchvision's function takes several times as long as its pixels need, the same arithmetic stands here: equal but for single
-pixels in a hundred thousand, by one step, whose sum is rounded in another order (docs/augmentation.md).
+Where torchvision's function takes several times as long as its pixels need, or depends on a mode of PyTorch's (the default dtype,
+autocast, the precision of matrix products, the number of threads), the same arithmetic stands here: equal but for single pixels in
+a hundred thousand, by one step, whose sum is rounded in another order (docs/augmentation.md).
 """
 
-import math
 from dataclasses import replace
 
+import numpy as np
 import torch
-from torchvision.transforms.v2 import InterpolationMode
+from torch.nn.functional import grid_sample
 from torchvision.transforms.v2 import functional as F
 
-from dali_pipes.plan.augment.operations import AFFINE, OPS, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Codes, Numbers, Slot, affine_matrices
 
 
 def augment(image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers) -> torch.Tensor:
@@ -34,27 +35,25 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: flo
     match op:
         case "Identity":
             return image
-        case "ShearX" | "ShearY":
-            degrees = math.degrees(math.atan(magnitude))
-            return _affine(image, slot, fill, shear=[degrees, 0.0] if op == "ShearX" else [0.0, degrees], center=[0, 0])
+        case "ShearX" | "ShearY" | "Rotate":
+            return _affine(image, op, magnitude, slot, fill)
         case "TranslateX" | "TranslateY":
             most = image.shape[2 if op == "TranslateX" else 1]
             pixels = min(max(int(magnitude), -most), most)
             return F.pad(image, [pixels, 0, -pixels, 0] if op == "TranslateX" else [0, pixels, 0, -pixels], fill=fill)
-        case "Rotate":
-            return F.rotate(image, magnitude, InterpolationMode(slot.interpolation), fill=fill)
         case "Brightness":
-            return F.adjust_brightness(image, 1 + magnitude)
+            return _blend(image, None, 1 + magnitude)
         case "Color":
-            return F.adjust_saturation(image, 1 + magnitude)
+            return _blend(image, _gray(image), 1 + magnitude)
         case "Contrast":
-            return F.adjust_contrast(image, 1 + magnitude)
+            gray = _gray(image)  # whole numbers, whose sum as float64 is exact in any order
+            return _blend(image, (gray.sum(dtype=torch.float64) / gray.numel()).to(torch.float32), 1 + magnitude)
         case "Sharpness":
             return _sharpness(image, 1 + magnitude)
         case "Posterize":
             return F.posterize(image, int(magnitude))
         case "Solarize":
-            return image ^ (image >= 255 * magnitude).to(torch.uint8).mul_(255)
+            return image ^ (image.to(torch.float32) >= 255 * magnitude).to(torch.uint8).mul_(255)
         case "AutoContrast":
             return F.autocontrast(image)
         case "Equalize":
@@ -68,9 +67,37 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: flo
     raise ValueError(op)
 
 
-def _affine(image: torch.Tensor, slot: Slot, fill: float | None, **options: list[float]) -> torch.Tensor:
-    still = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0]}
-    return F.affine(image, **still | options, interpolation=InterpolationMode(slot.interpolation), fill=fill)
+def _affine(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None) -> torch.Tensor:
+    """The image sheared or rotated, with `fill`, or else black, where nothing of it is.
+
+    Where each pixel comes from is computed without a product of matrices, as torchvision has it: in autocast that is one of
+    bfloat16, and on a GPU one of TensorFloat-32, if the program allows that for its model.
+    """
+    height, width = image.shape[1:]
+    matrix = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), (height, width))[0].tolist()
+    y, x = (torch.arange(size, dtype=torch.float64, device=image.device) + 0.5 for size in (height, width))
+    sources = [(x * across + shift) + (y * down)[:, None] for across, down, shift in matrix]
+    places = [source.mul_(2 / size).sub_(1) for source, size in zip(sources, (width, height), strict=True)]  # from -1 to 1
+    grid = torch.stack(places, dim=2).to(torch.float32)[None]
+    layers = image[None].to(torch.float32)
+    if fill is not None:
+        layers = torch.cat([layers, torch.ones_like(layers[:, :1])], dim=1)  # where anything of the image is
+    moved = grid_sample(layers, grid, mode=slot.interpolation, padding_mode="zeros", align_corners=False)[0]
+    if fill is not None:
+        moved = torch.where(moved[-1:] < 0.5, fill, moved[:-1])
+    return moved.round_().to(image.dtype)
+
+
+def _blend(image: torch.Tensor, other: torch.Tensor | None, share: float) -> torch.Tensor:
+    """`share` of the image and the rest of another, which broadcasts with it; None: black."""
+    mixed = image.to(torch.float32).mul_(share)
+    return (mixed if other is None else mixed.add_(other, alpha=1.0 - share)).clamp_(0, 255).to(torch.uint8)
+
+
+def _gray(image: torch.Tensor) -> torch.Tensor:
+    """(1, H, W) float32 of whole numbers."""
+    red, green, blue = image.to(torch.float32)
+    return red.mul_(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()[None]
 
 
 def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:
@@ -88,7 +115,7 @@ def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:
 
 def _blur(image: torch.Tensor, size: int, sigma: float) -> torch.Tensor:
     """`gaussian_blur`, first along the columns and then along the rows; torchvision convolves with the product of both at once."""
-    places = torch.linspace(-(size - 1) / 2, (size - 1) / 2, size)
+    places = torch.linspace(-(size - 1) / 2, (size - 1) / 2, size, dtype=torch.float32, device="cpu")
     weights = torch.exp(-0.5 * (places / sigma) ** 2)
     kernel, margin, (_, height, width) = (weights / weights.sum()).tolist(), size // 2, image.shape
     padded = torch.nn.functional.pad(image[None].to(torch.float32), [margin] * 4, mode="reflect")[0]

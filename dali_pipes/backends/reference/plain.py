@@ -44,7 +44,7 @@ class Noise:
 def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:
     """(count, 3, H, W) of the transform's largest shape."""
     shape = (count, 3, *transform.shape)
-    steps = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    steps = torch.randint(0, 256, shape, generator=torch.Generator("cpu").manual_seed(0), dtype=torch.uint8, device="cpu")
     images = steps if transform.dtype == "uint8" else steps.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
     return images.to(device, memory_format=MEMORY_FORMATS[transform.memory_format])
 
@@ -67,7 +67,7 @@ class DataLoaderBackend(Backend):
                 if images is None:
                     raise ConfigError("the DataLoader's batches hold no tensor of images, (N, 3, H, W)")
                 images = images.to(self._device, non_blocking=True)
-                yield None, DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64))
+                yield None, DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64, device="cpu"))
 
     def close(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):

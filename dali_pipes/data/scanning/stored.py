@@ -20,6 +20,8 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from dali_pipes.data.scanning.whole import is_lenient, load_whole, only_whole_images
+
 EXIF_ORIENTATION = 0x0112
 _EXIF = b"Exif\0\0"  # before EXIF data in a JPEG
 _INTEGERS = {3: "H", 4: "I"}  # TIFF's types SHORT and LONG
@@ -69,6 +71,13 @@ def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
     Raises:
         UnidentifiedImageError: none of the formats that every loader decodes; an error of almost any type for a broken header.
     """
+    if is_lenient():
+        with only_whole_images():
+            return load_whole(_opened(file))
+    return _opened(file)
+
+
+def _opened(file: BinaryIO) -> ImageFile.ImageFile:
     file.seek(0)
     magic = file.read(3)
     file.seek(0)

@@ -17,6 +17,7 @@ from dali_pipes.errors import (
     check_options,
     check_ordered_pair,
     option,
+    shown,
 )
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import CODE, RANDOM_CODES, RANDOM_OPS, Augmentation, Codes, Numbers, Slot
@@ -50,7 +51,7 @@ class TrivialAugmentWide(Policy):
     """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the wide space."""
 
     name: str = "TrivialAugmentWide"
-    num_magnitude_bins: int = option(31, check_int, 2)
+    num_magnitude_bins: int = option(31, check_int, 2, 2**16)
     interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     @property
@@ -71,8 +72,8 @@ class RandAugment(Policy):
 
     name: str = "RandAugment"
     num_ops: int = option(2, check_int, 1, DRAWS)
-    magnitude: int = option(9, check_int, 0)
-    num_magnitude_bins: int = option(31, check_int, 2)
+    magnitude: int = option(9, check_int, 0, 2**16)
+    num_magnitude_bins: int = option(31, check_int, 2, 2**16)
     interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
 
     def __post_init__(self) -> None:
@@ -198,7 +199,7 @@ class GaussianBlur(Policy):
     """
 
     name: str = "GaussianBlur"
-    kernel_size: int = option(23, check_int, 1)
+    kernel_size: int = option(23, check_int, 1, 2**17)
     sigma: tuple[float, float] = option((0.1, 2.0), check_ordered_pair)
     p: float = option(1.0, check_number, 0, 1)
 
@@ -331,9 +332,11 @@ def _policy(given: Any) -> Any:
     options = {"name": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
     name = options.get("name")
     if not isinstance(name, str) or name not in POLICIES:
-        raise ConfigError(
-            f"transform.augment: {given!r} is none of {', '.join(POLICIES)}; options go as {{name: NAME, option: value}}"
-        )
+        if type(given).__module__.startswith("torchvision."):
+            instead = "transform_from_torch(transform) makes a whole transform of torchvision's"
+            raise ConfigError(f"transform.augment: {type(given).__name__} is torchvision's; {instead}, or write its name")
+        instead = "options go as {name: NAME, option: value}"
+        raise ConfigError(f"transform.augment: {shown(given)} is none of {', '.join(POLICIES)}; {instead}")
     known = [each.name for each in fields(POLICIES[name])]
     if unknown := {str(option) for option in options} - set(known):
         raise ConfigError(f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes {', '.join(known[1:])}")

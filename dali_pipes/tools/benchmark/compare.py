@@ -27,7 +27,12 @@ def load_result(run: Path) -> Result:
     Raises:
         CompareError: there is none, or it was written by another version.
     """
+    run = run.expanduser()
     file = run / "result.json" if run.is_dir() else run
+    if not file.exists():
+        missing = "no result.json in this folder" if run.is_dir() else "no such file or folder"
+        written = "a benchmark writes one into a folder below its out, runs/benchmark"
+        raise CompareError(f"{run}: no result of a benchmark: {missing}; {written}")
     try:
         result: Result = json.loads(file.read_text())
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.errors import ConfigError, ManifestError, checks_arguments, shown
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cpus import available_cpus
@@ -30,6 +30,7 @@ _MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
 _OURS = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "decode-contention", "cgroup-throttled", "transfer-bound")
 
 
+@checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000))
 def diagnose(
     loader: DataLoader, step: Step, *, seconds: float = 3.0, rounds: int = 3, cold: bool = True, show: bool = True
 ) -> Diagnosis:
@@ -55,6 +56,8 @@ def diagnose(
     """
     if not isinstance(loader, DataLoader):
         raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader; for loaders of dali_pipes use dali-pipes diagnose")
+    if not callable(step):
+        raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
     program = DataLoaderProgram(loader, step)
     budget = ProbeBudget(rounds, seconds, cold=cold)
     with steps(budget.steps) as announce:

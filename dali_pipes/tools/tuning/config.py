@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dali_pipes.errors import check_choice, check_min, option
+from dali_pipes.errors import check_choice, check_min, check_options, option
 from dali_pipes.measure.config import LoadersConfig
 
 
@@ -23,6 +23,9 @@ class SearchConfig:
     hw_decoder_load: list[float] | None = None
     decode: list[str] | None = None
     hybrid_huffman_threshold: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,10 +51,10 @@ class TuneConfig(LoadersConfig):
     search: SearchConfig = field(default_factory=SearchConfig)
     batch_sizes: list[int] = field(default_factory=list)
     minutes: float = option(10.0, check_min, 0.1)
-    max_cpus: float | None = None
-    max_cpu_s_per_1000_images: float | None = None
-    max_memory_mib: float | None = None
-    max_gpu_memory_mib: float | None = None
+    max_cpus: float | None = option(None, check_min, 0)
+    max_cpu_s_per_1000_images: float | None = option(None, check_min, 0)
+    max_memory_mib: float | None = option(None, check_min, 0)
+    max_gpu_memory_mib: float | None = option(None, check_min, 0)
     min_seconds: float = option(3.0, check_min, 0)
     max_warmup_seconds: float = option(10.0, check_min, 0)
     host: str | None = None

@@ -17,7 +17,7 @@ from PIL import Image
 from s3_server import s3_server
 
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.cli.hydra import quoted_filter
+from dali_pipes.cli.hydra import as_hydra_reads
 from dali_pipes.data.scanning.patterns import Pattern, expand_braces, is_pattern
 from dali_pipes.data.scanning.shards import list_shards
 from dali_pipes.data.scanning.splits import split_of
@@ -282,7 +282,7 @@ def test_an_index_of_a_pattern_that_leaves_files_out_is_refused_before_they_are_
     [
         ("data.train=/x/train-{0000..0010}.tar", "/x/train-{0000..0010}.tar"),
         ("data.val=s3://b/{a,b}-*.tar", "s3://b/{a,b}-*.tar"),
-        ("data.root=~/set", "~/set"),
+        ("data.root=~/set", str(Path.home() / "set")),
         ("data.train=/x/[0-9].tar", "/x/[0-9].tar"),
         ("data.train=${data.root}/t-{0..1}.tar", "${data.root}/t-{0..1}.tar"),
         ("data.train=${data.root}/train", "${data.root}/train"),
@@ -291,14 +291,14 @@ def test_an_index_of_a_pattern_that_leaves_files_out_is_refused_before_they_are_
     ],
 )
 def test_the_command_line_takes_patterns(word, value):
-    assert OverridesParser.create().parse_override(quoted_filter(word)).value() == value
+    assert OverridesParser.create().parse_override(as_hydra_reads(word, "train")).value() == value
 
 
 def test_a_sweep_takes_patterns():
-    parsed = OverridesParser.create().parse_override(quoted_filter("data.train=/a/{0,1}.tar,/b/{2..3}.tar"))
+    parsed = OverridesParser.create().parse_override(as_hydra_reads("data.train=/a/{0,1}.tar,/b/{2..3}.tar", "train", sweeps=True))
     assert list(parsed.sweep_string_iterator()) == ['"/a/{0,1}.tar"', '"/b/{2..3}.tar"']
     for word in ("data.train=choice(/a,[b])", "data.train=[a,b]", "lr={a}"):
-        assert quoted_filter(word) == word
+        assert as_hydra_reads(word, "train", sweeps=True) == word
 
 
 @pytest.mark.slow

@@ -1,0 +1,92 @@
+"""What `build_loader` says to those who pass it something else than it takes: what that is, and what to write instead."""
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
+
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import backends
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError, shown
+from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.sampling import Sampling
+from dali_pipes.plan.transforms import Transform
+
+_ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
+
+
+def refuse_other_kinds(manifest: Any, config: Any, transform: Any, shard: Any, sampling: Any, batch_transform: Any) -> None:
+    """Checks of what kind the arguments of `build_loader` are.
+
+    Raises:
+        ConfigError: one is of another kind, which its text names.
+    """
+    if not isinstance(manifest, Manifest):
+        raise ConfigError(f"manifest is {_named(manifest)}; {_instead_of_manifest(manifest)}")
+    if not isinstance(config, LoaderConfig):
+        raise ConfigError(f"config is {_named(config)}; {_instead_of_config(config)}")
+    if not isinstance(transform, Transform):
+        raise ConfigError(f"transform is {_named(transform)}; {_instead_of_transform(transform)}")
+    if not isinstance(shard, Shard | None):
+        raise ConfigError(f"shard is {_named(shard)}; it takes Shard(index, count), or Shard.from_env() under torchrun")
+    if isinstance(sampling, type | Sampler):
+        raise ConfigError(f"sampling is {_named(sampling)}; {_instead_of_sampling(sampling)}")
+    if batch_transform is not None and (isinstance(batch_transform, type) or not callable(batch_transform)):
+        instead = "MixUp(…), CutMix(…), RandomChoice([…]) or a function of a batch and its draws"
+        raise ConfigError(f"batch_transform is {_named(batch_transform)}; it takes {instead}")
+    if type(batch_transform).__module__.startswith("torchvision."):
+        name = type(batch_transform).__name__
+        instead = "dali_pipes has MixUp, CutMix and RandomChoice of its own"
+        raise ConfigError(f"batch_transform is torchvision's {name}, whose random numbers no plan holds; {instead}")
+
+
+def _instead_of_manifest(given: Any) -> str:
+    if isinstance(given, (str, os.PathLike)):
+        return f"open it first: Manifest.open({os.fspath(given)!r})"
+    if isinstance(given, (DataLoader, Dataset)):
+        return "from_torch(dataloader) makes a loader of a DataLoader; Manifest.scan(DIR) reads a folder"
+    return f"it takes a Manifest, such as Manifest.scan(DIR); {_ORDER}"
+
+
+def _instead_of_config(given: Any) -> str:
+    kinds = {name: entry.config for name, entry in backends().items()}
+    if isinstance(given, type) and issubclass(given, LoaderConfig):
+        return f"write {given.__name__}()"
+    if isinstance(given, str) and (near := get_close_matches(given.lower(), kinds, 1)):
+        return f"it takes a config; write {kinds[near[0]].__name__}()"
+    if isinstance(given, Mapping):
+        return "it takes a config made of these options, such as DaliConfig(**options)"
+    return f"it takes a config, such as DaliConfig() or TorchConfig(num_workers=8); {_ORDER}"
+
+
+def _instead_of_transform(given: Any) -> str:
+    if isinstance(given, type) and issubclass(given, Transform):
+        return f"write {given.__name__}(…)"
+    if isinstance(given, Manifest | LoaderConfig | type | str | None) or not (callable(given) or isinstance(given, (list, tuple))):
+        return f"it takes TrainTransform(…), EvalTransform(…) or another of dali_pipes; {_ORDER}"
+    return "it takes one of dali_pipes: transform_from_torch(transform) makes it of torchvision's"
+
+
+def _instead_of_sampling(given: Any) -> str:
+    if isinstance(given, type) and issubclass(given, Sampling):
+        return f"write {given.__name__}(…)"
+    if isinstance(given, DistributedSampler):
+        return "a loader divides the samples itself: shard=Shard.from_env()"
+    if isinstance(given, WeightedRandomSampler):
+        return "it takes Weighted(weights=…)"
+    return "it takes a sampling of dali_pipes, such as Uniform() or Weighted(weights=…)"
+
+
+def _named(given: Any) -> str:
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    if isinstance(given, os.PathLike):
+        return f"the path {os.fspath(given)!r}"
+    if given is None or isinstance(given, (str, bytes, int, float, tuple, list, dict)):
+        return shown(given)
+    if hasattr(given, "__name__"):
+        return f"the function {given.__name__}"
+    return f"a {type(given).__module__.partition('.')[0]} {type(given).__name__}"

@@ -1,0 +1,15 @@
+"""Python's own random numbers, which belong to the program: a library that draws from them changes what the program draws next."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def python_random_kept() -> Iterator[None]:
+    """A block after which Python's `random` goes on as if nothing had been drawn in it."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)

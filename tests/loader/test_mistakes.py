@@ -1,0 +1,160 @@
+"""The first mistakes of a program in Python: one line that names what was given, and what to write instead."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from later import later
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, WeightedRandomSampler
+
+import dali_pipes as dp
+
+v2 = later("torchvision.transforms.v2")
+DATASET = TensorDataset(torch.zeros(3))
+
+
+def loader(manifest, config=None, **options):
+    config = dp.SyntheticConfig() if config is None else config
+    return dp.build_loader(manifest, config, **{"transform": dp.TrainTransform(size=8), "batch_size": 4} | options)
+
+
+def resumed(manifest, **others):
+    with loader(manifest) as each:
+        each.load_state_dict(each.state_dict() | others)
+
+
+MISTAKES = {
+    "path as text": (lambda m: loader("/images"), r"manifest is '/images'; open it first: Manifest.open\('/images'\)"),
+    "path": (lambda m: loader(Path("/images")), r"manifest is the path '/images'; open it first"),
+    "dataset": (lambda m: loader(DATASET), r"manifest is a torch TensorDataset; from_torch\(dataloader\)"),
+    "dataloader": (lambda m: loader(DataLoader(DATASET)), r"manifest is a torch DataLoader; from_torch\(dataloader\)"),
+    "no manifest": (lambda m: loader(None), "manifest is None; it takes a Manifest"),
+    "manifest's class": (lambda m: loader(dp.Manifest), "manifest is the class Manifest"),
+    "swapped": (lambda m: loader(dp.TorchConfig(), m), r"manifest is a dali_pipes TorchConfig; .*\(manifest, config, transform"),
+    "config's class": (lambda m: loader(m, dp.DaliConfig), r"config is the class DaliConfig; write DaliConfig\(\)"),
+    "config's name": (lambda m: loader(m, "torch"), r"config is 'torch'; it takes a config; write TorchConfig\(\)"),
+    "options": (lambda m: loader(m, {"num_threads": 2}), r"config is \{.*such as DaliConfig\(\*\*options\)"),
+    "transform as config": (lambda m: loader(m, dp.TrainTransform()), "config is a dali_pipes TrainTransform; it takes a config"),
+    "transform's class": (lambda m: loader(m, transform=dp.TrainTransform), r"the class TrainTransform; write TrainTransform\(…\)"),
+    "torchvision's": (
+        lambda m: loader(m, transform=v2.Compose([v2.CenterCrop(8)])),
+        "torchvision Compose; .*transform_from_torch",
+    ),
+    "torchvision's list": (lambda m: loader(m, transform=[v2.CenterCrop(8)]), "transform_from_torch"),
+    "function": (lambda m: loader(m, transform=lambda image: image), "the function <lambda>; .*transform_from_torch"),
+    "no transform": (lambda m: loader(m, transform=None), r"transform is None; it takes TrainTransform\(…\)"),
+    "shard": (lambda m: loader(m, shard=(0, 2)), r"shard is \(0, 2\); it takes Shard\(index, count\)"),
+    "sampler": (lambda m: loader(m, sampling=DistributedSampler(DATASET, 2, 0)), r"shard=Shard.from_env\(\)"),
+    "weights": (lambda m: loader(m, sampling=WeightedRandomSampler([1.0], 1)), r"it takes Weighted\(weights=…\)"),
+    "sampling's class": (lambda m: loader(m, sampling=dp.Balanced), r"the class Balanced; write Balanced\(…\)"),
+    "mix's class": (lambda m: loader(m, batch_transform=dp.MixUp), "batch_transform is the class MixUp"),
+    "mix's name": (lambda m: loader(m, batch_transform="mixup"), "batch_transform is 'mixup'"),
+    "torchvision's mix": (lambda m: loader(m, batch_transform=v2.MixUp(num_classes=3)), "torchvision's MixUp.*of its own"),
+    "last batch": (lambda m: loader(m, last_batch=True), "last_batch is True; choose one of partial"),
+    "no device": (lambda m: loader(m, device=None), "device is None; choose auto, cpu, cuda or cuda:N"),
+    "other device": (lambda m: loader(m, device="mps"), "device is 'mps'; choose auto"),
+    "scan of a data set": (lambda m: dp.Manifest.scan(DATASET), r"root is a torch TensorDataset; it takes one path.*from_torch"),
+    "scan of several": (lambda m: dp.Manifest.scan(["/a", "/b"]), r"root is \['/a', '/b'\]; it takes one path"),
+    "open of a manifest": (lambda m: dp.Manifest.open(m), "source is a dali_pipes Manifest; it takes one path"),
+    "load of bytes": (lambda m: dp.Manifest.load(b"/x"), r"file is b'/x'; it takes one path"),
+    "from_torch of a data set": (lambda m: dp.from_torch(DATASET), "TensorDataset.*pass on a DataLoader"),
+    "augmentation of torchvision": (
+        lambda m: dp.TrainTransform(augment=[v2.RandAugment()]),
+        "RandAugment is torchvision's; transform_f",
+    ),
+    "choice of one": (lambda m: dp.RandomChoice(dp.MixUp(num_classes=5)), r"is given MixUp.*; it takes a list: RandomChoice\(\["),
+    "choice of names": (lambda m: dp.RandomChoice(["mixup"]), "is given 'mixup'; it takes a list"),
+    "choice of classes": (lambda m: dp.RandomChoice([dp.MixUp]), "is given <class .*MixUp'>; it takes a list"),
+    "concat of one": (lambda m: dp.Manifest.concat(m), r"concat is given Manifest\(.*Manifest.concat\(\[one, other\]\)"),
+    "concat of paths": (lambda m: dp.Manifest.concat([m, "/a"]), "concat is given '/a'; it takes a list of manifests"),
+    "filter by a function": (lambda m: m.filter(len), "it takes an expression as text, such as 'width >= 224'"),
+    "subset of a number": (lambda m: m.subset(np.int64(3)), "subset takes a list of sample ids"),
+    "transform of ours": (
+        lambda m: dp.transform_from_torch(dp.TrainTransform()),
+        "of dali_pipes already; pass it on to build_loader",
+    ),
+    "class of torchvision": (lambda m: dp.transform_from_torch(v2.CenterCrop), r"the class CenterCrop; write CenterCrop\(…\)"),
+    "no step": (lambda m: dp.diagnose(DataLoader(DATASET), None), "step is None; it takes the function that trains on a batch"),
+    "state of half an epoch": (
+        lambda m: loader(m).load_state_dict({"epoch": 0.5, "samples": 0, "fingerprint": {}}),
+        "not the state",
+    ),
+    "state of an epoch too far": (lambda m: resumed(m, epoch=2**32), "epoch 4294967296 with .* is no state of this loader"),
+    "from_torch of a path": (lambda m: dp.from_torch("/images"), "pass on a DataLoader"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered_in_one_line(thumbnails, name):
+    build, message = MISTAKES[name]
+    with pytest.raises(dp.ConfigError, match=message) as raised:
+        build(thumbnails)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:3", 0, torch.device("cuda", 1), np.int64(0)])
+def test_a_gpu_where_there_is_none(thumbnails, device):
+    with pytest.raises(dp.ConfigError, match=r"device=.*but PyTorch sees no GPU here"):
+        loader(thumbnails, device=device)
+
+
+def test_repr(thumbnails):
+    with loader(thumbnails, dp.TorchConfig(num_workers=0)) as each:
+        assert repr(each) == (
+            f"Loader({str(thumbnails.root)!r}: 37 images, 9 batches of 4 an epoch, TorchConfig on {each._backend._device}; "
+            "next is step 0 of epoch 0)"
+        )
+        next(iter(each))
+        assert "next is step 1 of epoch 0" in repr(each)
+        each.set_epoch(3)
+        assert "next is step 0 of epoch 3" in repr(each)
+    assert repr(each).endswith("closed)")
+    with loader(thumbnails, shard=dp.Shard(1, 3)) as each:
+        assert "of rank 1 of 3" in repr(each)
+
+
+def test_from_torch_is_a_context(thumbnails):
+    from torchvision.datasets import ImageFolder
+
+    transform = v2.Compose([v2.Resize((16, 16)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+    old = DataLoader(ImageFolder(str(thumbnails.root), transform), batch_size=8)
+    with dp.from_torch(old, dp.DaliConfig(device="cpu", num_threads=1), check=False, device="cpu") as each:
+        assert repr(each).startswith("ConvertedLoader of Loader(") and len(next(iter(each))) == 2
+    with pytest.raises(RuntimeError, match="closed"):
+        iter(each).__next__()
+    old = DataLoader(ImageFolder(str(thumbnails.root), v2.ElasticTransform()), batch_size=8)
+    with pytest.raises(dp.NotConvertibleError, match="ElasticTransform"):
+        dp.from_torch(old)
+
+
+def test_the_programs_random_numbers_go_on_as_before(thumbnails):
+    """In a process of its own: some libraries draw when they are imported."""
+    code = f"""
+import random, numpy as np, torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+transform = v2.Compose([v2.RandomResizedCrop(16), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+old = DataLoader(ImageFolder({str(thumbnails.root)!r}, transform), batch_size=8, shuffle=True)
+random.seed(1), np.random.seed(1), torch.manual_seed(1)
+def states():
+    return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+before = states()
+import dali_pipes as dp
+with dp.from_torch(old, dp.DaliConfig(device="cpu", num_threads=1), device="cpu") as loader:
+    list(loader)
+assert states() == before, "from_torch"
+manifest = dp.Manifest.scan({str(thumbnails.root)!r})
+for config in (dp.TorchConfig(num_workers=1), dp.CachedConfig()):
+    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=8), batch_size=8, device="cpu") as loader:
+        list(loader)
+    assert states() == before, config
+[getattr(dp, name) for name in dp.__all__]
+assert states() == before, "imports"
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
