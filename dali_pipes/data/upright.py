@@ -21,9 +21,10 @@ Values = NDArray[Any]
 
 def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
     """Height and width of the picture once it is turned; numbers or arrays of them."""
-    swapped = np.asarray(orientation) >= 5
-    sizes = np.where(swapped, width, height), np.where(swapped, height, width)
-    return sizes if swapped.ndim else (int(sizes[0]), int(sizes[1]))
+    if isinstance(orientation, int):  # once an image, for which NumPy is slow
+        return (width, height) if orientation >= 5 else (height, width)
+    swapped = orientation >= 5
+    return np.where(swapped, width, height), np.where(swapped, height, width)
 
 
 def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:
