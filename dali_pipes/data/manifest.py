@@ -36,7 +36,7 @@ from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
-from dali_pipes.data.upright import ANNOTATED
+from dali_pipes.data.upright import ANNOTATED, warn_of_turned
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
 log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class Manifest(ImageTable):
         root: str | Path | None = None,
         bad_objects: str = "drop",
         flip_pairs: Sequence[Sequence[str]] | None = None,
-        annotated: str = "stored",
+        annotated: str | None = None,
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -195,7 +195,8 @@ class Manifest(ImageTable):
             bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
                 lists it in `dropped`; "problem" leaves out its image. Of an outline alone "drop" leaves the object its box.
             annotated: whether boxes, keypoints and outlines are in pixels of the images as "stored", or of the "upright" pictures,
-                as their EXIF tags turn them and most programs show them.
+                as their EXIF tags turn them and most programs show them; None: as stored, with a warning of images that are
+                turned, unless their sizes in the file show that they are stored ones.
             flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; []: none do; None: those
                 that differ by the words "left" and "right", or "l" and "r".
             strict, verify, max_pixels: as for `scan`.
@@ -225,7 +226,7 @@ class Manifest(ImageTable):
         classes: Sequence[str] = (),
         missing: str = "problem",
         mask_values: Mapping[int, int] | None = None,
-        annotated: str = "stored",
+        annotated: str | None = None,
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -241,7 +242,8 @@ class Manifest(ImageTable):
                 verify="full" all masks are looked at, else 32 of them, and the others as they are loaded.
             mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one that is replaced by itself, or by
                 what is no class, is ignored.
-            annotated: whether masks are those of the images as "stored", or of the "upright" pictures that programs show.
+            annotated: whether masks are those of the images as "stored", or of the "upright" pictures that programs show; None: as
+                stored, with a warning of images that are turned.
             missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
                 over.
             strict, verify, max_pixels: as for `scan`.
@@ -257,6 +259,7 @@ class Manifest(ImageTable):
         made = cls(root, list(classes), table, omissions=omissions)
         made = made._with_mask_values(folders[1], check_mask_values("mask_values", mask_values), classes, verify)
         made._known["masks_upright"] = annotated == "upright"
+        made._warn_of_turned(root, annotated)
         return made._finished(None, strict)
 
     @classmethod
@@ -362,9 +365,27 @@ class Manifest(ImageTable):
         if len(self):
             refuse_without_objects(source, lost)
 
+    def _warn_of_turned(self, source: str | Path, annotated: str | None) -> None:
+        """Of images with objects or a mask, if nothing says how they were annotated: of a mask its size does, where it differs."""
+        boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
+        if annotated is not None or not (boxes is not None or self.has_target("mask")):
+            return
+        turned: list[int] = []
+        for ids in self._samples.blocks():
+            orientation = self.take_orientations(ids)
+            if boxes is not None:
+                unsaid = boxes.lengths(ids) > 0
+            else:
+                height, width = self.take_sizes(ids).T
+                unsaid = (orientation < 5) | (height == width)
+            turned += ids[unsaid & (orientation != 1)].tolist()
+        if turned:
+            warn_of_turned(source, len(turned), self.name(turned[0]))
+
     def _with_targets(self, source: str | Path, targets: Targets, classes: Sequence[str] | None, verify: str) -> Self:
         """With what is known of all objects and masks; ManifestError if no object is left, or the masks have other values."""
         self._refuse_without_objects(source)
+        self._warn_of_turned(source, targets.annotated)
         if targets.flip_pairs is not None:
             self._known["flip_pairs"] = True
         if not targets.mask:

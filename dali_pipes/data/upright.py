@@ -3,6 +3,8 @@
 A camera that was turned stores its picture as the sensor saw it, with a tag of EXIF that says how to turn it.
 """
 
+import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,9 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.outlines import rasterize
 
-ANNOTATED = ("stored", "upright")
+log = logging.getLogger(__name__)
+
+ANNOTATED = (None, "stored", "upright")
 _ACROSS, _DOWN = (
     (2, 3, 6, 7),
     (3, 4, 7, 8),
@@ -25,6 +29,13 @@ def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
         return (width, height) if orientation >= 5 else (height, width)
     swapped = orientation >= 5
     return np.where(swapped, width, height), np.where(swapped, height, width)
+
+
+def warn_of_turned(source: Path | str, number: int, first: str) -> None:
+    """Says that nobody has said how these images, which have annotations and are turned by their EXIF tag, were annotated."""
+    turned = f"{number:,} annotated images are turned by their EXIF tag, the first is {first}"
+    taken = "their annotations are taken for those of the images as stored, though most programs show them upright"
+    log.warning(f"{source}: {turned}; {taken}; set annotated to 'upright' or 'stored', as they were annotated")
 
 
 def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:

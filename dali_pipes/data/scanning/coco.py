@@ -23,7 +23,7 @@ from dali_pipes.data.scanning.files import file_rows, unused_rows
 from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
 from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.data.scanning.listed_files import GONE, read_named, written_otherwise
-from dali_pipes.data.upright import outline_as_stored, upright_size
+from dali_pipes.data.upright import outline_as_stored, upright_size, warn_of_turned
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
@@ -91,6 +91,8 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
     if read.detects:
         keypoints = _keypoints(read, check.targets.flip_pairs)
         usable = headers
+        if check.targets.annotated is None and (turned := _turned(read, headers)):
+            warn_of_turned(file, len(turned), turned[0])
         headers, targets = checked(_found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
         labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories))
@@ -211,6 +213,17 @@ def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Heade
         why = f"{sizes}: it was annotated {how}, and its EXIF tag turns it; set annotated='{other_way}'"
         return header._replace(problem=why)
     return header._replace(problem=f"{sizes}, so its boxes are of another image; correct one of them")
+
+
+def _turned(read: _File, headers: list[Header]) -> list[str]:
+    """The images with objects that are turned by their EXIF tag, unless their size shows that they were annotated as stored."""
+    found = []
+    for image, some, header in zip(read.images, read.objects, headers, strict=True):
+        if header.orientation != 1 and some and not header.problem:
+            sized = image.get("height") is not None and image.get("width") is not None
+            if not sized or upright_size(header.height, header.width, header.orientation) == (header.height, header.width):
+                found.append(image["file_name"])
+    return found
 
 
 def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | None:
