@@ -42,7 +42,7 @@ from dali_pipes.errors import ConfigError, ManifestError, check_choice
 log = logging.getLogger(__name__)
 
 # what parts of a manifest keep of what is known of it
-_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "category_ids", "rules")
+_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "boxes_upright", "category_ids", "rules")
 
 # and what those keep that have all of its samples; "of_whole" is what `filter` and `split` note of what they chose from
 _KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole")
@@ -214,6 +214,7 @@ class Manifest(ImageTable):
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints, ids = scan_coco(file, folder, check)
         made = cls(folder, classes, table, keypoints=keypoints)
+        made._known["boxes_upright"] = annotated == "upright"
         made._known |= {"category_ids": ids} | ({"flip_pairs": True} if flip_pairs is not None else {})
         return made._finished(None, strict)
 
@@ -365,6 +366,14 @@ class Manifest(ImageTable):
         if len(self):
             refuse_without_objects(source, lost)
 
+    @property
+    def has_turned_boxes(self) -> bool:
+        """Whether an image that has objects is turned by its EXIF tag."""
+        if not self.has_target("boxes"):
+            return False
+        boxes = self._samples[TARGET + "boxes"]
+        return any(((boxes.lengths(ids) > 0) & (self.take_orientations(ids) != 1)).any() for ids in self._samples.blocks())
+
     def _warn_of_turned(self, source: str | Path, annotated: str | None) -> None:
         """Of images with objects or a mask, if nothing says how they were annotated: of a mask its size does, where it differs."""
         boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
@@ -386,6 +395,7 @@ class Manifest(ImageTable):
         """With what is known of all objects and masks; ManifestError if no object is left, or the masks have other values."""
         self._refuse_without_objects(source)
         self._warn_of_turned(source, targets.annotated)
+        self._known["boxes_upright"] = targets.annotated == "upright" and targets.boxes is not None
         if targets.flip_pairs is not None:
             self._known["flip_pairs"] = True
         if not targets.mask:
@@ -575,6 +585,7 @@ class Manifest(ImageTable):
         if len({each.masks_upright for each in manifests}) > 1:
             raise ManifestError("manifests with masks of stored and of upright pictures cannot be joined; scan them alike")
         known["masks_upright"] = manifests[0].masks_upright
+        known["boxes_upright"] = sets.same_boxes([each.boxes_upright for each in manifests if each.has_turned_boxes])
         of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]
         known |= sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
 
