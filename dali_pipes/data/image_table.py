@@ -247,6 +247,11 @@ class ImageTable:
         """Whether masks are those of upright pictures, and are turned to the files as they are stored when they are loaded."""
         return bool(self._known.get("masks_upright"))
 
+    @property
+    def boxes_upright(self) -> bool:
+        """Whether boxes and keypoints, which are kept as stored, were given of upright pictures, to which results go back."""
+        return bool(self._known.get("boxes_upright"))
+
     def mask_size(self, sample_id: int) -> tuple[int, int]:
         """Height and width that one sample's mask must have."""
         ((height, width),) = self.take_sizes(np.array([self._row(sample_id)]), upright=self.masks_upright).tolist()

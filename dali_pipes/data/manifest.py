@@ -37,13 +37,13 @@ from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
-from dali_pipes.data.upright import ANNOTATED
+from dali_pipes.data.upright import ANNOTATED, warn_of_turned
 from dali_pipes.errors import LARGEST_SEED, ConfigError, ManifestError, check_choice, check_number, checks_arguments, shown
 
 log = logging.getLogger(__name__)
 
 # what parts of a manifest keep of what is known of it
-_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "category_ids", "rules")
+_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "boxes_upright", "category_ids", "rules")
 
 # and what those keep that have all of its samples; "of_whole" is what `filter` and `split` note of what they chose from
 _KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole", opening.READ_AS)
@@ -183,7 +183,7 @@ class Manifest(ImageTable):
         root: str | Path | None = None,
         bad_objects: str = "drop",
         flip_pairs: Sequence[Sequence[str]] | None = None,
-        annotated: str = "stored",
+        annotated: str | None = None,
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -201,7 +201,8 @@ class Manifest(ImageTable):
             bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
                 lists it in `dropped`; "problem" leaves out its image. Of an outline alone "drop" leaves the object its box.
             annotated: whether boxes, keypoints and outlines are in pixels of the images as "stored", or of the "upright" pictures,
-                as their EXIF tags turn them and most programs show them.
+                as their EXIF tags turn them and most programs show them; None: as stored, with a warning of images that are
+                turned, unless their sizes in the file show that they are stored ones.
             flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; []: none do; None: those
                 that differ by the words "left" and "right", or "l" and "r".
             strict, verify, max_pixels: as for `scan`.
@@ -219,6 +220,7 @@ class Manifest(ImageTable):
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints, ids = scan_coco(file, folder, check)
         made = cls(folder, classes, table, keypoints=keypoints)
+        made._known["boxes_upright"] = annotated == "upright"
         made._known |= {"category_ids": ids} | ({"flip_pairs": True} if flip_pairs is not None else {})
         return made._finished(None, strict)
 
@@ -232,7 +234,7 @@ class Manifest(ImageTable):
         classes: Sequence[str] = (),
         missing: str = "problem",
         mask_values: Mapping[int, int] | None = None,
-        annotated: str = "stored",
+        annotated: str | None = None,
         strict: bool = False,
         verify: str = "header",
         max_pixels: int = MAX_PIXELS,
@@ -248,7 +250,8 @@ class Manifest(ImageTable):
                 verify="full" all masks are looked at, else 32 of them, and the others as they are loaded.
             mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one that is replaced by itself, or by
                 what is no class, is ignored.
-            annotated: whether masks are those of the images as "stored", or of the "upright" pictures that programs show.
+            annotated: whether masks are those of the images as "stored", or of the "upright" pictures that programs show; None: as
+                stored, with a warning of images that are turned.
             missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
                 over.
             strict, verify, max_pixels: as for `scan`.
@@ -264,6 +267,7 @@ class Manifest(ImageTable):
         made = cls(root, list(classes), table, omissions=omissions)
         made = made._with_mask_values(folders[1], check_mask_values("mask_values", mask_values), classes, verify)
         made._known["masks_upright"] = annotated == "upright"
+        made._warn_of_turned(root, annotated)
         return made._finished(None, strict)
 
     @classmethod
@@ -374,9 +378,36 @@ class Manifest(ImageTable):
         if len(self):
             refuse_without_objects(source, lost)
 
+    @property
+    def has_turned_boxes(self) -> bool:
+        """Whether an image that has objects is turned by its EXIF tag."""
+        if not self.has_target("boxes"):
+            return False
+        boxes = self._samples[TARGET + "boxes"]
+        return any(((boxes.lengths(ids) > 0) & (self.take_orientations(ids) != 1)).any() for ids in self._samples.blocks())
+
+    def _warn_of_turned(self, source: str | Path, annotated: str | None) -> None:
+        """Of images with objects or a mask, if nothing says how they were annotated: of a mask its size does, where it differs."""
+        boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
+        if annotated is not None or not (boxes is not None or self.has_target("mask")):
+            return
+        turned: list[int] = []
+        for ids in self._samples.blocks():
+            orientation = self.take_orientations(ids)
+            if boxes is not None:
+                unsaid = boxes.lengths(ids) > 0
+            else:
+                height, width = self.take_sizes(ids).T
+                unsaid = (orientation < 5) | (height == width)
+            turned += ids[unsaid & (orientation != 1)].tolist()
+        if turned:
+            warn_of_turned(source, len(turned), self.name(turned[0]))
+
     def _with_targets(self, source: str | Path, targets: Targets, classes: Sequence[str] | None, verify: str) -> Self:
         """With what is known of all objects and masks; ManifestError if no object is left, or the masks have other values."""
         self._refuse_without_objects(source)
+        self._warn_of_turned(source, targets.annotated)
+        self._known["boxes_upright"] = targets.annotated == "upright" and targets.boxes is not None
         if targets.flip_pairs is not None:
             self._known["flip_pairs"] = True
         if not targets.mask:
@@ -582,6 +613,7 @@ class Manifest(ImageTable):
         if len({each.masks_upright for each in manifests}) > 1:
             raise ManifestError("manifests with masks of stored and of upright pictures cannot be joined; scan them alike")
         known["masks_upright"] = manifests[0].masks_upright
+        known["boxes_upright"] = sets.same_boxes([each.boxes_upright for each in manifests if each.has_turned_boxes])
         of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]
         known |= sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
 

@@ -68,7 +68,7 @@ class Targets:
         bad_objects: what becomes of an object with a box that is empty, inverted, not finite or outside the image: "drop" leaves it
             out and lists it; "problem" leaves out its image.
         annotated: whether boxes, keypoints and masks are in pixels (or fractions) of the image as "stored", or of the "upright"
-            picture, as its EXIF tag turns it and most programs show it.
+            picture, as its EXIF tag turns it and most programs show it; None: as stored, with a warning of images that are turned.
     """
 
     boxes: str | None = None
@@ -82,7 +82,7 @@ class Targets:
     mask_values: Any = option(None, check_if_given, check_mask_values)
     text: str | None = None
     bad_objects: str = option("drop", check_choice, BAD_OBJECTS)
-    annotated: str = option("stored", check_choice, ANNOTATED)
+    annotated: str | None = option(None, check_choice, ANNOTATED)
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -134,7 +134,7 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
     images = used + sum(each.number for each in every if each.unit == "image")
     said = {
         "image": f"{used:,} of {images:,} images are used; left out: ",
-        "object": "objects left out of images that are used: ",
+        "object": "objects, or parts of them, left out of images that are used: ",
         "folder": "",
         "file": "beside the images: ",
     }

@@ -4,6 +4,7 @@ https://cocodataset.org/#format-data; the packing is that of rleToString in pyco
 """
 
 from collections.abc import Sequence
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
 
+_AT_ONCE = 2**12  # outlines, whose points are looked at together
+_NUMBERS = {int, float}
 _LONGEST = 7  # characters of a packed number: 35 bits
 
 
@@ -52,6 +55,42 @@ def problem_of(outline: Any, height: int, width: int) -> str | None:
         if points is None or (np.abs(points.reshape(-1, 2) - (width / 2, height / 2)) > (1.5 * width, 1.5 * height)).any():
             return "a polygon with a point that is not finite, or farther outside than the image is wide or high"
     return None
+
+
+def are_polygons(outlines: Sequence[Any], height: NDArray[np.int64], width: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(M,) bool, which of M outlines are polygons, or none, of plain numbers, and `problem_of` would find nothing wrong with.
+
+    Args:
+        height, width: (M,) of their images, in pixels.
+    """
+    found = np.zeros(len(outlines), bool)
+    for start in range(0, len(outlines), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        found[some] = _look_at_polygons(outlines[some], np.stack([width[some], height[some]], axis=1))
+    return found
+
+
+def _look_at_polygons(outlines: Sequence[Any], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """As `are_polygons`, of so few that all their points may be in memory; none, if a number of one is no number."""
+    found = np.array([type(outline) is list and all(map(_has_points, outline)) for outline in outlines], bool)
+    owner = [place for place in np.flatnonzero(found).tolist() for _ in outlines[place]]
+    polygons = list(chain.from_iterable(compress(outlines, found.tolist())))
+    numbers = list(chain.from_iterable(polygons))
+    if not _NUMBERS.issuperset(map(type, numbers)):
+        return np.zeros(len(outlines), bool)
+    try:
+        points = np.array(numbers, np.float64).reshape(-1, 2)
+    except OverflowError:  # a whole number of hundreds of digits
+        return np.zeros(len(outlines), bool)
+
+    of_point = np.repeat(np.array(owner, np.int64), [len(polygon) // 2 for polygon in polygons])
+    near = np.abs(points - sizes[of_point] / 2) <= 1.5 * sizes[of_point]
+    found[of_point[~near.all(axis=1)]] = False
+    return found
+
+
+def _has_points(polygon: Any) -> bool:
+    return type(polygon) is list and len(polygon) >= 6 and not len(polygon) % 2
 
 
 def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | None:

@@ -184,6 +184,14 @@ def same_masks(found: Sequence[MaskValues]) -> dict[str, Any]:
     return {"mask_values": found[0].stored()}
 
 
+def same_boxes(upright: Sequence[bool]) -> bool:
+    """Whether the boxes of all were those of upright pictures."""
+    if len(set(upright)) > 1:
+        why = "results cannot go back to stored and to upright pictures"
+        raise ManifestError(f"the manifests cannot be joined: {why}; scan them with the same annotated")
+    return bool(upright and upright[0])
+
+
 def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
     """What is known of the keypoints of all."""
     if any(each != found[0] for each in found):

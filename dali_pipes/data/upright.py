@@ -3,6 +3,8 @@
 A camera that was turned stores its picture as the sensor saw it, with a tag of EXIF that says how to turn it.
 """
 
+import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,9 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.outlines import rasterize
 
-ANNOTATED = ("stored", "upright")
+log = logging.getLogger(__name__)
+
+ANNOTATED = (None, "stored", "upright")
 _ACROSS, _DOWN = (
     (2, 3, 6, 7),
     (3, 4, 7, 8),
@@ -21,9 +25,17 @@ Values = NDArray[Any]
 
 def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
     """Height and width of the picture once it is turned; numbers or arrays of them."""
-    swapped = np.asarray(orientation) >= 5
-    sizes = np.where(swapped, width, height), np.where(swapped, height, width)
-    return sizes if swapped.ndim else (int(sizes[0]), int(sizes[1]))
+    if isinstance(orientation, int):  # once an image, for which NumPy is slow
+        return (width, height) if orientation >= 5 else (height, width)
+    swapped = orientation >= 5
+    return np.where(swapped, width, height), np.where(swapped, height, width)
+
+
+def warn_of_turned(source: Path | str, number: int, first: str) -> None:
+    """Says that nobody has said how these images, which have annotations and are turned by their EXIF tag, were annotated."""
+    turned = f"{number:,} annotated images are turned by their EXIF tag, the first is {first}"
+    taken = "their annotations are taken for those of the images as stored, though most programs show them upright"
+    log.warning(f"{source}: {turned}; {taken}; set annotated to 'upright' or 'stored', as they were annotated")
 
 
 def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:

@@ -12,6 +12,8 @@ from dali_pipes.errors import ConfigError
 def boxes_to_image(boxes: Iterable[Tensor] | Ragged, batch: Batch) -> list[Tensor]:
     """Takes back resize, crop, padding, flips and the turn by EXIF: what COCO's evaluation compares with its annotations.
 
+    Of annotations of upright pictures (`annotated="upright"`) it takes them back to these, also where the batch is as stored.
+
     A box may reach out of its image, as it may have done in the batch.
 
     Args:

@@ -19,7 +19,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.data.upright import mask_as_stored
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, turned
+from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turned
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -85,10 +85,17 @@ class TargetReader:
         moved, kept = move_objects(objects, view.geometry, view.augmentation, view.shape, *options)
         return moved, np.split(kept, objects.counts.cumsum()[:-1])
 
-    def _to_stored(self, rows: PlannedBatch) -> Values:
+    def _to_image(self, rows: PlannedBatch) -> Values:
+        """(N, 2, 3), what takes x and y of the output to those of the pictures that were annotated."""
         view, turns = rows.views[0], self._transform.exif == "apply"
         orientations = self._manifest.take_orientations(rows.ids) if turns else np.ones(len(rows), np.int8)
-        return to_stored(view.geometry, view.augmentation, view.shape, orientations)
+        stored = to_stored(view.geometry, view.augmentation, view.shape, orientations)
+        if not self._manifest.boxes_upright:
+            return stored
+        turn = to_upright(self._manifest.take_orientations(rows.ids), self._manifest.take_sizes(rows.ids, upright=True))
+        stored = turn[:, :2, :2] @ stored
+        stored[:, :, 2] += turn[:, :2, 2]
+        return stored
 
     def _mask(self, rows: PlannedBatch, at: int) -> Values:
         extent = self._manifest.mask_extent(int(rows.ids[at]))
@@ -160,8 +167,9 @@ class TargetReader:
             if begun.outlines:
                 named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
             targets |= {name: Ragged(_there(values, device), lengths) for name, values in named.items() if values is not None}
-            targets["to_image"] = _there(self._to_stored(begun.rows), device)
-            targets["image_sizes"] = _there(self._manifest.take_sizes(begun.rows.ids), device)
+            targets["to_image"] = _there(self._to_image(begun.rows), device)
+            sizes = self._manifest.take_sizes(begun.rows.ids, upright=self._manifest.boxes_upright)
+            targets["image_sizes"] = _there(sizes, device)
         if begun.masks:
             targets["mask"] = _there(np.stack([each.result() for each in begun.masks]), device).long()
         if self._transform.pads_batches:

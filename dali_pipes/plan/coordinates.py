@@ -104,15 +104,11 @@ def to_stored(geometry: Geometry, augmentation: Augmentation, shape: Pair, orien
         shape: height and width of the output.
         orientations: (N,) EXIF's, by which the images were turned before; 1: not.
     """
-    window, upright = geometry.window.astype(np.float64), geometry.source.astype(np.float64)
+    window, upright = geometry.window.astype(np.float64), geometry.source
     scale = geometry.resize / window[:, 2:]
-    forward = np.zeros((len(geometry), 3, 3))
-    forward[:] = np.eye(3)
+    forward = to_upright(orientations, upright)
 
-    swapped, mirrored = orientations >= 5, (np.isin(orientations, [3, 4, 7, 8]), np.isin(orientations, [2, 3, 6, 7]))
-    forward[swapped] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
     for row, axis in ((0, 1), (1, 0)):  # x has the second of (height, width)
-        _mirror(forward, row, mirrored[axis], upright[:, axis])
         forward[:, row, 2] -= window[:, axis]
         forward[:, row] *= scale[:, axis, None]
         forward[:, row, 2] -= geometry.crop[:, axis]
@@ -121,6 +117,21 @@ def to_stored(geometry: Geometry, augmentation: Augmentation, shape: Pair, orien
     back = np.linalg.inv(forward)[:, :2].astype(np.float64)
     back[np.isin(augmentation.ops, _AFFINE_CODES).any(axis=1)] = np.nan
     return back
+
+
+def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
+    """(N, 3, 3) float64, what takes the x and y of boxes in images as stored to those in the upright pictures.
+
+    Args:
+        orientations: (N,) EXIF's, 1 to 8.
+        upright: (N, 2) heights and widths of the upright pictures.
+    """
+    found = np.zeros((len(orientations), 3, 3))
+    found[:] = np.eye(3)
+    found[np.isin(orientations, TRANSPOSED)] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    for row, axis, mirroring in ((0, 1, FLIPS), (1, 0, VERTICAL_FLIPS)):  # x has the second of (height, width)
+        _mirror(found, row, np.isin(orientations, mirroring), upright[:, axis].astype(np.float64))
+    return found
 
 
 def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from later import later
 
 from dali_pipes import ConfigError
-from dali_pipes.data.outlines import problem_of, rasterize
+from dali_pipes.data.outlines import are_polygons, problem_of, rasterize
 
 coco = later("pycocotools.mask")
 
@@ -69,3 +69,27 @@ def test_without_pycocotools_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(ConfigError, match=r"dali_pipes\[coco\]"):
         rasterize([[1, 1, 5, 1, 5, 5]], 9, 8)
+
+
+SIZE = st.integers(1, 20)
+NUMBER = st.one_of(
+    st.integers(-20, 40), st.floats(-40, 60), st.sampled_from([0, 1.5, float("nan"), float("inf"), 10**400, 2**70, True, "1", None])
+)
+POLYGON = st.one_of(st.lists(st.integers(0, 20) | st.floats(0, 20), min_size=4, max_size=9), st.lists(NUMBER, max_size=9), NUMBER)
+OUTLINE = st.lists(POLYGON, max_size=3) | st.just({"size": [9, 8], "counts": [72]}) | NUMBER
+
+
+@given(st.lists(st.tuples(OUTLINE, SIZE, SIZE), max_size=6), st.booleans())
+def test_the_quick_look_at_many_polygons_finds_what_the_look_at_each_does(some, one_by_one):
+    outlines, height, width = [each[0] for each in some], *(np.array([each[at] for each in some], np.int64) for at in (1, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dali_pipes.data.outlines._AT_ONCE", 1 if one_by_one else 4)
+        quick = are_polygons(outlines, height, width).tolist()
+    good = [isinstance(outline, list) and problem_of(outline, tall, wide) is None for outline, tall, wide in some]
+    assert not any(sure and not each for sure, each in zip(quick, good, strict=True))
+    if one_by_one:  # one that is no number makes its companions be looked at one by one
+        plain = [
+            all(type(number) in (int, float) for polygon in outline for number in polygon) if each else False
+            for outline, each in zip(outlines, good, strict=True)
+        ]
+        assert quick == plain

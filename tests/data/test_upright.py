@@ -95,6 +95,43 @@ def test_a_size_of_the_other_way_names_exif_and_the_option(tmp_path, orientation
     assert why.endswith("it was annotated as stored, and its EXIF tag turns it; set annotated='stored'")
 
 
+@pytest.mark.parametrize("annotated", [None, "stored", "upright"])
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_what_nothing_shows_is_said_until_it_is_said_how_they_were_annotated(tmp_path, caplog, orientation, annotated):
+    file, stored = painted(tmp_path, orientation)
+    table = pa.table({"path": ["a.png"], "boxes": [[BOX]], "box_labels": [[0]], "mask": ["m/a.png"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "m").mkdir()
+    shown = Image.fromarray((stored > 0).astype(np.uint8))
+    to_upright = {5: 5, 6: 4, 7: 6, 8: 2}.get(orientation)
+    (shown.transpose(to_upright) if annotated == "upright" and to_upright else shown).save(tmp_path / "m/a.png")
+    boxes = {"boxes": "boxes", "box_labels": "box_labels", "box_format": "xywh", "annotated": annotated}
+
+    dp.Manifest.from_coco(file, annotated=annotated, progress=False)
+    dp.Manifest.from_table(tmp_path / "a.parquet", targets=dp.Targets(**boxes), progress=False)
+    said = 0 if orientation == 1 or annotated else 2
+    assert caplog.text.count("1 annotated images are turned by their EXIF tag, the first is") == said
+
+    # The sizes of masks, and of images in the JSON, show it where height and width change places.
+    caplog.clear()
+    (tmp_path / "images").mkdir()
+    (tmp_path / "a.png").rename(tmp_path / "images/a.png")
+    dp.Manifest.from_masks(tmp_path / "images", tmp_path / "m", annotated=annotated, progress=False)
+    assert ("set annotated to" in caplog.text) == (orientation in (2, 3, 4) and not annotated)
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_a_size_that_is_the_stored_one_says_so_where_it_is_another_than_upright(tmp_path, caplog, orientation):
+    height, width = (WIDTH, HEIGHT) if orientation >= 5 else (HEIGHT, WIDTH)
+    file, _ = painted(tmp_path, orientation, height=height, width=width)
+    dp.Manifest.from_coco(file, progress=False)
+    assert ("set annotated to" in caplog.text) == (orientation in (2, 3, 4))
+    caplog.clear()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"annotations": []}))
+    dp.Manifest.from_coco(file, progress=False)
+    assert not caplog.text
+
+
 def test_options_that_cannot_work_are_refused(tmp_path):
     with pytest.raises(dp.ConfigError, match="annotated is 'turned'; choose one of stored, upright"):
         dp.Manifest.from_coco(tmp_path / "a.json", annotated="turned")

@@ -62,6 +62,46 @@ def test_boxes_come_back_to_a_thousandth_of_a_pixel(coco, name):
         np.testing.assert_array_equal(batch["image_sizes"], manifest.take_sizes(batch.ids.numpy()))
 
 
+@pytest.mark.parametrize("name", ["letterbox, flips", "letterbox, upright", "shortest size, flips", "shortest size, upright"])
+def test_boxes_of_upright_pictures_come_back_to_these(coco, tmp_path, name):
+    """COCO's evaluation compares them with the JSON, whichever way round the batch is."""
+    content = json.loads(coco.read_text())
+    for number, image in enumerate(content["images"]):  # as a program that shows them upright writes them
+        if number % 8 + 1 >= 5:
+            image["height"], image["width"] = image["width"], image["height"]
+    inside = {image["id"]: image for image in content["images"]}
+    for each in content["annotations"]:
+        image, (left, top, *_) = inside[each["image_id"]], each["bbox"]
+        each["bbox"] = [left % 20, top % 20, image["width"] / 3, image["height"] / 4]
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    scanned = dp.Manifest.from_coco(tmp_path / "a.json", root=coco.parent, annotated="upright", strict=True, progress=False)
+    scanned.save(tmp_path / "saved.arrow")
+
+    for manifest in (scanned, dp.Manifest.load(tmp_path / "saved.arrow").subset(np.arange(24)[::-1])):
+        for batch in batches(manifest, TRANSFORMS[name]):
+            every = zip(batch["image_id"].tolist(), dp.boxes_to_image(batch["boxes"], batch), batch["image_sizes"], strict=True)
+            for image_id, found, size in every:
+                wanted = [each["bbox"] for each in content["annotations"] if each["image_id"] == image_id]
+                wanted = [[left, top, left + wide, top + high] for left, top, wide, high in wanted]
+                np.testing.assert_allclose(found, np.reshape(wanted, (-1, 4)), atol=1e-3)
+                assert size.tolist() == [inside[image_id]["height"], inside[image_id]["width"]]
+
+
+def test_turned_images_that_were_annotated_in_both_ways_cannot_be_joined(coco):
+    content = json.loads(coco.read_text())
+    content["images"] = [image for number, image in enumerate(content["images"]) if number % 8 < 4]
+    kept = {image["id"] for image in content["images"]}
+    content["annotations"] = [each for each in content["annotations"] if each["image_id"] in kept]
+    (coco.parent / "b.json").write_text(json.dumps(content))
+    stored, upright = (
+        dp.Manifest.from_coco(coco.parent / "b.json", annotated=each, progress=False) for each in ("stored", "upright")
+    )
+    with pytest.raises(dp.ManifestError, match="scan them with the same annotated"):
+        dp.Manifest.concat([stored, upright])
+    straight = stored.filter("orientation == 1")
+    assert dp.Manifest.concat([straight, upright]).boxes_upright and not dp.Manifest.concat([straight, stored]).boxes_upright
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_truth_has_an_average_precision_of_1(coco, config):
     from pycocotools.coco import COCO

@@ -18,12 +18,12 @@ import pyarrow as pa
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN, distinct_labels, is_unicode, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET
-from dali_pipes.data.outlines import problem_of
+from dali_pipes.data.outlines import are_polygons, problem_of
 from dali_pipes.data.scanning.files import file_rows, unused_rows
 from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
 from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.data.scanning.listed_files import GONE, read_named, written_otherwise
-from dali_pipes.data.upright import outline_as_stored, upright_size
+from dali_pipes.data.upright import outline_as_stored, upright_size, warn_of_turned
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
@@ -31,6 +31,7 @@ Entry = dict[str, Any]
 IMAGE_ID = "image_id"
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LARGEST = 2**63  # what whole numbers are below
 _LONGEST = 300  # characters of a number that is written as text
 
 
@@ -90,6 +91,8 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
     if read.detects:
         keypoints = _keypoints(read, check.targets.flip_pairs)
         usable = headers
+        if check.targets.annotated is None and (turned := _turned(read, headers)):
+            warn_of_turned(file, len(turned), turned[0])
         headers, targets = checked(_found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects)
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
         labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories))
@@ -109,7 +112,7 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
 def _image_ids(read: _File) -> pa.Array:
     """Numbers, also those written as text; else all of them as text."""
     numbers = [_number(image["id"]) for image in read.images]
-    if all(each is not None and abs(each) < 2**63 and each == int(each) for each in numbers):  # which "1e999" is not
+    if all(each is not None and abs(each) < _LARGEST and each == int(each) for each in numbers):  # which "1e999" is not
         whole = [int(each or 0) for each in numbers]
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
             return pa.array(whole, pa.int64())
@@ -162,11 +165,11 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
         good = isinstance(each, dict) and _is_id(each.get("id")) and isinstance(each.get(name), str) and each[name]
         if not good or not is_unicode(each[name]) or (name == "file_name" and "\0" in each[name]):
             raise ManifestError(f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it")
-        if name == "file_name" and _file_meant(each[name]).startswith(("/", "../")):
+        meant = _file_meant(each[name]) if name == "file_name" else each[name]
+        if name == "file_name" and meant.startswith(("/", "../")):
             outside = f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the folder of the images"
             raise ManifestError(f"{outside}; give a root that holds all of them, and names relative to the folder")
-        for key in ("id", name):
-            value = _file_meant(each[key]) if key == "file_name" else each[key]
+        for key, value in (("id", each["id"]), (name, meant)):
             if (key, value) in seen:
                 other = f"{file}: {kind}[{number}] has the {key} {each[key]!r:.80} of another one"
                 raise ManifestError(f"{other}; make them one, or give each its own")
@@ -212,6 +215,17 @@ def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Heade
     return header._replace(problem=f"{sizes}, so its boxes are of another image; correct one of them")
 
 
+def _turned(read: _File, headers: list[Header]) -> list[str]:
+    """The images with objects that are turned by their EXIF tag, unless their size shows that they were annotated as stored."""
+    found = []
+    for image, some, header in zip(read.images, read.objects, headers, strict=True):
+        if header.orientation != 1 and some and not header.problem:
+            sized = image.get("height") is not None and image.get("width") is not None
+            if not sized or upright_size(header.height, header.width, header.orientation) == (header.height, header.width):
+                found.append(image["file_name"])
+    return found
+
+
 def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | None:
     found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
     if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found):
@@ -222,27 +236,69 @@ def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | N
 
 
 def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool) -> Found:
-    entries = [(number, _cleaned(each), headers[place]) for place, some in enumerate(read.objects) for number, each in some]
-    faults = {place: why for place, (_, each, _) in enumerate(entries) if (why := _fault(read, each))}
-    parts = [([], {}) if place in faults else _good_parts(each, keypoints) for place, (_, each, _) in enumerate(entries)]
-    good = [each for _, each in parts]
-    outlines = [_outline(each, header, upright) for each, (_, _, header) in zip(good, entries, strict=True)]
-    lost = [why + [f"its outline is left out: {other}"] * bool(other) for (why, _), (_, other) in zip(parts, outlines, strict=True)]
+    counts = np.array(list(map(len, read.objects)), np.int64)
+    numbers, entries = [], []
+    for some in read.objects:
+        numbers += [number for number, _ in some]
+        entries += [entry for _, entry in some]
+
+    good, faults, lost = _good_entries(read, entries, keypoints)
+    image = np.repeat(np.arange(len(headers)), counts).tolist()
+    outlines, bad = _outlines(good, [headers[each] for each in image], upright)
+    for place, why in bad.items():
+        lost.setdefault(place, []).append(f"its outline is left out: {why}")
+
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
     return Found(
-        np.array(list(map(len, read.objects)), np.int64),
+        counts,
         np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
         pa.array([read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()),
-        lambda place: _name(*entries[place][:2]),
+        lambda place: _name(numbers[place], entries[place]),
         faults,
-        np.array([each.get("area", each["bbox"][2] * each["bbox"][3]) if each else 0 for each in good], np.float64),
+        np.array([_area(each) if each else 0 for each in good], np.float64),
         np.array([bool(each.get("iscrowd")) for each in good], bool),
         np.array([each.get("keypoints") or none for each in good], np.float64).reshape(len(good), len(none)) if keypoints else None,
-        [json.dumps(outline) for outline, _ in outlines] if any(each.get("segmentation") for each in good) else None,
-        {place: why for place, why in enumerate(lost) if why},
+        [json.dumps(each) for each in outlines] if any(each.get("segmentation") for each in good) else None,
+        lost,
         "upright" if upright else "stored",
         keypoints.flipped if keypoints else [],
     )
+
+
+def _area(entry: Entry) -> float:
+    return entry["area"] if "area" in entry else entry["bbox"][2] * entry["bbox"][3]
+
+
+def _good_entries(
+    read: _File, entries: list[Entry], keypoints: Keypoints | None
+) -> tuple[list[Entry], dict[int, str], dict[int, list[str]]]:
+    """The annotations as COCO writes them, empty where one cannot be used; why it cannot; and what others are left without."""
+    good, faults, lost = list(entries), {}, {}
+    for place, entry in enumerate(entries):
+        # Nearly all are as COCO writes them: one look costs less than to clean each and to look at its parts one by one.
+        if _is_plain(read, entry, keypoints):
+            continue
+        entry = _cleaned(entry)
+        if why := _fault(read, entry):
+            good[place], faults[place] = {}, why
+            continue
+        without, good[place] = _good_parts(entry, keypoints)
+        if without:
+            lost[place] = without
+    return good, faults, lost
+
+
+def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
+    """Whether all but the outline is as COCO writes it; what is not may be good as well."""
+    box, area, crowd, points = entry.get("bbox"), entry.get("area", 0), entry.get("iscrowd", 0), entry.get("keypoints")
+    if type(box) is not list or len(box) != 4 or type(crowd) is not int or not 0 <= crowd <= 1 or None in entry.values():
+        return False
+    for each in (*box, area):
+        if type(each) is not float and (type(each) is not int or not -_LARGEST < each < _LARGEST):
+            return False
+    if points and (keypoints is None or not _are_numbers(points, 3 * len(keypoints.names))):
+        return False
+    return read.classes.get(entry.get("category_id")) is not None
 
 
 def _cleaned(entry: Entry) -> Entry:
@@ -278,9 +334,21 @@ def _good_parts(entry: Entry, keypoints: Keypoints | None) -> tuple[list[str], E
     return lost, entry
 
 
-def _outline(entry: Entry, header: Header, upright: bool) -> tuple[Any, str | None]:
-    """The outline of an object, empty if it has none; and what is wrong with the one that it has."""
-    outline = entry.get("segmentation") or []
+def _outlines(entries: list[Entry], headers: list[Header], upright: bool) -> tuple[list[Any], dict[int, str]]:
+    """The outlines of objects, as stored, empty where there is none; and what is wrong with one that is left out for it."""
+    found = [entry.get("segmentation") or [] for entry in entries]
+    sizes = [(each.height, each.width, each.orientation) for each in headers]
+    height, width, orientation = np.array(sizes, np.int64).reshape(-1, 3).T
+    plain = are_polygons(found, height, width) & ((orientation == 1) | (not upright))
+    bad: dict[int, str] = {}
+    for place in np.flatnonzero(~plain).tolist():
+        found[place], why = _outline(found[place], headers[place], upright)
+        if why:
+            bad[place] = why
+    return found, bad
+
+
+def _outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | None]:
     turn = header.orientation if upright else 1
     size = upright_size(header.height, header.width, turn)
     if header.problem:
@@ -335,4 +403,4 @@ def _as_numbers(value: Any) -> Any:
 def _are_numbers(values: Any, count: int) -> bool:
     if not isinstance(values, list) or len(values) != count:
         return False
-    return all(type(each) is float or (type(each) is int and abs(each) < 2**63) for each in values)
+    return all(type(each) is float or (type(each) is int and abs(each) < _LARGEST) for each in values)

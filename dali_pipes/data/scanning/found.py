@@ -51,7 +51,7 @@ class Found:
     keypoints: NDArray[np.float64] | None = None
     outlines: list[str] | None = None
     without: dict[int, list[str]] = field(default_factory=dict)
-    annotated: str = "stored"
+    annotated: str | None = None
     flipped: list[int] = field(default_factory=list)
 
 

@@ -90,7 +90,7 @@ def _report(console: Console, manifest: Manifest) -> None:
         names = ", ".join(each.names) + (", …" if each.number > len(each.names) else "")
         say(console, printable(f"{each.kind}: {names}"))
     if manifest.dropped:
-        say(console, f"{len(manifest.dropped):,} objects left out of images that are used:")
+        say(console, f"{len(manifest.dropped):,} objects, or parts of them, left out of images that are used:")
         say(console, *(printable(f"{path}: {why}") for path, why in manifest.dropped))
 
 

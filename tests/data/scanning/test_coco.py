@@ -10,6 +10,7 @@ from PIL import Image
 
 from dali_pipes import ConfigError, Manifest, ManifestError, OmissionError
 from dali_pipes.data.outlines import rasterize
+from dali_pipes.data.scanning import coco
 
 CATEGORIES = [{"id": 7, "name": "dog"}, {"id": 2, "name": "person", "keypoints": ["nose", "left_eye", "right_eye"]}]
 
@@ -265,6 +266,37 @@ def test_a_file_name_of_windows_or_with_blanks_is_the_file_that_it_means(folder)
     manifest = Manifest.from_coco(written(folder, [one()], images=images), progress=False)
     assert [manifest.name(number) for number in (0, 1)] == [str(folder / "sub/0.jpg"), str(folder / "1.jpg")]
     assert manifest.problems == [("gone\\2.jpg", "no such file or directory")]
+
+
+OTHERWISE = [
+    *(each for each, _ in BAD),
+    one(bbox=["1", 2, 10, 20], area=None),
+    one(category_id="7", iscrowd="1", segmentation={}),
+    one(area=-5, iscrowd=True, keypoints=[1, 2]),
+    one(area="x", segmentation=[[1, 2, 3]]),
+    one(segmentation=[["1", 2, 9, 2, 9, 9]]),
+    one(segmentation=[[1, 2, 9, 2, 9, 10**400]]),
+    one(keypoints=[1, 2, 2, 3, 4, 1, 0, 0, None], segmentation={"size": [30, 40], "counts": [1200]}),
+]
+
+
+def test_what_is_written_as_coco_does_is_looked_at_once_and_becomes_the_same(folder, monkeypatch):
+    """A file of COCO's size has a million objects, and a look at each part of each takes longer than reading all images."""
+    plain = one(2, category_id=2, area=5.5, iscrowd=1, keypoints=[1, 2, 2, 3, 4, 1, 0, 0, 0], segmentation=[[0, 0, 8, 0, 8, 8]])
+    file = written(folder, [plain, one(3), one(4, image_id=8, segmentation=[])])
+    with monkeypatch.context() as patch:
+        for name in ("_cleaned", "_outline"):
+            patch.setattr(coco, name, lambda *_, name=name: pytest.fail(f"{name} of an object that is as it should be"))
+        quick = Manifest.from_coco(file, progress=False).table
+    mixed = written(folder, [plain, *OTHERWISE, one(3), one(4, image_id=8, segmentation=[])])
+    among_others = Manifest.from_coco(mixed, progress=False).table
+
+    monkeypatch.setattr(coco, "_is_plain", lambda *_: False)
+    monkeypatch.setattr(coco, "are_polygons", lambda outlines, *_: np.zeros(len(outlines), bool))
+    assert Manifest.from_coco(mixed, progress=False).table.equals(among_others)
+    assert Manifest.from_coco(written(folder, [plain, one(3), one(4, image_id=8, segmentation=[])]), progress=False).table.equals(
+        quick
+    )
 
 
 @pytest.mark.parametrize(
