@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -88,8 +89,10 @@ LISTINGS = {
 }
 
 
-@pytest.mark.parametrize("say", LISTINGS)
-@pytest.mark.parametrize("source", ["", "/*.tar", "/shard-{000000..000003}.tar", "/shard-000000.tar"])
+SOURCES = ["/*.tar", "/shard-{000000..000003}.tar", "/shard-000000.tar"]
+
+
+@pytest.mark.parametrize(("say", "source"), [(say, "") for say in LISTINGS] + [("no size", source) for source in SOURCES])
 def test_what_a_listing_lacks_is_asked_object_by_object(odd, manifest, say, source):
     odd.setattr(Odd, "listed", LISTINGS[say][0])
     odd.setattr(Odd, "informed", LISTINGS[say][1])
@@ -382,3 +385,16 @@ def test_a_forked_process_leaves_the_connections_of_its_parent_alone(store):
         process.start()
         process.join(60)
         assert process.exitcode == 0 and remote.read_object(url) == content and traffic.current().retries == before
+
+
+def test_a_login_by_the_configuration_that_the_error_names(manifest, store, monkeypatch, tmp_path):
+    with web_server(store.parent, login="Bearer x") as (address, _):
+        url = f"{address}/{store.name}/shard-000000.tar"
+        with pytest.raises(ManifestError, match=r"no permission .*; .* write (\{.*\}) into ~/.config/fsspec/http.json") as caught:
+            Manifest.scan(url, progress=False)
+        said = re.search(r"write (\{.*\}) into", str(caught.value))[1]
+        (tmp_path / "http.json").write_text(said.replace("…", "x"))
+        configured = {}
+        fsspec.config.set_conf_files(tmp_path, configured)  # as fsspec does when it is imported
+        monkeypatch.setattr(fsspec.config, "conf", configured)
+        assert Manifest.scan(url, progress=False).read(3).tobytes() == manifest.read(3).tobytes()
