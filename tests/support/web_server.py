@@ -24,7 +24,7 @@ def web_server(
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+        protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
         def log_message(self, *_):
             pass

@@ -58,6 +58,7 @@ def odd(monkeypatch, store):
         monkeypatch.setattr(Odd, name, value)
     monkeypatch.setattr(remote, "_answered", set())
     monkeypatch.setattr(remote, "_failing", set())
+    monkeypatch.setattr(remote, "_MAX_PAUSE_S", 0.001)
     for shard in store.iterdir():
         Odd().pipe_file(f"/bucket/train/{shard.name}", shard.read_bytes())
     Odd.asked.clear()
