@@ -1,7 +1,8 @@
 """conf/: where it lies in a checkout, in an installed package and as a folder of the user's own, and the schema of every file."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from omegaconf import OmegaConf
 from dali_pipes.backends.registry import backends
 from dali_pipes.cli.overrides import text_options
 from dali_pipes.data.config import DataConfig
+from dali_pipes.data.objects import Targets
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.workload import TRANSFORMS
 from dali_pipes.plan.sampling import SAMPLINGS
@@ -108,3 +110,22 @@ def _with_epochs(schema: type, name: str) -> Any:
     if name in node:
         OmegaConf.set_struct(node[name], False)
     return node
+
+
+def read_targets(given: Iterable[str]) -> Targets:
+    """Targets as options have them: text=.txt, boxes=boxes, keypoint_names=[nose,tail].
+
+    Raises:
+        ConfigError: one has no such name, or no value that can be read.
+    """
+    names = [each.name for each in fields(Targets)]
+    values: dict[Any, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in names or not value:
+            raise ConfigError(f"--target {text}: it takes NAME=VALUE, such as text=.txt; the names are {', '.join(names)}")
+        try:
+            values |= dict(OmegaConf.to_container(OmegaConf.from_dotlist([text])))  # type: ignore[arg-type]
+        except Exception as error:  # of YAML
+            raise ConfigError(f"--target {text}: its value cannot be read ({' '.join(str(error).split())})") from None
+    return Targets(**values)

@@ -134,8 +134,8 @@ def index() -> None:
     dali-pipes index 's3://bucket/train/shard-*.tar'     # a pattern must name all shards of its folder
     dali-pipes index s3://bucket/captions --target text=.txt     # what is read of each image besides its label
     """
+    from dali_pipes.cli.conf import read_targets
     from dali_pipes.tools.scan.run import index as write_index
-    from dali_pipes.tools.scan.targets import read_targets
 
     parser = _parser(index)
     parser.add_argument(

@@ -10,18 +10,21 @@ from urllib.parse import quote, unquote
 
 
 @contextlib.contextmanager
-def web_server(folder, *, ranges=True, etag=True, times=True, length=True, listing=True, missing=404, redirect=False, refuse=0):
+def web_server(
+    folder, *, ranges=True, etag=True, times=True, length=True, listing=True, missing=404, redirect=False, refuse=0, login=None
+):
     """Its address and the (method, path) of every request.
 
     Args:
         missing: the status of what is not there; 200 with a web page, as of a portal.
         redirect: whether files lie elsewhere, as Hugging Face's resolve/ has them.
         refuse: the status of every answer; 0: none.
+        login: the header Authorization without which every answer is 401; None: none is needed.
     """
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+        protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
         def log_message(self, *_):
             pass
@@ -38,8 +41,8 @@ def web_server(folder, *, ranges=True, etag=True, times=True, length=True, listi
             name = unquote(self.path.split("?")[0].strip("/"))
             moved = name.startswith("elsewhere/")
             file = Path(folder, name.removeprefix("elsewhere/"))
-            if refuse:
-                self.answer(refuse)
+            if refuse or (login and self.headers.get("Authorization") != login):
+                self.answer(refuse or 401)
             elif file.is_dir() and listing:
                 inside = [quote(each.name) + "/" * each.is_dir() for each in sorted(file.iterdir())]
                 links = ["?C=N;O=D", "../", "/", "./", *inside]
@@ -79,7 +82,7 @@ def web_server(folder, *, ranges=True, etag=True, times=True, length=True, listi
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}", asked
     finally:

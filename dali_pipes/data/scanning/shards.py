@@ -33,12 +33,12 @@ from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.copies import held_copy, is_gone
 from dali_pipes.data.shards.remote import (
     FileVersion,
+    Listing,
     NoPermissionError,
     is_object,
     is_remote,
     is_web,
     list_objects,
-    look_up,
     read_object,
     version_of,
 )
@@ -276,7 +276,7 @@ def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, Fi
         names, listing = pattern.find()
     elif is_shard(url) and is_object(url):
         folder, _, name = url.rpartition("/")
-        names, listing = [name], look_up(folder, [name])
+        names, listing = [name], Listing(folder, {name: None})
     elif is_shard(url) and is_web(url):
         raise ManifestError(f"{url}: its server has no such file")
     else:

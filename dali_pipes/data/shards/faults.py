@@ -66,7 +66,7 @@ def judge(error: BaseException, url: str, has_answered: bool) -> Fault | None:
     for each in _causes(error):
         if isinstance(each, TimeoutError):
             return None
-        if fault := _judge_one(each, url, has_answered):
+        if fault := _judge_one(each, url, has_answered, shorten(error)):
             return fault
     is_missing = isinstance(error, FileNotFoundError | NotADirectoryError) and not _hides_another(error)
     return Fault(1, is_missing=True) if is_missing else None
@@ -78,7 +78,7 @@ def shorten(error: BaseException) -> str:
     return (" ".join(str(told).split()) or type(told).__name__)[:200]
 
 
-def _judge_one(error: BaseException, url: str, has_answered: bool) -> Fault | None:
+def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: str) -> Fault | None:
     what = shorten(error)
     names, status = {kind.__name__ for kind in type(error).__mro__}, _status_of(error)
     scheme = url.split("://")[0]
@@ -108,26 +108,29 @@ def _judge_one(error: BaseException, url: str, has_answered: bool) -> Fault | No
         return Fault(2, f"{host} refuses it ({what}); correct the URL, or the settings of the store")
 
     if isinstance(error, socket.gaierror) and not has_answered:
+        what = outermost if what in outermost else f"{outermost}: {what}"  # the outer one says which host
         if error.errno != socket.EAI_AGAIN:
-            return Fault(2, f"the name of {host} is not known ({what}); correct it, or connect this machine to its network")
+            do = "correct the URL or its endpoint, or connect this machine to the network"
+            return Fault(2, f"the name of its host is not known ({what}); {do}")
         return Fault(_ATTEMPTS_WITHOUT_NETWORK, f"no name can be looked up ({what}); is there a network?", soon=True)
     if isinstance(error, OSError) and error.errno in _NO_NETWORK and not has_answered:
         return Fault(_ATTEMPTS_WITHOUT_NETWORK, f"{host} cannot be reached ({what}); is there a network?", soon=True)
     return None
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _causes(error: BaseException) -> Iterator[BaseException]:
     """The error and what caused it, by each library's way to say so. `__context__` may be an error of the caller's."""
     seen: set[int] = set()
-    left = [error]
+    left: list[Any] = [error]
     while left:
         each = left.pop(0)
         if not isinstance(each, BaseException) or id(each) in seen:
             continue
         seen.add(id(each))
         yield each
-        given = getattr(each, "kwargs", None)  # botocore's
-        left += [each.__cause__, getattr(each, "os_error", None), given.get("error") if isinstance(given, dict) else None]
+        given = getattr(each, "kwargs", None)
+        left += [each.__cause__, given.get("error") if isinstance(given, dict) else None]  # botocore's
+        left += [getattr(each, "os_error", None), getattr(each, "reason", None), *each.args]  # aiohttp's, urllib3's, httpcore's
 
 
 def _hides_another(error: BaseException) -> bool:

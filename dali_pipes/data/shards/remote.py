@@ -128,7 +128,7 @@ def list_objects(url: str) -> Listing:
         do = "name the shards by a pattern with braces, such as shard-{000000..000063}.tar, or download them"
         raise ManifestError(f"{url}: its server lists no files there; {do}")
     if infos is None:
-        raise ManifestError(f"{url}: no such place in the object store")
+        raise ManifestError(f"{url}: no such place in the object store; is there such a bucket, and such a path in it?")
     return Listing(url.rstrip("/"), {_name_of(info): info for info in infos if _is_object(info)})
 
 

@@ -16,9 +16,9 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
+from dali_pipes.cli.conf import read_targets
 from dali_pipes.data.shards import copies, remote
 from dali_pipes.tools.scan.run import index
-from dali_pipes.tools.scan.targets import read_targets
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 

@@ -3,6 +3,7 @@
 import collections
 from pathlib import Path
 
+import fsspec
 import pytest
 from make_shards import tar_shards
 from s3_server import s3_server
@@ -84,3 +85,41 @@ def test_a_bucket_that_is_not_there(s3):
         Manifest.open("s3://nobody/x", progress=False)
     with pytest.raises(ManifestError, match=r"no such place|no shard there"):
         Manifest.open("s3://images/shallow", progress=False)
+
+
+@pytest.fixture
+def nobody(s3, monkeypatch, tmp_path):
+    """A user without credentials, and the number of requests so far."""
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "PROFILE"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "DALI_PIPES_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(remote, "_failing", set())
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    yield monkeypatch
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_public_bucket_by_the_option_that_the_error_names(s3, nobody, manifest, store, scheme):
+    s3.client.create_bucket(Bucket=f"public-{scheme}", ACL="public-read")
+    for shard in store.iterdir():
+        s3.client.put_object(Bucket=f"public-{scheme}", Key=f"train/{shard.name}", Body=shard.read_bytes(), ACL="public-read")
+    url, before = f"{scheme}://public-{scheme}/train", traffic.current().retries
+    with pytest.raises(ManifestError, match=r"no credentials \(.*\); set AWS_.* of a public bucket set FSSPEC_S3_ANON=true"):
+        Manifest.open(url, progress=False)
+    assert traffic.current().retries - before == 1
+    configured = {}
+    fsspec.config.set_conf_env(configured, {"FSSPEC_S3_ANON": "true"})  # as fsspec does when it is imported
+    nobody.setattr(fsspec.config, "conf", configured)
+    far = Manifest.open(url, progress=False)
+    assert len(far) == 37 and far.read(0).tobytes() == manifest.read(0).tobytes()
+
+
+def test_a_profile_that_is_missing_is_asked_for_once(s3, nobody):
+    nobody.setenv("AWS_PROFILE", "nope")
+    before = traffic.current().retries
+    with pytest.raises(ManifestError, match=r"profile \(nope\) could not be found; name a profile of ~/.aws/config with"):
+        Manifest.open("s3://images/deep/train", progress=False)
+    assert traffic.current().retries == before

@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def odd(monkeypatch, store):
         monkeypatch.setattr(Odd, name, value)
     monkeypatch.setattr(remote, "_answered", set())
     monkeypatch.setattr(remote, "_failing", set())
+    monkeypatch.setattr(remote, "_MAX_PAUSE_S", 0.001)
     for shard in store.iterdir():
         Odd().pipe_file(f"/bucket/train/{shard.name}", shard.read_bytes())
     Odd.asked.clear()
@@ -88,8 +90,10 @@ LISTINGS = {
 }
 
 
-@pytest.mark.parametrize("say", LISTINGS)
-@pytest.mark.parametrize("source", ["", "/*.tar", "/shard-{000000..000003}.tar", "/shard-000000.tar"])
+SOURCES = ["/*.tar", "/shard-{000000..000003}.tar", "/shard-000000.tar"]
+
+
+@pytest.mark.parametrize(("say", "source"), [(say, "") for say in LISTINGS] + [("no size", source) for source in SOURCES])
 def test_what_a_listing_lacks_is_asked_object_by_object(odd, manifest, say, source):
     odd.setattr(Odd, "listed", LISTINGS[say][0])
     odd.setattr(Odd, "informed", LISTINGS[say][1])
@@ -181,7 +185,7 @@ FOR_GOOD = {
     "no such name": (
         caused(*name_not_known(-2)),
         2,
-        "the name of odd://bucket is not known ([Errno -2] Name or service not known); correct it",
+        "the name of its host is not known (Cannot connect to host: [Errno -2] Name",
     ),
     "no listing": (NotImplementedError("ls"), 1, "its kind of store, odd://, cannot do that (ls); download it"),
 }
@@ -369,7 +373,7 @@ def test_other_schemes(manifest, store, scheme):
 def test_a_name_that_is_not_known(monkeypatch):
     """Of a real resolver, whether there is a network or not."""
     monkeypatch.setattr(remote, "_answered", set())
-    with pytest.raises(ManifestError, match=r"(the name of http://nowhere.invalid is not known|no name can be looked)"):
+    with pytest.raises(ManifestError, match=r"(the name of its host is not known|no name can be looked up) \(.*nowhere.invalid"):
         Manifest.open("http://nowhere.invalid/train", progress=False)
 
 
@@ -382,3 +386,16 @@ def test_a_forked_process_leaves_the_connections_of_its_parent_alone(store):
         process.start()
         process.join(60)
         assert process.exitcode == 0 and remote.read_object(url) == content and traffic.current().retries == before
+
+
+def test_a_login_by_the_configuration_that_the_error_names(manifest, store, monkeypatch, tmp_path):
+    with web_server(store.parent, login="Bearer x") as (address, _):
+        url = f"{address}/{store.name}/shard-000000.tar"
+        with pytest.raises(ManifestError, match=r"no permission .*; .* write (\{.*\}) into ~/.config/fsspec/http.json") as caught:
+            Manifest.scan(url, progress=False)
+        said = re.search(r"write (\{.*\}) into", str(caught.value))[1]
+        (tmp_path / "http.json").write_text(said.replace("…", "x"))
+        configured = {}
+        fsspec.config.set_conf_files(tmp_path, configured)  # as fsspec does when it is imported
+        monkeypatch.setattr(fsspec.config, "conf", configured)
+        assert Manifest.scan(url, progress=False).read(3).tobytes() == manifest.read(3).tobytes()
