@@ -444,4 +444,6 @@ class _Epoch(Iterator[Batch]):
 
 
 def _shown(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    """In one line: what was noted of the files, or the error itself."""
+    text = "; ".join(getattr(error, "__notes__", [])) or f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:200]
