@@ -435,7 +435,10 @@ class Manifest(ImageTable):
         if len(problems) == len(ids):
             why = next(iter(problems.values()))
             raise ManifestError(f"{source}: {len(ids):,} masks were looked at, and none can be used; {why}")
-        if seen == {0, IGNORED} and IGNORED not in becomes and count != 1:
+        if count and seen and min(seen) >= count:
+            advice = "mask_values says which values are classes, such as {255: 1}"
+            raise ManifestError(f"{source}: nothing but ignored values is in the {len(ids):,} masks that were looked at; {advice}")
+        if seen == {0, IGNORED} and IGNORED not in {*becomes, *becomes.values()} and count != 1:
             ignored = f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} alone, and {IGNORED} is ignored"
             advice = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
             if count == 2:

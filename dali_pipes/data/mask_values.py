@@ -84,8 +84,9 @@ class MaskValues(NamedTuple):
         return f"its values include {_some(found)}; {self.advice(found[0], classes, instead)}"
 
     def advice(self, value: int, classes: int, ignored: int) -> str:
-        numbers = f"the {classes} classes are numbered from 0"
-        return f"{numbers}, and mask_values={{{value}: {classes - 1}}} makes {value} a class, {{{value}: {ignored}}} has it ignored"
+        numbers = f"the {classes} classes are numbered from 0, so classes has to name each, the background too if it is one"
+        last = classes - 1
+        return f"{numbers}; or mask_values={{{value}: {last}}} joins {value} to class {last}, {{{value}: {ignored}}} has it ignored"
 
 
 def is_mapping(becomes: object) -> bool:

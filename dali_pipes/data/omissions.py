@@ -16,7 +16,7 @@ _UNITS = ("image", "object", "folder", "file")
 _VARYING = (
     (re.compile(r" *\([^()]*\)"), ""),
     (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
-    (re.compile(r"^its mask .*: "), "its mask: "),
+    (re.compile(r"^its mask (.*?\.\w+|.*?): "), "its mask: "),
     (re.compile(r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record )\d+"), "…"),
     (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
 )

@@ -321,6 +321,11 @@ def test_images_found_bad_later_count_beside_those_of_the_scan(folder):
         ("cannot be decoded by DALI (nvImageCodec: at byte 7)", "cannot be decoded by DALI"),
         ("its mask masks/a: b.png: 3 × 4, and the image is 5 × 6; make them equal", "its mask: …, and the image is …"),
         (
+            "its mask /a/b.png: its values include 7; or mask_values={7: 1} joins 7 to class 1, {7: 255} …",
+            "its mask: its values include 7",
+        ),
+        ("its mask masks/b: permission denied", "its mask: permission denied"),
+        (
             "annotation 'x y': its image_id 7 is none of the file's images; correct it",
             "its image_id … is none of the file's images",
         ),

@@ -152,6 +152,18 @@ def test_masks_of_0_and_255_are_refused_as_nothing_but_the_background_would_be_l
         assert manifest.mask_values == (becomes, True) and len(manifest) == 6
 
 
+@pytest.mark.parametrize(("values", "becomes"), [([255], {}), ([255], {255: 255}), ([65535], {65535: 255}), ([7], {7: 9})])
+def test_masks_of_which_nothing_would_be_learned_are_refused(tmp_path, values, becomes):
+    with pytest.raises(ManifestError, match="nothing but ignored values is in the 6 masks that were looked at; mask_values says"):
+        Manifest.from_masks(*valued(tmp_path, values), classes=["ground", "cell"], mask_values=becomes, progress=False)
+
+
+def test_whoever_says_what_becomes_255_has_said_that_it_is_ignored(tmp_path, caplog):
+    folders = valued(tmp_path, [0, 65535])
+    assert len(Manifest.from_masks(*folders, classes=["ground", "cell"], mask_values={65535: 255}, progress=False)) == 6
+    assert not caplog.text
+
+
 def test_masks_of_0_and_255_without_classes_are_warned_of(tmp_path, caplog):
     Manifest.from_masks(*valued(tmp_path, [0, 255]), progress=False)
     assert "have 0 and 255 alone, and 255 is ignored by default; mask_values={255: 1}" in caplog.text
@@ -164,7 +176,7 @@ def test_masks_of_0_and_255_without_classes_are_warned_of(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ([0, 1, 7], r"its values include 7; the 2 classes are numbered from 0, and mask_values=\{7: 1\}"),
+        ([0, 1, 7], r"its values include 7; the 2 classes are numbered from 0, .*; or mask_values=\{7: 1\} joins 7 to class 1"),
         ([1, 2], "its values include 2; "),
         ([0, 128], "its values include 128; "),
         ([0, 65535], "its values include 65535; "),
