@@ -7,6 +7,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
 from dali_pipes.backends.base import Batch
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.loader.loader import Loader
@@ -34,6 +35,20 @@ class DataModule(LightningDataModule):
         self._open: dict[str, Loader] = {}
         self._train: TrainLoader | None = None
         self._resume: dict[str, Any] | None = None
+        self._batch_size: int | None = None  # of training, instead of the builder's
+
+    @property
+    def batch_size(self) -> int | None:
+        """Images of a full batch of training, on each rank; None: the function that builds the loader does not say.
+
+        Lightning's tuner sets it to try others (`Tuner.scale_batch_size`). Training then begins anew, for a place in an epoch of
+        other batches is none.
+        """
+        return self._batch_size or getattr(self._builders["train"], "keywords", {}).get("batch_size")
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int) -> None:
+        self._batch_size, self._train, self._resume = batch_size, None, None
 
     def train_dataloader(self) -> "TrainLoader":
         if self._train and self._train.trainer is self.trainer:  # it fits once more, or reloads its loaders every n epochs
@@ -65,7 +80,8 @@ class DataModule(LightningDataModule):
             self._open.pop(name).close()
         rank = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
         shard = Shard(rank["rank"], rank["num_replicas"])
-        loader = build(shard=shard, device=trainer.strategy.root_device)
+        other = {"batch_size": self._batch_size} if name == "train" and self._batch_size else {}
+        loader = build(shard=shard, device=trainer.strategy.root_device, **other)
         self._refuse_other_classes(name, loader)
         return self._open.setdefault(name, loader)
 
@@ -83,9 +99,12 @@ class DataModule(LightningDataModule):
                 )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands. Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch."""
-        state = self._train.state_dict() if self._train else self._resume
-        return {"train": state} if state else {}
+        """Where training stands; None: at its beginning.
+
+        Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch. It is never empty: Lightning would
+        leave it out of the checkpoint by which its tuner goes back to the beginning, after it has tried learning rates.
+        """
+        return {"train": self._train.state_dict() if self._train else self._resume}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next training loader goes on from there; a checkpoint that is only validated or tested moves nothing."""
@@ -115,6 +134,14 @@ class TrainLoader:
 
     def __len__(self) -> int:
         return len(self._loader)
+
+    @property
+    def dataset(self) -> Manifest:
+        return self._loader.dataset
+
+    @property
+    def batch_size(self) -> int:
+        return self._loader.batch_size
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._loader:

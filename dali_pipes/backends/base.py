@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -128,9 +128,23 @@ class Batch:
         return {0: self.images, 1: self.labels, "images": self.images, "labels": self.labels, "ids": self.ids, **self.targets}
 
     @checks_arguments()
-    def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
-        """The same batch with its tensors on `device`."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+    def to(
+        self,
+        device: str | torch.device | torch.dtype | None = None,
+        dtype: torch.dtype | None = None,
+        non_blocking: bool = False,
+    ) -> Self:
+        """The same batch with its tensors on `device`, and with images of `dtype`, which may come first as in `Tensor.to`.
+
+        Only images and views are cast: class numbers, boxes and masks mean something else in another dtype.
+        """
+        if isinstance(device, torch.dtype):
+            device, dtype = None, device
+        batch = self if device is None else self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        if dtype is None:
+            return batch
+        images, *views = (each.to(dtype) for each in (batch.images, *batch.views.values()))
+        return replace(batch, images=images, views=dict(zip(batch.views, views, strict=True)))
 
     def pin_memory(self) -> Self:
         """The same batch in page-locked memory."""

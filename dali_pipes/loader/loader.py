@@ -383,9 +383,9 @@ class Loader:
         changed = [f"{name} ({before} → {after})" for name, before, after in changes(with_defaults(then, self._transform), now)]
         if changed:
             images = " (manifest: other images, labels or sizes than then)" if then.get("manifest") != now["manifest"] else ""
-            raise ConfigError(
-                f"cannot resume, since these have changed: {', '.join(changed)}{images}; restore them, or start a new run"
-            )
+            instead = "start a new run" if samples else f"go on with the start of this state's epoch by set_epoch({epoch})"
+            what = f"cannot resume, since these have changed: {', '.join(changed)}{images}"
+            raise ConfigError(f"{what}; restore them, or {instead}")
         if not 0 <= epoch <= LARGEST_EPOCH or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
             raise ConfigError(
                 f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"
@@ -404,6 +404,15 @@ class Loader:
     def close(self) -> None:
         """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards."""
         self._work.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """What programs ask a DataLoader for, such as Accelerate's `skip_first_batches`, and a plan has not."""
+        if name in ("sampler", "batch_sampler", "collate_fn"):
+            raise AttributeError(
+                f"a loader has no {name}: its plan says which samples come when; to go on in mid-epoch use load_state_dict(), and "
+                "for Accelerate dali_pipes.adapters.accelerate.AccelerateLoader"
+            )
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __reduce__(self) -> Any:
         raise TypeError("a loader cannot be pickled or copied, for it has threads; build one in the process that uses it")

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, skip_first_batches
+from accelerate.data_loader import prepare_data_loader
 from accelerate.state import AcceleratorState, GradientState
 from adapter_ranks import example, finish, kill_after, rows, start
 
@@ -127,3 +128,11 @@ def test_the_example(library, image_folder, tmp_path):
     options = {"size": 32, "batch_size": 8}
     assert main(image_folder, tmp_path, epochs=1, **options) == 4
     assert main(image_folder, tmp_path, epochs=2, **options) == 8
+
+
+@pytest.mark.parametrize("adapt", [AccelerateLoader, lambda loader: loader], ids=["adapted", "as it is"])
+@pytest.mark.parametrize("use", [lambda loader: skip_first_batches(loader, 2), prepare_data_loader], ids=["skip", "prepare"])
+def test_what_needs_a_sampler_is_refused_by_name(build, adapt, use):
+    """A DataLoader made of ours would ask images one by one; going on in mid-epoch is load_state_dict's."""
+    with build() as loader, pytest.raises(AttributeError, match=r"its plan says which samples come when; .* load_state_dict"):
+        use(adapt(loader))

@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from adapter_ranks import example, finish, kill_after, rows, start
+from lightning.pytorch.tuner import Tuner
 
 import dali_pipes as dp
 from dali_pipes.adapters.lightning import DataModule
@@ -41,7 +42,7 @@ class Model(pl.LightningModule):
     def __init__(self, fail_at=-1):
         super().__init__()
         self.layer, self.fail_at = torch.nn.Linear(3 * 8 * 8, 5), fail_at
-        self.trained, self.validated = [], []
+        self.trained, self.validated, self.lr = [], [], 0.1
 
     def training_step(self, batch, batch_idx):
         images, labels = batch
@@ -60,7 +61,7 @@ class Model(pl.LightningModule):
         self.log("val_images", float(len(batch)), reduce_fx="sum", batch_size=len(batch))
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
 
 
 class SaveEverywhere(pl.Callback):
@@ -222,3 +223,23 @@ def test_validation_with_other_classes_is_refused(train, thumbnails):
         pl.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
             Model(), datamodule=module
         )
+
+
+def test_a_fit_after_the_learning_rate_was_sought_has_whole_epochs(train, val, tmp_path):
+    """The tuner trains a few batches and goes back to a checkpoint from before the first one."""
+    data, model, sought = DataModule(train, val), Model(), trainer(tmp_path)
+    Tuner(sought).lr_find(model, datamodule=data, num_training=4, attr_name="lr")
+    model.trained.clear()
+    sought.fit(model, datamodule=data)
+    assert model.trained == by_loader(train)
+
+
+def test_the_tuner_finds_the_batch_size_of_the_module(train, val, tmp_path):
+    data, model, seeking = DataModule(train, val), Model(), trainer(tmp_path)
+    before = data.batch_size
+    found = Tuner(seeking).scale_batch_size(model, datamodule=data, max_trials=2, steps_per_trial=1, init_val=4)
+    assert found == data.batch_size == 8 != before
+
+    model.trained.clear()
+    seeking.fit(model, datamodule=data)
+    assert {len(ids) for _, ids, _ in model.trained} == {8}

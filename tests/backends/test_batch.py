@@ -8,6 +8,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import dali_pipes as dp
+from dali_pipes.backends.base import Ragged
 
 
 @pytest.fixture
@@ -54,3 +55,14 @@ def test_lightning_reaches_its_tensors(batch):
     doubled = apply_to_collection(batch, torch.Tensor, lambda each: 2 * each)
     assert isinstance(doubled, dp.Batch) and doubled.labels.tolist() == [6, 2] and batch.labels.tolist() == [3, 1]
     assert copy.copy(batch).images is batch.images
+
+
+@pytest.mark.parametrize("how", [(torch.float16,), ("cpu", torch.float16)], ids=["dtype", "device and dtype"])
+def test_another_dtype_is_that_of_the_images(how):
+    labels, boxes = torch.tensor([1, 300]), Ragged(torch.rand(3, 4), [1, 2])
+    images, view = torch.rand(2, 3, 4, 4), torch.rand(2, 2, 3, 4, 4)
+    batch = dp.Batch(images, labels, torch.tensor([5, 70_000]), {"boxes": boxes}, {"small": view}).to(*how)
+    assert batch.images.dtype == batch.views["small"].dtype == torch.float16
+    assert torch.equal(batch.images, images.half()) and torch.equal(batch.views["small"], view.half())
+    assert batch.labels.tolist() == [1, 300] and batch.ids.tolist() == [5, 70_000]
+    assert batch["boxes"].values.dtype == torch.float32

@@ -363,3 +363,25 @@ def test_a_manifest_that_a_loader_has_used_goes_to_other_processes(manifest):
     with build(manifest, dp.TorchConfig(num_workers=0)) as loader:
         next(iter(loader))
     assert pickle.loads(pickle.dumps(manifest)).fingerprint == deepcopy(manifest).fingerprint == manifest.fingerprint
+
+
+def test_a_state_at_the_start_of_an_epoch_goes_on_with_another_batch_size(manifest):
+    options = {"transform": dp.TrainTransform(size=16), "device": "cpu"}
+    config = dp.TorchConfig(num_workers=0)
+    with dp.build_loader(manifest, config, batch_size=8, **options) as loader:
+        list(loader)
+        between = loader.state_dict()
+        next(iter(loader))
+        inside = loader.state_dict()
+    with dp.build_loader(manifest, config, batch_size=4, **options) as loader:
+        with pytest.raises(dp.ConfigError, match=r"global_batch_size \(8 → 4\); restore them, or go on with .* by set_epoch\(1\)"):
+            loader.load_state_dict(between)
+        with pytest.raises(dp.ConfigError, match=r"restore them, or start a new run"):
+            loader.load_state_dict(inside)
+        loader.set_epoch(1)
+        assert loader.epoch == 1 and next(iter(loader)).ids.tolist() == loader.plan.rows(1, 0).ids.tolist()
+
+
+def test_it_answers_what_a_dataloader_is_asked(manifest):
+    with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=dp.TrainTransform(size=16), batch_size=8) as loader:
+        assert len(loader.dataset) == len(manifest) and loader.batch_size == 8
