@@ -164,7 +164,8 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
         found = replace(found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3))
     if found.keypoints is not None and found.annotated == "upright":
         found = replace(found, keypoints=keypoints_as_stored(found.keypoints, up_height, up_width, turn, found.flipped))
-    faults = _faults(found, boxes, height[image], width[image], usable)
+    fractions = _like_fractions(corners) & (not format.startswith("relative_"))
+    faults = _faults(found, boxes, height[image], width[image], usable, fractions)
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
     found = _with_good_parts(found, boxes)
     # An object whose box is bad as well is named once.
@@ -188,13 +189,27 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
     return headers, _columns(found, boxes, keep, counts, ["\n".join(why) for why in lines])
 
 
-def _faults(found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_]) -> dict[int, str]:
+def _like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which boxes lie within the first pixel and do not fill it: no pixel is lost with them, and boxes in fractions all do."""
+    with np.errstate(all="ignore"):  # of boxes that are not finite
+        sides = boxes[:, 2:] - boxes[:, :2]
+        wrong = (boxes < 0) | (boxes > 1) | np.isnan(boxes)
+        return np.asarray(~wrong.any(axis=1) & (sides > 0).all(axis=1) & (sides < 1).any(axis=1))
+
+
+def _faults(
+    found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_], fractions: NDArray[np.bool_]
+) -> dict[int, str]:
     """What is wrong with the boxes and labels of objects of usable images; of several faults the last one."""
     left, top, right, bottom = boxes.T
     none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(found.labels.type)
     labels = found.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
     kinds = {
         "its label is negative ({:g})": ((labels < 0)[:, 0], labels),
+        f"its box is within the first pixel {_BOX}, as if it were in fractions of the image and not in pixels": (
+            fractions,
+            found.boxes,
+        ),
         f"its box is outside the image {_BOX}": ((right <= 0) | (bottom <= 0) | (left >= width) | (top >= height), found.boxes),
         f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), found.boxes),
         f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), found.boxes),

@@ -154,3 +154,25 @@ def test_a_table_that_makes_no_sense_is_refused(folder, columns, line):
 def test_targets_that_make_no_sense_are_refused(given, line):
     with pytest.raises(ConfigError, match=line):
         Targets(**given)
+
+
+@pytest.mark.parametrize(
+    ("format", "box"), [("xyxy", [0.1, 0.2, 0.6, 1.0]), ("xywh", [0.5, 0.5, 0.5, 0.4]), ("cxcywh", [0.5, 0.5, 1, 0.9])]
+)
+def test_fractions_that_are_taken_for_pixels_are_named(folder, format, box):
+    """They would be boxes of less than a pixel, which no transform keeps."""
+    boxes, labels = [[box], [[3, 4, 9, 9]], []], [[0], [1], []]
+    manifest = scan(folder, Targets(**HERE, box_format=format), b=boxes, l=labels)
+    assert manifest.take_objects(np.arange(3)).counts.tolist() == [0, 1, 0]
+    assert "object 1: its box is within the first pixel (" in manifest.dropped[0][1]
+    with pytest.raises(
+        ManifestError, match=r"none of its objects can be used: 1 left out.*as if it were in fractions of the image"
+    ):
+        scan(folder, Targets(**HERE, box_format=format), b=[[box], [], []], l=[[0], [], []])
+    relative = scan(folder, Targets(**HERE, box_format=f"relative_{format}"), b=[[box], [], []], l=[[0], [], []])
+    assert relative.take_objects(np.arange(3)).counts.tolist() == [1, 0, 0] and not relative.dropped
+
+
+def test_a_box_of_the_first_pixel_alone_is_a_box(folder):
+    manifest = scan(folder, Targets(**HERE), b=[[[0, 0, 1, 1]], [], []], l=[[0], [], []])
+    assert manifest.take_objects(np.arange(3)).boxes.tolist() == [[0, 0, 1, 1]] and not manifest.dropped
