@@ -105,7 +105,7 @@ class BadSamples:
     def _refuse(self, planned: PlannedBatch) -> NoReturn:
         where = f"epoch {planned.epoch}, step {planned.step}"
         raise BadSampleError(
-            f"{where}: all {len(planned)} images of the batch are bad, and those of the batches around it; scan again", self.found
+            f"{where}: all {len(planned)} images of the batch are bad, and those of the batches around it; scan again", []
         )
 
     @property

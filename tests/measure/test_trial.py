@@ -66,7 +66,7 @@ def test_rates_are_counts_over_time(work):
 
 def slow(monkeypatch, seconds):
     fetch = dp.Loader._next_batch
-    monkeypatch.setattr(dp.Loader, "_next_batch", lambda loader: (time.sleep(seconds()), fetch(loader))[1])
+    monkeypatch.setattr(dp.Loader, "_next_batch", lambda *place: (time.sleep(seconds()), fetch(*place))[1])
 
 
 def test_waiting_is_inside_the_clock(work, monkeypatch):
@@ -118,9 +118,9 @@ def test_what_networks_are_built_with_is_imported_before_the_clock_starts(work, 
 def test_what_is_not_finite_is_no_result(work, monkeypatch):
     fetch = dp.Loader._next_batch
 
-    def spoiled(loader):
-        batch, begun = fetch(loader)
-        return replace(batch, images=torch.full_like(batch.images, float("nan"))), begun
+    def spoiled(*place):
+        batch = fetch(*place)
+        return replace(batch, images=torch.full_like(batch.images, float("nan")))
 
     monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
     with pytest.raises(ValueError, match="this run is not valid"):

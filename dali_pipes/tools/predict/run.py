@@ -104,7 +104,8 @@ def _make(config: PredictConfig, parts: Parts, mine: list[int], model: Model, bl
         transform=config.transform,
         batch_size=config.batch_size,
         on_bad_sample="substitute",
-        max_bad_fraction=config.max_bad_fraction * len(parts.manifest) / len(ids),
+        shard=Shard(),  # this rank has files of its own, and its loader all of their images
+        max_bad_fraction=min(1.0, config.max_bad_fraction * len(parts.manifest) / len(ids)),
         device=blank.device,
     ) as loader:
         done: list[dict[str, Tensor]] = []
@@ -121,7 +122,7 @@ def _on_host(outputs: list[dict[str, Tensor]]) -> dict[str, Any]:
 
 
 def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
-    """The images (N, 3, H, W) of every batch of one epoch; `blank` ones for a batch in which all are bad."""
+    """The images (N, 3, H, W) of every batch of one epoch; `blank` ones where all are bad, also those around it."""
     start, total, size = 0, len(loader.plan.manifest), loader.plan.batch_size
     while start < total:
         try:
