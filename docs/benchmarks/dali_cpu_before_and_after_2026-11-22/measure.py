@@ -3,7 +3,7 @@
 python measure.py IMAGES NAME=PYTHON:CHECKOUT NAME=PYTHON:CHECKOUT … --out result.json
 The first is what the others are compared with. In each of `--rounds` rounds all start fresh processes, which carry out the same
 plan in turns of one epoch: what slows the machine down weighs on all of them. Images: a thousand at least, since what is read ahead
-counts in the turn before. result_less_code.json is of each of the 125 sample images eight times.
+counts in the turn before. result_less_code.json and result_loader.json are of each of the 125 sample images eight times.
 """
 
 import argparse
