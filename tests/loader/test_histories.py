@@ -52,12 +52,12 @@ class History:
 
     def __init__(self, manifest, config, forks):
         self.manifest, self.config, self.forks = manifest, config, forks
-        self.reference, self.known = self.build(), {}
+        self.known = {}
         self.loader = None
         next(iter(self.build_anew()))
         self.loader = self.batches = None
         self.expected(0, 0)
-        self.left = left()  # with the loader of reference and what libraries open once
+        self.left = left()  # with what libraries open once
         self.build_anew()
 
     def build(self):
@@ -74,9 +74,10 @@ class History:
     def expected(self, epoch, step):
         """Ids and images, as a loader that nobody has disturbed delivers them."""
         if (epoch, step) not in self.known:
-            self.reference.set_epoch(epoch)
-            for number, batch in enumerate(self.reference):
-                self.known[epoch, number] = batch.ids.tolist(), batch.labels.tolist(), batch.images.clone()
+            with self.build() as reference:
+                reference.set_epoch(epoch)
+                for number, batch in enumerate(reference):
+                    self.known[epoch, number] = batch.ids.tolist(), batch.labels.tolist(), batch.images.clone()
         return self.known[epoch, step]
 
     def where(self):
@@ -287,16 +288,13 @@ def left():
 
 
 def nothing_is_left(before):
-    """By the last reference alone: the collector does not run.
-
-    A few descriptors may be the other loader's, of batches that are on their way from its workers; any loader has more.
-    """
+    """By the last reference alone: the collector does not run."""
     threads, children, descriptors = before
     more = 2 if "tensorflow" in sys.modules else 0  # it starts threads of its own when it likes, and keeps them
 
     def is_left():
         now = left()
-        return now[0] > threads + more or now[1] > children or now[2] > descriptors + 6
+        return now[0] > threads + more or now[1] > children or now[2] > descriptors
 
     until = time.monotonic() + 5
     while is_left() and time.monotonic() < until:
