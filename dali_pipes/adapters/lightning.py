@@ -9,7 +9,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets import describe_difference
-from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.errors import ConfigError, ManifestError, checks_arguments
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Shard
 
@@ -47,6 +47,7 @@ class DataModule(LightningDataModule):
         return self._batch_size or getattr(self._builders["train"], "keywords", {}).get("batch_size")
 
     @batch_size.setter
+    @checks_arguments(batch_size=(1,))
     def batch_size(self, batch_size: int) -> None:
         self._batch_size, self._train, self._resume = batch_size, None, None
 
