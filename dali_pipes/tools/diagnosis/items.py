@@ -166,10 +166,10 @@ _ROOTS = {_Watched._fetch.__code__, _Watched._fetch_many.__code__, _Watched._col
 class _Sampler:
     """Adds up wall, CPU (of all threads) and run-queue time by stack, each sample weighted with what passed since the last one.
 
-    A signal's handler is run between two bytecodes of the main thread: a C call that holds the interpreter lock delays it to the end
+    A signal handler runs between two bytecodes of the main thread: a C call that holds the interpreter lock delays it to the end
     of the call, still at the line that calls, and its weight then is the whole call. A sampling thread must take that lock, gets it
     where it is released anyway, and there counts the Python code before it: on items of 130 us, 0 % for a Python loop of 15 %, and
-    20 to 40 % for a PIL call of 15 %; the signal was within 3 points of direct timing, also beside two busy processes. So the thread
+    20 to 40 % for a PIL call of 15 %. The signal was at most 3 points off, also beside two busy processes. So the thread
     is only for callers outside the main thread. The signal's fault: an operator in C (a @ b) is no call, so its time goes to
     the next call, loop or function entry, which may be a line, or a function's return, later.
     """
@@ -299,7 +299,9 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler) -> tuple[str, str, str,
         if _module(each, sampler).startswith("PIL.ImageFile") and each.co_name == "load":
             first = next(code for code, _, _ in below if _module(code, sampler).startswith("PIL."))
             return f"decoding ({_public(first, sampler)})", where, text, "decode"
-    if step := next((sampler.objects[owner] for _, _, owner in reversed(below) if owner and _is_step(sampler.objects[owner])), None):
+    if step := next(
+        (sampler.objects[owner] for _, _, owner in reversed(below) if owner and _is_step(sampler.objects[owner])), None
+    ):
         return type(step).__name__, where, text, "transform"
     if below:
         first = next((code for code, _, _ in below if not code.co_name.startswith("__")), below[0][0])
@@ -365,7 +367,11 @@ def _lines(code: CodeType) -> dict[int, int]:
 @cache
 def _loop(code: CodeType, offset: int) -> int | None:
     """The first line of the outermost loop around an instruction, by its jumps back: works without a source."""
-    ranges = [(each.argval, each.offset) for each in dis.get_instructions(code) if "BACKWARD" in each.opname and "NO_INT" not in each.opname]
+    ranges = [
+        (each.argval, each.offset)
+        for each in dis.get_instructions(code)
+        if "BACKWARD" in each.opname and "NO_INT" not in each.opname
+    ]
     yields = [each.offset for each in dis.get_instructions(code) if each.opname == "YIELD_VALUE" and code.co_name != "<genexpr>"]
     around = [(a, b) for a, b in ranges if a <= offset <= b and not any(a <= each <= b for each in yields)]
     if not around:
