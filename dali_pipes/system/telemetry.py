@@ -1,9 +1,11 @@
 """Resource use of a process tree: CPU time, memory, threads, throttling by its cgroup, and GPU use."""
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Required, Self, TypedDict
 
@@ -19,6 +21,16 @@ COST = 0.004  # of one core, for PSS and for all other samples: together under t
 def cpu_seconds(root: int | None = None) -> float:
     """User and system seconds of a process, its living descendants, and every child that has ended; of this one by default."""
     return sum((_cpu(process) for process in _tree(root)), 0.0)
+
+
+def queued_seconds(root: int | None = None) -> float:
+    """How long the living threads of a process and its descendants have been ready to run and had no core; 0 if unknown."""
+    total = 0
+    for process in _tree(root):
+        for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError, ValueError):  # the thread has ended, or the kernel keeps no such figures
+                total += int(file.read_text().split()[1])
+    return total / 1e9
 
 
 def throttled_seconds() -> float | None:

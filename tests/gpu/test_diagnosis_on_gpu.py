@@ -9,7 +9,8 @@ from torch.utils.data import TensorDataset
 
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
-from dali_pipes.tools.diagnosis.probes import busy_share, copy_seconds, count_syncs
+from dali_pipes.tools.diagnosis.probes import Probes, copy_seconds
+from dali_pipes.tools.diagnosis.window import drive
 from dali_pipes.training.recipe import build_model
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.alone, pytest.mark.timeout(250)]
@@ -52,7 +53,11 @@ def test_a_planted_cause_is_found(program, expected):
 def test_what_a_step_does_on_the_gpu():
     model, images = build_model("resnet18").cuda(), torch.zeros(64, 3, 224, 224, device="cuda")
     model(images)
-    assert busy_share(lambda: model(images)) > 0.7
-    assert busy_share(lambda: time.sleep(0.01)) < 0.05
-    assert count_syncs(lambda: model(images).sum()) == 0 < count_syncs(lambda: model(images).sum().item())
+    with DataLoaderProgram(in_memory(), lambda batch: None).feed() as feed:
+        probes = Probes(DataLoaderProgram(in_memory()), feed, 0.1)
+        drive(probes.start(), lambda batch: model(images))
+        assert drive(probes.busy_share(), lambda batch: model(images)) > 0.7
+        assert drive(probes.busy_share(), lambda batch: time.sleep(0.01)) < 0.05
+        assert drive(probes.count_syncs(), lambda batch: model(images).sum()) == 0
+        assert drive(probes.count_syncs(), lambda batch: model(images).sum().item()) > 0
     assert 0 < copy_seconds(2**28, pinned=True) < 1

@@ -1,51 +1,71 @@
 """diagnose(): a user's DataLoader and step as a training program."""
 
 import inspect
-import tempfile
+import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 import torch
 from rich.console import Console
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.backends.config import DaliConfig
-from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, ManifestError, checks_arguments, shown
-from dali_pipes.loader.loader import build_loader
-from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
+from dali_pipes.errors import ConfigError, DaliPipesError, checks_arguments, shown
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import steps
-from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine, print_diagnosis
-from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed
+from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
+from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
+from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
+from dali_pipes.tools.diagnosis.report import print_diagnosis
+from dali_pipes.tools.diagnosis.verdict import COSTS, SATURATED, Figures
 from dali_pipes.tools.diagnosis.window import Step
 
-_MORE_WORKERS = ("prep-bound (too few workers)", "fetch-bound", "straggler")
-_OURS = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "decode-contention", "cgroup-throttled", "transfer-bound")
+_OURS = (
+    "prep-bound (too few workers)",
+    "prep-bound (item by item)",
+    "prep-bound (CPU saturated)",
+    "decode-contention",
+    "cgroup-throttled",
+    "transfer-bound",
+)
+_PAIRS = 3  # with and without a fix that is verified
+_SHORT_EPOCH = 50  # batches; there the start of workers counts
+_WAITING = 0.5  # share of an item's time in which it only waits; then more workers than cores help
 
 
-@checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000))
+@checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000), limit=(1, 86_400))
 def diagnose(
-    loader: DataLoader, step: Step, *, seconds: float = 3.0, rounds: int = 3, cold: bool = True, show: bool = True
+    loader: DataLoader,
+    step: Step,
+    *,
+    seconds: float = 1.5,
+    rounds: int = 3,
+    cold: bool = True,
+    verify: bool = False,
+    limit: float = 60.0,
+    show: bool = True,
 ) -> Diagnosis:
     """Why training waits, for a program that uses PyTorch's DataLoader.
 
-    The loader is run from its start several times, and the step with real batches: do it before training.
+    The loader is run from its start several times, in the thread that calls this, and the step with real batches: do it before
+    training.
 
     Args:
         loader: any DataLoader. If its dataset has `samples`, like torchvision's ImageFolder, the files are known: then cold files
-            are tried as well, and the gain of DALI with a random resized crop of the same size.
+            are tried as well. If `from_torch` can convert it, the gain of that is.
         step: is called with each batch as the loader yields it, and does all that training does with it. On a GPU it copies the
             batch there, unless the batch is already there.
         seconds: minimum duration of each measurement; at least three steps are taken.
         rounds: how often each part is measured.
         cold: also train on files that were dropped from the page cache, if the files are known.
+        verify: also train with the first fix that can be tried, and report its gain beside the prediction.
+        limit: seconds after which nothing further is begun; one round and the verdict always come.
         show: print the tables to stderr.
 
     Returns:
@@ -59,7 +79,7 @@ def diagnose(
     if not callable(step):
         raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
     program = DataLoaderProgram(loader, step)
-    budget = ProbeBudget(rounds, seconds, cold=cold)
+    budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
     with steps(budget.steps) as announce:
         diagnosis = examine(program, budget, announce if show else lambda text: None)
     if show:
@@ -68,14 +88,19 @@ def diagnose(
 
 
 class DataLoaderProgram(TrainingProgram):
-    """A DataLoader and a step."""
+    """A DataLoader and a step; without a step, a program's own loop trains on what it yields."""
 
-    def __init__(self, loader: DataLoader, step: Step):
+    def __init__(self, loader: DataLoader, step: Step | None = None):
         self._loader, self._step = loader, step
+        self.processes = loader.num_workers
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
         self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
         self.data_bytes = sum(path.stat().st_size for path in self.paths)
+        try:
+            self.epoch = len(loader)
+        except TypeError:  # of a stream
+            self.epoch = None
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
@@ -87,15 +112,15 @@ class DataLoaderProgram(TrainingProgram):
             finally:
                 epochs.close()
 
-    def step(self) -> Step:
+    def step(self) -> Step | None:
         return self._step
 
     def transfer_size(self) -> tuple[int, bool]:
-        tensors = [each for each in _tensors(next(iter(self._loader))) if not each.is_cuda]
+        tensors = [each for each in arrays_of(next(iter(self._loader))) if isinstance(each, torch.Tensor) and not each.is_cuda]
         return sum(each.nbytes for each in tensors), all(each.is_pinned() for each in tensors)
 
     def count(self, batch: Any) -> int:
-        return next((len(each) for each in _tensors(batch) if each.ndim), 1)
+        return count_items(batch, self._loader.batch_size)
 
     def concat(self, batches: Sequence[Any]) -> Any:
         def cat(*parts: Any) -> Any:
@@ -105,52 +130,108 @@ class DataLoaderProgram(TrainingProgram):
 
         return tree_map(cat, batches[0], *batches[1:])
 
-    def fixes(self, verdict: str) -> list[Fix]:
-        return [*self._more_workers(verdict), *self._ours(verdict)]
+    def profile(self, seconds: float) -> ItemProfile | None:
+        loader = self._loader
+        order = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        batches: Iterable[Any] = order
+        if isinstance(loader.dataset, IterableDataset):
+            batches = itertools.repeat([0] * (loader.batch_size or 1))
+        return profile_items(
+            loader.dataset,
+            batches,
+            loader.collate_fn,
+            seconds,
+            auto_collation=loader.batch_sampler is not None or bool(loader.batch_size),
+        )
 
-    def _more_workers(self, verdict: str) -> Iterator[Fix]:
-        cores, now = available_cpus(), self._loader.num_workers
-        counts = {cores, 2 * cores, 4 * cores} if verdict == "fetch-bound" else {max(now + 1, cores)}
-        for workers in sorted(counts if verdict in _MORE_WORKERS else ()):
-            if workers > now:
-                changed = DataLoaderProgram(_again(self._loader, num_workers=workers), self._step)
-                yield Fix(f"num_workers={workers}", "more batches are made at the same time", changed)
+    def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
+        """Settings of the worker processes that the figures make likely."""
+        now, cores = self._loader.num_workers, available_cpus()
+        starts_anew = bool(now) and not self._loader.persistent_workers
+        fixes = list[Fix]()
+        if starts_anew and found.start_share >= COSTS:
+            fixes.append(self._with("workers live from epoch to epoch", persistent_workers=True))
+
+        waits = items is not None and items.blocked_s >= _WAITING * items.seconds
+        counts = set[int]()
+        if waits:
+            counts |= {max(cores, 2 * now), 4 * max(cores, now), 8 * max(cores, now)}
+        elif now == 0:
+            counts |= {1, cores}
+        elif found.busy < SATURATED:
+            counts |= {max(now + 1, cores)} if now < cores else set()
+        # a batch is handed over by copying it into shared memory; where items cost less than that, no worker is fastest
+        serial = 1 / (1 / found.model + items.seconds) if items else 0.0
+        if now and not waits and serial > found.together:
+            counts |= {0, 1}
+        if now > cores and not waits:
+            counts |= {cores}
+        for count in sorted(counts - {now}):
+            why = "more batches are made at the same time" if count > now else "fewer processes share the cores"
+            if not count:
+                why = "batches need not be handed over"
+            fixes.append(self._with(why, num_workers=count))
+        return fixes
+
+    def fixes(self, verdict: str) -> list[Fix]:
+        return [*self._more_ahead(verdict), *self._ours(verdict)]
+
+    def _with(self, why: str, **options: Any) -> Fix:
+        """The fix that is another value of options of the DataLoader."""
+        what = ", ".join(f"{name}={value}" for name, value in options.items())
+        if options.get("num_workers") == 0:
+            options |= {"persistent_workers": False, "prefetch_factor": None, "multiprocessing_context": None}
+        elif self._loader.persistent_workers or self.epoch is None or self.epoch < _SHORT_EPOCH:
+            what += "" if "persistent_workers" in options or self._loader.persistent_workers else ", persistent_workers=True"
+            options.setdefault("persistent_workers", True)
+        return Fix(what, why, DataLoaderProgram(_again(self._loader, **options), self._step))
+
+    def _more_ahead(self, verdict: str) -> Iterator[Fix]:
+        if verdict == "straggler" and self._loader.num_workers:
+            yield self._with("more lies ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2))
 
     def _ours(self, verdict: str) -> Iterator[Fix]:
-        """The same files through DALI. Only its pace is measured: its batches are not what the step expects."""
-        if verdict not in _OURS or not self.paths:
+        """The same samples, transform and batches, made by DALI, if all of it can be converted."""
+        if verdict not in _OURS:
             return
-        images = next((each for each in _tensors(next(iter(self._loader))) if each.ndim == 4), None)
-        if images is not None and (manifest := _manifest(self._loader.dataset)):
-            what, why = "dali_pipes.build_loader(manifest, dali_pipes.DaliConfig(), …)", "decodes and crops outside Python"
-            changed = DaliProgram(manifest, images)
-            note = f"with RandomResizedCrop({changed.transform.size}), whatever the dataset's own transform does"
-            yield Fix(what, why, changed, note=note)
+        with suppress(DaliPipesError):
+            converted = ConvertedProgram(self._loader, self._step)
+            yield Fix("dali_pipes.from_torch(loader)", "the same batches, made outside Python", converted)
 
 
-class DaliProgram(TrainingProgram):
-    """The files of an attached dataset, loaded by DALI."""
+class ConvertedProgram(TrainingProgram):
+    """What `from_torch` makes of a DataLoader.
+
+    Raises:
+        NotConvertibleError: a part of it cannot be carried over.
+    """
 
     burst, in_flight = 1, 3
 
-    def __init__(self, manifest: Manifest, like: torch.Tensor):
-        self._manifest, self._batch_size, self.workers = manifest, len(like), available_cpus()
-        self.transform = TrainTransform(size=tuple(like.shape[-2:]))
+    def __init__(self, loader: DataLoader, step: Step | None):
+        self._loader, self._step, self.workers = loader, step, available_cpus()
+        self.epoch = len(loader)
+        Conversion.of(loader)
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
-        options: dict[str, Any] = {"batch_size": self._batch_size, "last_batch": "pad"}
-        with build_loader(self._manifest, DaliConfig(), transform=self.transform, **options) as loader:
-            yield loader_feed(loader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what differs: this is a measurement
+            with from_torch(self._loader) as loader:
+                epochs = _Epochs(loader)
+                yield Feed(iter(epochs), lambda: epochs.at_start, _on_device)
 
-    def step(self) -> Step:
-        return lambda batch: None
+    def step(self) -> Step | None:
+        return self._step
+
+    def count(self, batch: Any) -> int:
+        return count_items(batch, self._loader.batch_size)
 
 
 class _Epochs:
-    """A DataLoader, epoch after epoch."""
+    """A DataLoader, or what is like one, epoch after epoch."""
 
-    def __init__(self, loader: DataLoader):
+    def __init__(self, loader: Any):
         self._loader = loader
         self._iterator: Any = None
         self._taken = 0
@@ -205,17 +286,61 @@ def _samples(dataset: Any) -> list[tuple[str, int]]:
     return samples if samples and Path(samples[0][0]).is_file() else []
 
 
-def _manifest(dataset: Any) -> Manifest | None:
-    """None: the files are no images."""
-    with suppress(ManifestError), tempfile.NamedTemporaryFile(suffix=".parquet") as file:
-        paths, labels = zip(*((str(Path(path).absolute()), label) for path, label in _samples(dataset)), strict=True)
-        pq.write_table(pa.table({"path": paths, "label": labels}), file.name)
-        return Manifest.from_table(file.name, progress=False)
-    return None
+def count_items(batch: Any, batch_size: int | None = None) -> int:
+    """How many samples a batch of any structure holds; 1 if nothing in it has a length.
+
+    Where the DataLoader's batch_size is a length of something in it, that is the number; the last batch of an epoch, and a batch of
+    a program's own, has that of the first array or list of samples.
+    """
+    lengths = list(_lengths(batch))
+    if batch_size and batch_size > 1 and batch_size in lengths:
+        return batch_size
+    return lengths[0] if lengths else 1
 
 
-def _tensors(batch: Any) -> list[torch.Tensor]:
-    return [each for each in tree_flatten(batch)[0] if isinstance(each, torch.Tensor)]
+def _lengths(batch: Any) -> Iterator[int]:
+    """Numbers of samples that parts of a batch may stand for, the outermost first."""
+    if isinstance(batch, (torch.Tensor, np.ndarray)):
+        if batch.ndim:
+            yield len(batch)
+        return
+    if isinstance(batch, (list, tuple)) and _are_samples(batch):
+        yield len(batch)
+    for each in _parts(batch):
+        yield from _lengths(each)
+
+
+def _are_samples(batch: Sequence[Any]) -> bool:
+    """Whether each is one sample, such as an image of a detection batch, rather than images, labels and so on of all samples."""
+    if len({type(each) for each in batch}) != 1:
+        return False
+    if not isinstance(batch[0], (torch.Tensor, np.ndarray)):
+        return isinstance(batch[0], (Mapping, str, bytes, int, float))
+    is_one = all(each.ndim in (0, 3) for each in batch)  # a number, or an image (channels, height, width)
+    return is_one or (len(batch) > 2 and len({tuple(each.shape) for each in batch}) == 1)
+
+
+def arrays_of(batch: Any) -> list[Any]:
+    """All arrays in a batch of any structure."""
+    if isinstance(batch, (torch.Tensor, np.ndarray)):
+        return [batch]
+    return [array for each in _parts(batch) for array in arrays_of(each)]
+
+
+def _parts(batch: Any) -> list[Any]:
+    """What a container holds, or the fields of an object."""
+    if isinstance(batch, Mapping):
+        return list(batch.values())
+    return list(batch) if isinstance(batch, (list, tuple)) else _fields(batch)
+
+
+def _fields(batch: Any) -> list[Any]:
+    """Of a dataclass, or of another object of a user's own class."""
+    if isinstance(batch, (str, bytes, type(None), int, float)):
+        return []
+    if is_dataclass(batch):
+        return [getattr(batch, each.name) for each in fields(batch)]
+    return list(vars(batch).values()) if hasattr(batch, "__dict__") else []
 
 
 def _on_device(batch: Any) -> Any:

@@ -5,10 +5,8 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,9 @@ from torch.profiler import ProfilerActivity, profile
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.trial import endless
 from dali_pipes.system.page_cache import evict, resident_share
-from dali_pipes.tools.diagnosis.window import Step, Window, watch
+from dali_pipes.tools.diagnosis.items import ItemProfile
+from dali_pipes.tools.diagnosis.verdict import Figures
+from dali_pipes.tools.diagnosis.window import Step, Training, Window, drive, watch
 
 RESIDENT = 4  # batches
 LARGER = 4  # times
@@ -49,52 +49,68 @@ class Fix:
     """A possible change.
 
     Attributes:
-        what: Hydra overrides, or a sentence where there are none.
+        what: Hydra overrides, an option of a DataLoader, or a sentence where there is neither.
         why: the reason, in a few words.
         program: the program with the change; None: it cannot be tried from here.
         part: "loader" or "model", the one that it changes.
-        speeds_up: the calculated speed-up of each part, if it cannot be tried.
+        speeds_up: by how much each part becomes faster, from and to, if it cannot be tried.
+        computes_less: whether a part that becomes faster also takes less CPU time, rather than wait less.
         note: side effects.
-        predicted, measured: its gain, as a factor on images/s; None: unknown, or not measured.
+        predicted: its gain as a factor on images/s, with the interval that it lies in; None: unknown.
+        measured: its gain, with the change made; None: not measured.
     """
 
     what: str
     why: str
     program: "TrainingProgram | None" = None
     part: str = "loader"
-    speeds_up: dict[str, float] = field(default_factory=dict)
+    speeds_up: dict[str, tuple[float, float]] = field(default_factory=dict)
+    computes_less: bool = False
     note: str = ""
-    predicted: float | None = None
+    predicted: "Gain | None" = None
     measured: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A factor on images/s, and the interval that it is expected in."""
+
+    estimate: float
+    low: float
+    high: float
 
 
 class TrainingProgram(ABC):
     """A training program, in parts that can be run alone.
 
     Attributes:
-        workers: processes or threads that make batches.
+        workers: processes or threads that make batches; at least 1, the thread that trains.
+        processes: worker processes of a DataLoader; None: there is no such option.
         burst: how many batches arrive at once: worker processes make one each at the same time.
         in_flight: batches that are made ahead; 0: loader and step alternate.
         paths: the file of each image, if known; they can be dropped from the page cache.
         data_bytes: of all files of the data set.
         decodes_on_gpu: whether the loader does.
         is_fetched: whether images come out of an object store.
+        epoch: batches of an epoch; None: unknown.
     """
 
     workers: int
+    processes: int | None = None
     burst: int
     in_flight: int
     paths: Sequence[Path] = ()
     data_bytes = 0
     decodes_on_gpu = is_fetched = False
+    epoch: int | None = None
 
     @abstractmethod
     def feed(self) -> AbstractContextManager[Feed]:
         """Starts the loader."""
 
-    @abstractmethod
-    def step(self) -> Step:
-        """The training step on a batch."""
+    def step(self) -> Step | None:
+        """The training step on a batch; None: only the program's own loop can train."""
+        return None
 
     def transfer_size(self) -> tuple[int, bool]:
         """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in page-locked memory."""
@@ -108,6 +124,14 @@ class TrainingProgram(ABC):
         """One batch of all their images; raises TypeError if batches of this type cannot be joined."""
         raise TypeError(f"batches of {type(self).__name__} cannot be joined")
 
+    def profile(self, seconds: float) -> ItemProfile | None:
+        """What an item spends its time with, from making some for so many seconds in this thread; None: cannot be seen."""
+        return None
+
+    def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
+        """Other settings of the loader's processes, to be tried before there is a verdict."""
+        return []
+
     def fixes(self, verdict: str) -> list[Fix]:
         """Fixes to try, the most promising first; a program that is itself a fix has none."""
         return []
@@ -118,26 +142,8 @@ def loader_feed(loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] =
     return Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=slow)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One window of each part, shortly after one another.
-
-    Attributes:
-        model: with batches that are on the device.
-        loader: batches as fast as they come, nothing done with them.
-        model_under_load: the model with resident batches while the loader makes as many, which are dropped: shows how they
-            slow each other down. The model alone again if they alternate.
-        together: training.
-    """
-
-    model: Window
-    loader: Window
-    model_under_load: Window
-    together: Window
-
-
 class Probes:
-    """Runs the parts of one program.
+    """Runs the parts of one program; what trains is a generator of batches (window.py).
 
     Args:
         seconds, least: minimum duration and minimum number of batches of each window.
@@ -145,37 +151,30 @@ class Probes:
 
     def __init__(self, program: TrainingProgram, feed: Feed, seconds: float, least: int = 3):
         self._program, self._feed, self._seconds, self._least = program, feed, seconds, least
+        self._resident: list[Any] = []
         self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
 
-    @cached_property
-    def _resident(self) -> list[Any]:
-        return [self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)]
+    def start(self) -> Training[None]:
+        """Takes the batches that stay on the device, and trains on one of them: what a step does once is not measured."""
+        self._resident = [self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)]
+        yield self._resident[0]
 
-    @cached_property
-    def _step(self) -> Step:
-        """The step, run once before it is measured."""
-        step = self._program.step()
-        step(self._resident[0])
-        return step
+    def model(self) -> Training[Window]:
+        return self._watch(itertools.cycle(self._resident))
 
-    def one_step(self) -> None:
-        """The model with a resident batch."""
-        self._step(self._resident[0])
-
-    def model(self) -> Window:
-        return self._watch(itertools.cycle(self._resident), self._step)
-
-    def larger(self) -> Window | None:
+    def larger(self, step: Step) -> Window | None:
         """The model with batches four times as large; None if these cannot be made, or the step does not accept them."""
         try:
             batch = self._program.concat(self._resident[:1] * LARGER)
-            self._step(batch)
-            return self._watch(itertools.repeat(batch), self._step)
+            step(batch)
+            return drive(self._watch(itertools.repeat(batch)), step)
         except Exception:  # a user's step may raise anything at a batch of another size, or be out of memory
             return None
 
-    def loader(self) -> Window:
-        self._warm_up(lambda batch: None)
+    def loader(self) -> Training[Window]:
+        """Batches as fast as they come; none is trained on."""
+        for _ in self._ahead():
+            pass
         batches, longest = self._feed.batches, 0.0
 
         def remembering() -> Iterator[Any]:
@@ -187,37 +186,13 @@ class Probes:
                     longest, self.slowest = time.monotonic() - before, batch
                 yield batch
 
-        return self._watch(remembering(), lambda batch: None, self._feed.starts_epoch)
+        return self._watch(remembering(), self._feed.starts_epoch, trains=False)
 
-    def together(self) -> Window:
-        self._warm_up(self._step)
-        return self._watch(self._feed.batches, self._step, self._feed.starts_epoch)
+    def together(self) -> Training[Window]:
+        yield from self._ahead()
+        return (yield from self._watch(self._feed.batches, self._feed.starts_epoch))
 
-    def model_under_load(self) -> Window:
-        if not self._program.in_flight:  # the training's own thread loads, between its steps: nothing runs beside them
-            return self.model()
-        taken = list[Future[None]]()
-
-        def take() -> None:
-            next(self._feed.batches)
-
-        def step(batch: Any) -> None:
-            taken.append(pool.submit(take))
-            self._step(batch)
-
-        # the current device is per thread
-        set_device = partial(torch.cuda.set_device, torch.cuda.current_device()) if torch.cuda.is_available() else None
-        with ThreadPoolExecutor(1, initializer=set_device) as pool:
-            try:
-                window = self._watch(itertools.cycle(self._resident), step)
-            finally:
-                pool.shutdown(cancel_futures=True)
-        for each in taken:
-            if not each.cancelled():
-                each.result()  # an error of the loader
-        return window
-
-    def cold(self) -> tuple[Window | None, float | None]:
+    def cold(self) -> Training[tuple[Window | None, float | None]]:
         """Training on files that are not in the page cache, None if too few; and the share of them that still was, if known.
 
         The loader has been started, its prefetched batches are used up, and no file is counted twice.
@@ -231,31 +206,46 @@ class Probes:
             resident = resident_share(paths)
             for _ in range(min(program.in_flight, len(paths) // (4 * program.count(self._resident[0])))):
                 next(feed.batches)
-            return watch(feed.batches, self._step, program.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2), resident
+            cold = yield from watch(feed.batches, program.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2)
+        return cold, resident
 
-    def _warm_up(self, step: Step) -> None:
-        """Uses up the batches that were made before the window."""
+    def busy_share(self) -> Training[float]:
+        """The share of the time in which the GPU ran at least one kernel or copy, over a few steps with a resident batch."""
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
+            begin = time.monotonic()
+            for _ in range(STEPS):
+                yield self._resident[0]
+            torch.cuda.synchronize()
+            seconds = time.monotonic() - begin
+        spans = [(event.time_range.start, event.time_range.end) for event in profiled.events() if event.device_time_total > 0]
+        return covered(spans) / 1e6 / seconds
+
+    def count_syncs(self) -> Training[int]:
+        """How often one step makes the host wait for the GPU, as far as PyTorch knows (torch.cuda.set_sync_debug_mode)."""
+        before = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                yield self._resident[0]
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+        return sum("called a synchronizing" in str(each.message) for each in caught)
+
+    def _ahead(self) -> Iterator[Any]:
+        """The batches that were made before the window."""
         begin = time.monotonic()
         for _ in range(self._program.in_flight):
-            step(next(self._feed.batches))
+            yield next(self._feed.batches)
             if time.monotonic() - begin > _MAX_WARM_UP_S:
                 return
 
-    def _watch(self, batches: Iterator[Any], step: Step, starts_epoch: Callable[[], bool] = lambda: False) -> Window:
-        return watch(batches, step, self._program.count, self._seconds, self._least, starts_epoch)
-
-
-def busy_share(step: Callable[[], object]) -> float:
-    """The share of the time in which the GPU ran at least one kernel or copy, over a few steps."""
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
-        begin = time.monotonic()
-        for _ in range(STEPS):
-            step()
-        torch.cuda.synchronize()
-        seconds = time.monotonic() - begin
-    spans = [(event.time_range.start, event.time_range.end) for event in profiled.events() if event.device_time_total > 0]
-    return covered(spans) / 1e6 / seconds
+    def _watch(
+        self, batches: Iterator[Any], starts_epoch: Callable[[], bool] = lambda: False, trains: bool = True
+    ) -> Training[Window]:
+        program = self._program
+        return watch(batches, program.count, self._seconds, self._least, starts_epoch, epoch=program.epoch, trains=trains)
 
 
 def covered(spans: list[tuple[float, float]]) -> float:
@@ -265,19 +255,6 @@ def covered(spans: list[tuple[float, float]]) -> float:
         total += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return total
-
-
-def count_syncs(step: Callable[[], object]) -> int:
-    """How often one step makes the host wait for the GPU, as far as PyTorch knows (torch.cuda.set_sync_debug_mode)."""
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            step()
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-    return sum("called a synchronizing" in str(each.message) for each in caught)
 
 
 def copy_seconds(nbytes: int, pinned: bool, times: int = 5) -> float:

@@ -26,8 +26,10 @@ from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine, print_diagnosis, to_dict
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
+from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
+from dali_pipes.tools.diagnosis.window import drive
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
 from dali_pipes.training.recipe import check_compiler, check_model, check_size
@@ -65,7 +67,9 @@ def diagnose(config: DiagnoseConfig) -> None:
         if config.corun > 1:
             announce("alone, without the other programs")
             with program.feed() as feed:
-                alone = Probes(program, feed, config.seconds).together().rate
+                probes, step = Probes(program, feed, config.seconds), program.step()
+                drive(probes.start(), step)
+                alone = drive(probes.together(), step).rate
         with _other_programs(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
             diagnosis = examine(program, budget, announce)
     print_diagnosis(diagnosis, program.workers, console)

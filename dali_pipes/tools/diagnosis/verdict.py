@@ -1,34 +1,39 @@
-"""From figures to a verdict, a closed list of causes, each with its rule; and what to do that cannot be tried from here."""
+"""From figures to a verdict: a closed list of causes, each with its rule and with the share of the time that it costs."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dali_pipes.tools.diagnosis.probes import Fix, Round
-from dali_pipes.tools.diagnosis.window import Window
+import torch
 
-WAITING = 0.1  # share of the time inside next() from which on training counts as waiting for the loader
+from dali_pipes.tools.diagnosis.window import Round, Window
+
+COSTS = 0.1  # share of the time from which on something is a cause
+CERTAIN = 0.2  # share of the time from which on a cause is certain
 SATURATED = 0.9  # share of our cores that is busy
-CONTENTION = 0.85  # pace of the model beside the loader, relative to its pace alone
 IDLE_WORKERS = 0.5  # cores that the loader uses, of those that its workers could use
+WAITING_ITEMS = 0.5  # share of an item's time in which it neither computes nor waits for a core
 STRAGGLING = 0.3  # share of the loader's time beyond three times its usual pace
+CONTENTION = 0.15  # share of the model's own pace that it loses beside the loader
 BLOCKED = 0.4  # share of the step in which its thread neither runs nor waits for a core
 LAUNCHING = 1.5  # factor on images/s with batches four times as large
 DEVICE_IDLE = 0.8  # share of the step in which the GPU works
 TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
-THROTTLED = 0.1
-STALLED = 0.1
-COLD = 0.8  # cold pace, relative to the warm one
+FEWER = 1.1  # factor on images/s that fewer workers gain
 OTHERS = 0.25  # share of our cores busy with other programs, from which on the step's own costs cannot be determined
-_LEAST = 0.02  # lower bound of a share used as a divisor
+SEEN = 0.2  # cores busy with other programs; less is this machine's own work
 
 VERDICTS = {
     "model-bound": "the model sets the pace; a faster loader would change nothing",
-    "fetch-bound": "training waits for files: the loader's workers wait for their data more than they compute",
+    "fetch-bound": "training waits for data: the loader spends its time waiting for them rather than computing",
     "prep-bound (too few workers)": "training waits for the loader, whose workers are all busy while cores are idle",
+    "prep-bound (too many workers)": "training waits for the loader, and fewer worker processes would be faster",
+    "prep-bound (item by item)": "training waits for items that are made one by one; to hand them over from workers costs as much",
     "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
+    "start-bound": "training waits at the start of each epoch, while worker processes are started anew",
+    "other programs": "other programs on this machine take the cores that the loader and the model need",
     "cgroup-throttled": "a CPU quota keeps this program from running",
     "transfer-bound": "training waits for batches on their way to the GPU",
     "sync-bound": "the training step waits for something while neither CPU nor GPU works",
@@ -38,6 +43,7 @@ VERDICTS = {
     "memory-bound": "the machine or the GPU is short of memory, and spends its time finding some",
     "inconclusive": "the figures scatter too much, or point in different directions",
 }
+STARVED = ("cgroup-throttled", "memory-bound")  # they slow down all else, and come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,9 @@ class OneOffFigures:
         transfer_share: of a step of training, what copying its batch from the CPU would take.
         decodes_on_gpu: whether the loader decodes there, so that its CPU threads are idle while it works.
         is_fetched: whether images come over the network, out of an object store.
+        item_waits: share of an item's time in which it neither computes nor waits for a core.
+        fewer_gain: factor on images/s of the whole with the best of the smaller numbers of workers that were tried.
+        more_gain: the same with more workers than now, for a loader without any.
     """
 
     larger_gain: float | None = None
@@ -63,22 +72,37 @@ class OneOffFigures:
     transfer_share: float | None = None
     decodes_on_gpu: bool = False
     is_fetched: bool = False
+    item_waits: float | None = None
+    fewer_gain: float | None = None
+    more_gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Inputs of the rules: rates in images/s, the rest shares from 0 to 1."""
+    """Inputs of the rules: rates in images/s, factors, the rest shares from 0 to 1.
+
+    Attributes:
+        model, loader, together: images/s of these parts.
+        wait_share, start_share: of the time of training, what goes into next(), and into starting epochs.
+        contention: share of the model's own pace that its steps lose beside the loader.
+        loader_cores: cores that the loader keeps busy alone.
+        busy: share of our cores that is busy in training.
+        others: cores busy with other programs in training.
+        loader_freed, model_freed: factor on the pace of each if the other programs ended.
+    """
 
     model: float
     loader: float
-    model_under_load: float
     together: float
     wait_share: float
+    start_share: float
     overlap: float
     contention: float
     loader_cores: float
     busy: float
     others: float
+    loader_freed: float
+    model_freed: float
     blocked: float | None
     straggling: float
     throttled: float
@@ -91,81 +115,137 @@ class Figures:
         """The share of the model's own pace that is lost to the loader, with files in memory."""
         return max(0.0, 1 - self.together / self.model)
 
+    @property
+    def step_share(self) -> float:
+        """The share of the time of training that its steps take."""
+        return max(0.0, 1 - self.wait_share - self.start_share)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One of `VERDICTS`, and the share of the time of training that it costs."""
+
+    name: str
+    loss: float
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One of `VERDICTS`.
+    """One of `VERDICTS`, and what else costs time.
 
     Attributes:
-        confidence: "high": every round gives this verdict; "medium": most do; "low": in all other cases, which are "inconclusive".
+        confidence: "high": every round gives this verdict, and it costs more than what is named beside it; "medium": most rounds
+            do; "low": in all other cases, which are "inconclusive".
         rounds: the verdict of each round.
+        also: other causes that cost a tenth of the time or more, the dearest first.
+        loss: the share of the time that the verdict's cause costs.
     """
 
     name: str
     confidence: str
     rounds: list[str]
+    also: tuple[Cause, ...] = ()
+    loss: float = 0.0
 
 
 def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
     """The verdict of all rounds together, if most of them give the same one alone."""
-    each = [cause(figures([one], burst), one_off, workers) for one in rounds]
+    each = [causes(figures([one], workers, burst), one_off, workers)[0].name for one in rounds]
+    first, *also = causes(figures(rounds, workers, burst), one_off, workers)
     name, agreeing = Counter(each).most_common(1)[0]
-    if name != cause(figures(rounds, burst), one_off, workers) or agreeing * 2 <= len(each):
-        return Verdict("inconclusive", "low", each)
-    return Verdict(name, "high" if agreeing == len(each) and len(each) > 1 else "medium", each)
+    if name != first.name or agreeing * 2 <= len(each):
+        return Verdict("inconclusive", "low", each, (first, *also))
+    certain = agreeing == len(each) > 1 and (name == "model-bound" or (first.loss >= CERTAIN and _leads(first, also)))
+    return Verdict(name, "high" if certain else "medium", each, tuple(also), first.loss)
 
 
-def cause(found: Figures, one_off: OneOffFigures, workers: int) -> str:
-    """The first rule that holds: first what slows down everything, then the loader's causes, then the model's."""
-    if found.throttled >= THROTTLED:
-        return "cgroup-throttled"
-    if (found.memory_stall >= STALLED or found.alloc_retries) and found.together < CONTENTION * found.model:
-        return "memory-bound"
-    if not one_off.data_fits and one_off.cold_rate is not None and one_off.cold_rate < COLD * found.together:
-        return "fetch-bound"
-    if found.wait_share < WAITING:
-        return _of_the_step(found, one_off)
+def _leads(first: Cause, also: Sequence[Cause]) -> bool:
+    return first.name in STARVED or all(first.loss >= 1.25 * other.loss for other in also)
+
+
+def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+    """All that costs a tenth of the time or more, the dearest first; what slows down all else comes before it."""
+    starved = _of_the_machine(found, one_off)
+    others = [*_of_the_loader(found, one_off, workers), *_of_the_step(found, one_off)]
+    dear = sorted((each for each in others if each.loss >= COSTS), key=lambda each: -each.loss)
+    if starved or dear:
+        return [*starved, *dear]
+    disturbed = found.others >= OTHERS * _cores() and (one_off.larger_gain or 0.0) >= LAUNCHING
+    return [Cause("inconclusive" if disturbed else "model-bound", found.step_share)]
+
+
+def _of_the_machine(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+    """What slows down loader and model alike, or would if the files were not in memory."""
+    starved = []
+    if found.throttled >= COSTS:
+        starved.append(Cause("cgroup-throttled", found.throttled))
+    short = found.memory_stall >= COSTS or found.alloc_retries
+    if short and found.prep_stall >= CONTENTION:
+        starved.append(Cause("memory-bound", max(found.memory_stall, found.prep_stall)))
+    cold = 1.0 if one_off.cold_rate is None or one_off.data_fits else one_off.cold_rate / found.together
+    if 1 - cold >= 0.2:
+        starved.append(Cause("fetch-bound", 1 - cold))
+    return starved
+
+
+def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+    """What training waits for in next(): the start of an epoch, the cores that others have, and the loader itself."""
+    by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (1 - 1 / found.model_freed)
+    left = found.wait_share / found.loader_freed
+    cores = found.loader_cores < IDLE_WORKERS * min(max(workers, 1), _cores())
+    waits = cores if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
     if (one_off.transfer_share or 0.0) >= TRANSFER:
-        return "transfer-bound"
-    if found.straggling >= STRAGGLING:
-        return "straggler"
-    if found.busy >= SATURATED:
-        return "prep-bound (CPU saturated)"
-    if found.loader_cores < IDLE_WORKERS * min(workers, _cores()):
-        return "decode-contention" if one_off.decodes_on_gpu else "fetch-bound"
-    return "prep-bound (too few workers)"
+        name = "transfer-bound"
+    elif found.straggling >= STRAGGLING:
+        name = "straggler"
+    elif waits:
+        name = "decode-contention" if one_off.decodes_on_gpu else "fetch-bound"
+    elif (one_off.fewer_gain or 0.0) >= FEWER:
+        name = "prep-bound (too many workers)"
+    elif one_off.more_gain is not None and one_off.more_gain < FEWER:
+        name = "prep-bound (item by item)"
+    elif found.busy >= SATURATED and (one_off.more_gain or 0.0) < FEWER:
+        name = "prep-bound (CPU saturated)"
+    else:
+        name = "prep-bound (too few workers)"
+    return [Cause("start-bound", found.start_share), Cause("other programs", by_others), Cause(name, left)]
 
 
-def _of_the_step(found: Figures, one_off: OneOffFigures) -> str:
-    """Not waiting for batches. A step that is slower with new batches than with resident ones has to copy them."""
-    if found.together < CONTENTION * min(found.model, found.model_under_load):
-        return "transfer-bound" if (one_off.transfer_share or 0.0) >= TRANSFER else "inconclusive"
+def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+    """What keeps the model, in its step, whatever the loader does."""
+    steps, undisturbed = found.step_share, found.others < OTHERS * _cores()
     if one_off.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
         if one_off.device_busy < DEVICE_IDLE:
-            return "sync-bound" if one_off.syncs else "launch-bound"
+            return [Cause("sync-bound" if one_off.syncs else "launch-bound", (1 - one_off.device_busy) * steps)]
     elif (found.blocked or 0.0) >= BLOCKED:
-        return "sync-bound"
-    elif (one_off.larger_gain or 0.0) >= LAUNCHING:
-        return "launch-bound" if found.others < OTHERS * _cores() else "inconclusive"
-    return "decode-contention" if found.contention >= 1 - CONTENTION else "model-bound"
+        return [Cause("sync-bound", (found.blocked or 0.0) * steps)]
+    elif (one_off.larger_gain or 0.0) >= LAUNCHING and undisturbed:
+        return [Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * steps)]
+    if found.contention < CONTENTION or found.model_freed > 1 / (1 - CONTENTION):
+        return []
+    copies = (one_off.transfer_share or 0.0) >= TRANSFER
+    return [Cause("transfer-bound" if copies else "decode-contention", found.contention * steps)]
 
 
-def figures(rounds: Sequence[Round], burst: int) -> Figures:
+def figures(rounds: Sequence[Round], workers: int, burst: int) -> Figures:
     """Medians over the rounds."""
 
     def of(read: Callable[[Window], float], *parts: str) -> float:
         return median(read(getattr(one, part)) for one in rounds for part in parts)
 
-    rates = {part: of(lambda window: window.rate, part) for part in ("model", "loader", "model_under_load", "together")}
+    rates = {part: of(lambda window: window.rate, part) for part in ("model", "loader", "together")}
     blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
     return Figures(
         **rates,
         wait_share=of(lambda window: window.wait_share, "together"),
+        start_share=of(lambda window: window.start_share, "together"),
         overlap=rates["together"] / min(rates["model"], rates["loader"]),
-        contention=1 - min(1.0, rates["model_under_load"] / rates["model"]),
+        contention=median(max(0.0, 1 - one.model.step_s / one.together.step_s) for one in rounds),
         loader_cores=of(lambda window: window.cores, "loader"),
         busy=of(lambda window: window.busy, "together"),
-        others=of(lambda window: max(0.0, window.busy * _cores() - window.cores), "together"),
+        others=of(_others, "together"),
+        loader_freed=of(lambda window: freed(window, max(workers, 1)), "loader"),
+        model_freed=of(lambda window: freed(window, min(torch.get_num_threads(), _cores())), "model"),
         blocked=max(0.0, median(blocked)) if blocked else None,
         straggling=of(lambda window: straggling(window, burst), "loader", "together"),
         throttled=of(_throttled, "together"),
@@ -173,6 +253,20 @@ def figures(rounds: Sequence[Round], burst: int) -> Figures:
         memory_stall=of(lambda window: window.memory_stall or 0.0, "together"),
         alloc_retries=sum(one.together.alloc_retries for one in rounds),
     )
+
+
+def freed(window: Window, actors: int) -> float:
+    """The factor on the pace if other programs ended: at most what our processes stood in the run queue for, and never more.
+
+    Args:
+        actors: threads or processes that share the work; an actor that sleeps gains nothing from a free core.
+    """
+    others = _others(window)
+    if others < SEEN:
+        return 1.0
+    queued = min(window.queued_s / (actors * window.seconds), 0.99)
+    room = _cores() / max(_cores() - others, 0.05)
+    return max(1.0, min(1 / (1 - queued), _cores() / max(window.cores, 0.01), room))
 
 
 def straggling(window: Window, burst: int) -> float:
@@ -188,40 +282,9 @@ def straggling(window: Window, burst: int) -> float:
     return sum(burst - usual for burst in bursts if burst > 3 * usual) / window.seconds
 
 
-def advice(verdict: str, found: Figures, one_off: OneOffFigures, workers: int) -> Iterator[Fix]:
-    """What cannot be tried from here, with its calculated gain as far as there is one."""
-    cores = _cores()
-    usable = min(workers, cores) / max(found.loader_cores, _LEAST)  # how much faster the loader would be if it never waited
-    match verdict:
-        case "fetch-bound" if one_off.is_fetched:
-            what = "give the cache of shards more room (DALI_PIPES_CACHE_GB), or use a machine that is near the object store"
-            yield Fix(what, "the network, not this machine, sets the pace", speeds_up={"loader": usable})
-        case "fetch-bound":
-            what = "copy the data to a local disk, or into memory (/dev/shm)"
-            yield Fix(what, "workers that do not wait for data only compute", speeds_up={"loader": usable})
-        case "straggler":
-            what = "find the images that take long (those above, if any are named), and fix or remove them"
-            yield Fix(what, "all others wait for them", speeds_up={"loader": 1 / max(1 - found.straggling, _LEAST)})
-        case "sync-bound":
-            what = "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers some steps later"
-            working = 1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
-            yield Fix(what, "it waits for them", speeds_up={"model": 1 / max(working, _LEAST)})
-        case "cgroup-throttled":
-            model, loader = (1 / max(1 - share, _LEAST) for share in (found.model_throttled, found.throttled))
-            what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
-            yield Fix(what, "it is used up", speeds_up={"model": model, "loader": loader})
-        case "prep-bound (CPU saturated)" if found.others >= 0.25 * cores:
-            yield Fix("stop the other programs, or give them other cores", "they keep ours busy", speeds_up={"loader": usable})
-        case "prep-bound (CPU saturated)":
-            yield Fix("prepare the images once: shorter side 256, JPEG", "there is less to decode for each of them")
-        case "transfer-bound":
-            yield Fix("pin_memory=True and non_blocking=True, uint8 instead of float, or decode on the GPU", "fewer bytes, faster")
-        case "launch-bound":
-            yield Fix("a larger batch_size", "what a step costs is shared by more images")
-        case "memory-bound":
-            yield Fix("a smaller batch_size, or fewer batches ahead", "takes less memory")
-        case "model-bound":
-            yield Fix("a faster step: bf16, torch.compile, channels_last, a larger batch", "the step sets the pace")
+def _others(window: Window) -> float:
+    """Cores busy with other programs."""
+    return max(0.0, window.busy * _cores() - window.cores)
 
 
 def _throttled(window: Window) -> float:

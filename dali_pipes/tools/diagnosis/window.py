@@ -1,20 +1,37 @@
-"""One measured window of work: its speed, where its time went, and the machine's counters."""
+"""One measured window of work: its speed, where its time went, and the machine's counters.
+
+What trains is a generator of batches: whoever drives it trains on each batch that it yields, once, and then resumes it. The driver
+is `drive` with a function that trains, or the training loop of a program that is run as it is, which takes these batches for its
+loader's. So everything happens in the thread that trains, where a loader's worker processes have to be started.
+"""
 
 import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import torch
 
-from dali_pipes.system.telemetry import cpu_seconds, throttled_seconds
+from dali_pipes.system.telemetry import cpu_seconds, queued_seconds, throttled_seconds
 
+T = TypeVar("T")
 Step = Callable[[Any], object]
+Training = Generator[Any, None, T]  # yields batches to train on; its value is what was found out
+
+
+def drive(work: Training[T], step: Step) -> T:
+    """Trains on each batch that `work` yields, and returns its value."""
+    while True:
+        try:
+            batch = next(work)
+        except StopIteration as end:
+            return end.value
+        step(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +41,11 @@ class Window:
     Attributes:
         images, seconds, cpu_s: images processed, elapsed time, and CPU time of this process and its children.
         waits_s: of each step, the time inside next(). None where the step began an epoch, which starts the loader anew.
+        starts_s: the time inside next() of each step that began an epoch.
+        epoch: batches of an epoch; None: unknown.
         gaps_s: on a GPU, its idle time before each step but the first; else None.
         blocked_s: how long the step's thread neither ran nor waited for a core; None if the kernel does not report it.
+        queued_s: how long threads of this process and its children were ready to run and had no core, all of them added up.
         busy: the share of our cores that was busy, with any program.
         throttled_s: how long a CPU quota kept us from running; None if unknown.
         memory_stall: the share of the time that something on this machine waited for memory; None if unknown.
@@ -42,70 +62,132 @@ class Window:
     throttled_s: float | None
     memory_stall: float | None
     alloc_retries: int
+    starts_s: tuple[float, ...] = ()
+    epoch: int | None = None
+    queued_s: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Images per second."""
-        return self.images / self.seconds
+        """Images per second, of whole epochs: a window holds more or fewer starts of epochs than belong to its steps."""
+        return self.images / len(self.waits_s) / self._usual_step_s
+
+    @property
+    def start_share(self) -> float:
+        """The share of the time that starting epochs takes: what their first batch takes longer than another."""
+        starts = sum(self.starts_s) - len(self.starts_s) * self._usual_wait_s
+        if self.epoch and self.starts_s:
+            return max(0.0, starts / len(self.starts_s) / self.epoch / self._usual_step_s)
+        return max(0.0, starts / self.seconds)
+
+    @property
+    def wait_share(self) -> float:
+        """The share of the time that the steps had to wait for batches, but for what the starts of epochs take.
+
+        On a CPU that is what went into next(). On a GPU it is no more than the gaps between the steps: a host that has launched far
+        ahead may wait without loss.
+        """
+        waited = len(self.waits_s) * self._usual_wait_s
+        if self.gaps_s is not None:
+            waited = min(waited, sum(self.gaps_s))
+        return min(1.0, waited / len(self.waits_s) / self._usual_step_s)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step itself, without what it waited for its batch."""
+        waited = sum(self.starts_s) + sum(wait for wait in self.waits_s if wait is not None)
+        return (self.seconds - (waited if self.gaps_s is None else min(waited, sum(self.gaps_s)))) / len(self.waits_s)
+
+    @property
+    def _usual_step_s(self) -> float:
+        """Seconds from step to step, with the share of the start of an epoch that each of its steps has."""
+        steps, starts = len(self.waits_s), sum(self.starts_s)
+        if not self.epoch or not self.starts_s:
+            return self.seconds / steps
+        excess = starts - len(self.starts_s) * self._usual_wait_s
+        return (self.seconds - excess) / steps + excess / len(self.starts_s) / self.epoch
+
+    @property
+    def _usual_wait_s(self) -> float:
+        """Seconds that a step waits for a batch that is not the first of an epoch; 0 if all of them are first ones."""
+        waits = [wait for wait in self.waits_s if wait is not None]
+        return sum(waits) / len(waits) if waits else 0.0
+
+    def scaled(self, factor: float) -> "Window":
+        """The same work in so many times the time, for as much CPU time."""
+        waits = tuple(None if wait is None else wait * factor for wait in self.waits_s)
+        starts = tuple(start * factor for start in self.starts_s)
+        return replace(self, seconds=self.seconds * factor, waits_s=waits, starts_s=starts)
 
     @property
     def cores(self) -> float:
         """Those that were kept busy."""
         return self.cpu_s / self.seconds
 
-    @property
-    def wait_share(self) -> float:
-        """The share of the time that the steps had to wait for batches, but for those that began an epoch.
 
-        On a CPU that is what went into next(). On a GPU it is no more than the gaps between the steps: a host that has launched far
-        ahead may wait without loss.
-        """
-        waited = sum(wait for wait in self.waits_s if wait is not None)
-        if self.gaps_s is not None:
-            waited = min(waited, sum(self.gaps_s))
-        return waited / self.seconds
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One window of each part, shortly after one another.
+
+    Attributes:
+        model: with batches that are on the device.
+        loader: batches as fast as they come, nothing done with them.
+        together: training.
+    """
+
+    model: Window
+    loader: Window
+    together: Window
 
 
 def watch(
     batches: Iterator[Any],
-    step: Step,
     count: Callable[[Any], int],
     seconds: float,
     least: int,
     starts_epoch: Callable[[], bool],
     most: float = math.inf,
-) -> Window:
-    """Runs steps for at least `seconds` and `least` batches, but at most `most` images. On a GPU the clock stops when it is done.
+    epoch: int | None = None,
+    trains: bool = True,
+) -> Training[Window]:
+    """Takes steps for at least `seconds` and `least` batches, but at most `most` images. On a GPU the clock stops when it is done.
 
     Args:
         count: how many images a batch holds.
         starts_epoch: called before each next(): whether it begins an epoch.
+        epoch: batches of an epoch, if known.
+        trains: whether the batches are trained on; else they are dropped.
     """
-    images, blocked, waits, starts = 0, 0.0, list[float](), list[bool]()
+    images, blocked, waits, starts = 0, 0.0, list[float | None](), list[float]()
     on_gpu, marks = torch.cuda.is_available(), list[tuple[Any, Any]]()
     before, begin = _counters(), time.monotonic()
     while (time.monotonic() - begin < seconds or len(waits) < least) and (images < most or not waits):
-        starts.append(starts_epoch())
-        asked = time.monotonic()
+        first, asked = starts_epoch(), time.monotonic()
         batch = next(batches)
-        waits.append(time.monotonic() - asked)
+        waited = time.monotonic() - asked
+        waits.append(None if first else waited)
+        starts += [waited] if first else []
+
         clock, ran, begun = time.monotonic(), _ran(), _mark(on_gpu)
-        step(batch)
+        if trains:
+            yield batch
         blocked += time.monotonic() - clock - (_ran() - ran)
         marks.append((begun, _mark(on_gpu)))
         images += count(batch)
+
     if on_gpu:
         torch.cuda.synchronize()
     took, after = time.monotonic() - begin, _counters()
     grown: dict[str, Any] = {name: None if None in (before[name], after[name]) else after[name] - before[name] for name in before}
-    skips_starts = sum(starts) * 2 <= len(starts)  # with epochs of one or two batches, epoch starts are the normal case
     return Window(
         images=images,
         seconds=took,
         cpu_s=grown["cpu_s"],
-        waits_s=tuple(None if first and skips_starts else wait for first, wait in zip(starts, waits, strict=True)),
+        waits_s=tuple(waits),
+        starts_s=tuple(starts),
+        epoch=epoch,
         gaps_s=gaps(marks) if on_gpu else None,
         blocked_s=blocked if _ran() else None,
+        queued_s=max(0.0, grown["queued_s"]),
         busy=grown["busy_s"] / max(grown["total_s"], 1e-9),
         throttled_s=grown["throttled_s"],
         memory_stall=None if grown["stalled_s"] is None else grown["stalled_s"] / took,
@@ -120,6 +202,7 @@ def _counters() -> dict[str, Any]:
     total = sum(sum(each[:8]) for each in ours)  # guest time is already part of user time
     return {
         "cpu_s": cpu_seconds(),
+        "queued_s": queued_seconds(),
         "busy_s": total - sum(each.idle + each.iowait for each in ours),
         "total_s": total,
         "throttled_s": throttled_seconds(),

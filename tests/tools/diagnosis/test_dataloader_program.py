@@ -1,15 +1,19 @@
 """A user's own DataLoader, taken as it is."""
 
+from collections import UserDict
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 from later import later
 from planted import Samples, computing, loader
-from test_verdict import window
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import dali_pipes as dp
-from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine, predicted_gain
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again, count_items
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 
 v2, datasets = later("torchvision.transforms.v2"), later("torchvision.datasets")
 
@@ -44,19 +48,57 @@ def test_batches_of_any_structure():
     assert program.transfer_size() == (4 * 2 * 4 + 4 * 4, False)
 
 
-def test_our_loader_is_tried_on_an_image_folder(image_folder):
-    """What it would gain is measured on the same files."""
-    crop = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64), v2.ToDtype(torch.float32)])
+@dataclass
+class Fields:
+    images: torch.Tensor
+
+
+IMAGES = [torch.zeros(3, 64, 80) for _ in range(16)]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(16, 3, 8, 8),
+        np.zeros((16, 8, 8, 3)),  # NHWC
+        (torch.zeros(16, 8, 8, 3), torch.zeros(16)),
+        [torch.zeros(16, 3), torch.zeros(16)],
+        (IMAGES, [{"boxes": torch.zeros(2, 4)}] * 16),  # of detection
+        tuple(zip(*[(image, {"boxes": torch.zeros(2, 4)}) for image in IMAGES], strict=True)),
+        UserDict(input_ids=torch.zeros(16, 8)),
+        {"text": ["a"] * 16, "labels": torch.zeros(16)},
+        Fields(torch.zeros(16, 8)),
+        ([np.zeros(1)] * 16,),
+        [np.zeros(5)] * 16,
+        [{"image": IMAGES[0]}] * 16,
+        SimpleNamespace(x=torch.zeros(16, 2)),
+    ],
+    ids=range(13),
+)
+def test_samples_of_a_batch_are_counted_in_any_layout(batch):
+    assert count_items(batch) == count_items(batch, 16) == count_items(batch, 64) == 16
+
+
+def test_a_length_that_is_the_batch_size_decides():
+    assert count_items([torch.zeros(4), torch.zeros(4), torch.zeros(4)], 4) == 4  # three targets of four samples
+    assert count_items("none") == count_items(None) == count_items([torch.zeros(())]) == 1
+
+
+def test_what_from_torch_makes_of_it_is_tried(image_folder):
+    """With their own transform: the batches are those that the step expects."""
+    crop = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64), v2.ToDtype(torch.float32, scale=True)])
     images = datasets.ImageFolder(image_folder, crop)
     program = DataLoaderProgram(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
     assert len(program.paths) == 37
     (fix,) = [fix for fix in program.fixes("prep-bound (CPU saturated)") if fix.program]
-    assert "DaliConfig" in fix.what and "RandomResizedCrop(64)" in fix.note
+    assert "from_torch" in fix.what
     with fix.program.feed() as feed:
-        batch = next(feed.batches)
-        assert tuple(batch.images.shape) == (8, 3, 64, 64) and fix.program.count(batch) == 8
-    found = predicted_gain(fix, program, window(1000), window(100), lambda changed, part: window(500, cpu_s=0.1))
-    assert found == pytest.approx(5, rel=0.5)
+        images, labels = next(feed.batches)
+        assert tuple(images.shape) == (8, 3, 64, 64) and len(labels) == 8 and fix.program.count((images, labels)) == 8
+
+
+def test_what_cannot_be_converted_is_not_promised():
+    assert not list(DataLoaderProgram(loader(Samples()), computing(0)).fixes("prep-bound (CPU saturated)"))
 
 
 @pytest.mark.parametrize("samples", [["a.jpg"], [{"path": "a.jpg"}], [1, 2], torch.zeros(3), [("no/such.jpg", 0)], None])

@@ -6,8 +6,10 @@ import pytest
 from test_verdict import COMPUTING, WAITING
 
 import dali_pipes as dp
+from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.configured_program import propose
-from dali_pipes.tools.diagnosis.verdict import VERDICTS, OneOffFigures, advice
+from dali_pipes.tools.diagnosis.items import ItemProfile, Part
+from dali_pipes.tools.diagnosis.verdict import VERDICTS, OneOffFigures
 from dali_pipes.training.config import TrainConfig
 
 
@@ -52,27 +54,46 @@ def test_changes_of_the_model():
     assert [*fixes("memory-bound", dp.TorchConfig(), batch_size=1)] == ["batch_size=1", "loader.prefetch_factor=1"]
 
 
+# what is changed in the loader's own options (DataLoaderProgram.other_workers), in the code of an item, or not at all
+WITHOUT_ADVICE = {"inconclusive", "start-bound", "prep-bound (too many workers)", "prep-bound (item by item)"}
+
+
 @pytest.mark.parametrize("verdict", VERDICTS)
-def test_every_verdict_has_a_fix_or_advice_but_for_the_one_that_is_none(verdict):
-    advised = list(advice(verdict, replace(WAITING, others=0.0), OneOffFigures(), 2))
-    assert len(advised) <= 1 and bool(advised or fixes(verdict, dp.TorchConfig())) == (verdict != "inconclusive")
+def test_every_verdict_has_a_fix_or_advice_but_for_those_that_other_places_answer(verdict):
+    advised = list(advice(verdict, WAITING, OneOffFigures(), 2, 4))
+    assert len(advised) <= 1 and bool(advised or fixes(verdict, dp.TorchConfig())) == (verdict not in WITHOUT_ADVICE)
 
 
 def test_a_slow_object_store_is_named():
-    (fix,) = advice("fetch-bound", WAITING, OneOffFigures(is_fetched=True), 1)
+    (fix,) = advice("fetch-bound", WAITING, OneOffFigures(is_fetched=True), 1, 4)
     assert "DALI_PIPES_CACHE_GB" in fix.what and fix.why.startswith("the network")
 
 
 def test_the_gain_of_advice_follows_from_the_figures():
     def speeds_up(verdict, found, **one_off):
-        (fix,) = advice(verdict, found, OneOffFigures(**one_off), 1)
-        return fix.speeds_up
+        (fix,) = advice(verdict, found, OneOffFigures(**one_off), 1, 4)
+        return {part: sum(factors) / 2 for part, factors in fix.speeds_up.items()}
 
     assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25)) == {"loader": 4}
     assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25), is_fetched=True) == {"loader": 4}
-    assert speeds_up("straggler", replace(WAITING, straggling=0.5)) == {"loader": 2}
+    assert speeds_up("straggler", replace(WAITING, straggling=0.5)) == {"loader": 3}
     assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75)) == {"model": 4}
     assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75), device_busy=0.5) == {"model": 2}
     assert speeds_up("cgroup-throttled", replace(WAITING, throttled=0.5, model_throttled=0.75)) == {"model": 4, "loader": 2}
-    assert speeds_up("prep-bound (CPU saturated)", replace(WAITING, loader_cores=0.5, others=99.0)) == {"loader": 2}
-    assert speeds_up("prep-bound (CPU saturated)", WAITING) == {}
+    assert speeds_up("other programs", replace(WAITING, loader_freed=2.0)) == {"loader": 1.5, "model": 1}
+
+
+def test_what_an_item_spends_its_time_with_has_a_remedy_for_its_kind():
+    """Nothing of JPEGs for those who have none."""
+
+    def items(kind, share):
+        part = Part("np.loadtxt", "features.py:31", "np.loadtxt(path)", share, share * 1e-3, False, kind)
+        return ItemProfile(10, 0, 1e-3, 1e-3, 0.0, 0.0, 0.0, [part])
+
+    (fix,) = remedies("prep-bound (CPU saturated)", items("text_parsing", 0.9))
+    assert fix.what.startswith("np.loadtxt in features.py:31: ") and "np.load" in fix.what and "JPEG" not in fix.what + fix.why
+    low, high = fix.speeds_up["loader"]
+    assert low == pytest.approx(1 / (0.1 + 0.9 / 10)) and low < high < 10 and fix.computes_less
+    assert "resize" in next(remedies("prep-bound (CPU saturated)", items("decode", 0.6))).what
+    assert not list(remedies("prep-bound (CPU saturated)", items("text_parsing", 0.1)))
+    assert not list(remedies("fetch-bound", items("text_parsing", 0.9))) and not list(remedies("prep-bound (CPU saturated)", None))

@@ -6,11 +6,13 @@ from test_verdict import window
 from dali_pipes.tools.diagnosis import examine
 from dali_pipes.tools.diagnosis.examine import pace, predicted_gain
 from dali_pipes.tools.diagnosis.probes import Fix
+from dali_pipes.tools.diagnosis.window import Round
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(examine, "available_cpus", lambda: 2)
+    monkeypatch.setattr(examine, "_cores", lambda: 2)
 
 
 def test_the_slower_part_sets_the_pace_until_the_cores_do():
@@ -23,21 +25,36 @@ def test_without_workers_they_take_turns():
     assert pace(window(100), window(100), serial=True) == pytest.approx(50)
     serial, prefetching = SimpleNamespace(in_flight=0), SimpleNamespace(in_flight=2)
     fix = Fix("num_workers=1", "", prefetching, "loader")
-    gain = predicted_gain(fix, serial, window(100, cpu_s=0.1), window(100, cpu_s=0.1), lambda program, part: window(100, cpu_s=0.1))
-    assert gain == pytest.approx(2)
+    rounds = [Round(window(100, cpu_s=0.1), window(100, cpu_s=0.1), window(50))]
+    assert predicted_gain(fix, serial, rounds, window(100, cpu_s=0.1)).estimate == pytest.approx(2)
 
 
-def test_only_the_part_that_changes_is_run():
-    model, loader, asked = window(1000, cpu_s=0.1), window(100, cpu_s=0.5), []
+def test_the_part_that_changes_sets_the_gain():
+    now = changed = SimpleNamespace(in_flight=2)
+    rounds = [Round(window(1000, cpu_s=0.1), window(100, cpu_s=0.5), window(98))]
 
-    def probe(program, part):
-        asked.append((program, part))
-        return window(300, cpu_s=0.5)
+    def gain(fix, after=None):
+        return predicted_gain(fix, now, rounds, after)
 
-    now, changed = SimpleNamespace(in_flight=2), SimpleNamespace(in_flight=2)
-    assert predicted_gain(Fix("", "", changed, "loader"), now, model, loader, probe) == pytest.approx(3)
-    assert predicted_gain(Fix("", "", changed, "model"), now, model, loader, probe) == pytest.approx(1)
-    twice = Fix("advice", "", speeds_up={"loader": 2.0})
-    assert predicted_gain(twice, now, model, loader, probe) == pytest.approx(200 / 100)
-    assert predicted_gain(Fix("advice", ""), now, model, loader, probe) is None
-    assert asked == [(changed, "loader"), (changed, "model")]
+    assert gain(Fix("", "", changed, "loader"), window(300, cpu_s=0.5)).estimate == pytest.approx(3, rel=0.02)
+    assert gain(Fix("", "", changed, "model"), window(300, cpu_s=0.5)).estimate == pytest.approx(1, rel=0.02)
+    assert gain(Fix("advice", ""), None) is None
+    twice = gain(Fix("advice", "", speeds_up={"loader": (2.0, 2.0)}))
+    assert twice.low < 2 < twice.high and twice.estimate == pytest.approx(2, rel=0.02)
+
+
+def test_what_only_waits_less_still_needs_its_cores():
+    now = SimpleNamespace(in_flight=2)
+    rounds = [Round(window(1000, cpu_s=0.1), window(100, cpu_s=1.9), window(100))]
+    tenfold = {"loader": (10.0, 10.0)}
+    assert predicted_gain(Fix("", "", speeds_up=tenfold), now, rounds, None).estimate < 1.1
+    assert predicted_gain(Fix("", "", speeds_up=tenfold, computes_less=True), now, rounds, None).estimate > 5
+
+
+def test_the_interval_holds_every_round_and_both_ends_of_what_a_change_may_gain():
+    now = SimpleNamespace(in_flight=2)
+    rounds = [Round(window(1000, cpu_s=0.1), window(rate, cpu_s=0.1), window(rate)) for rate in (80, 100, 125)]
+    found = predicted_gain(Fix("", "", speeds_up={"loader": (1.5, 3.0)}), now, rounds, None)
+    assert found.low < 1.5 and found.high > 3.0 and 1.5 <= found.estimate <= 3.0
+    changed = predicted_gain(Fix("", "", now, "loader"), now, rounds, window(200, cpu_s=0.1))
+    assert changed.low <= 200 / 125 and changed.high >= 200 / 80 and changed.estimate == pytest.approx(2)

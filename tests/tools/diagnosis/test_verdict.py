@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from dali_pipes.tools.diagnosis import verdict as module
-from dali_pipes.tools.diagnosis.probes import Round
-from dali_pipes.tools.diagnosis.verdict import VERDICTS, Figures, OneOffFigures, cause, figures, judge, straggling
-from dali_pipes.tools.diagnosis.window import Window
+from dali_pipes.tools.diagnosis.verdict import VERDICTS, Figures, OneOffFigures, causes, figures, freed, judge, straggling
+from dali_pipes.tools.diagnosis.window import Round, Window
 
 WAITING = Figures(
-    model=1000, loader=100, model_under_load=990,
-    together=98, wait_share=0.9, overlap=0.98, contention=0.01, loader_cores=2.0, busy=0.6,
-    others=0.0, blocked=0.0, straggling=0.0, throttled=0.0, model_throttled=0.0, memory_stall=0.0, alloc_retries=0,
+    model=1000, loader=100,
+    together=98, wait_share=0.9, start_share=0.0, overlap=0.98, contention=0.01, loader_cores=2.0, busy=0.6,
+    others=0.0, loader_freed=1.0, model_freed=1.0,
+    blocked=0.0, straggling=0.0, throttled=0.0, model_throttled=0.0, memory_stall=0.0, alloc_retries=0,
 )  # fmt: skip
 COMPUTING = replace(WAITING, loader=10_000, together=990, wait_share=0.01)
 
@@ -24,7 +24,7 @@ def four_cores(monkeypatch):
 
 
 def said(found, workers=2, **one_off):
-    return cause(found, OneOffFigures(**one_off), workers)
+    return causes(found, OneOffFigures(**one_off), workers)[0].name
 
 
 def test_what_the_loader_is_short_of():
@@ -40,9 +40,41 @@ def test_a_loader_that_decodes_on_the_gpu_needs_little_cpu():
 
 
 def test_a_step_that_is_slower_with_new_batches_is_not_called_model_bound():
-    slower = replace(COMPUTING, together=500)
-    assert said(slower) == "inconclusive"
+    slower = replace(COMPUTING, together=500, contention=0.5)
+    assert said(slower) == "decode-contention"
     assert said(slower, transfer_share=0.6) == "transfer-bound"
+
+
+def test_items_that_wait_are_not_short_of_cores():
+    """However many cores their workers keep busy, as beside other programs, or with more workers than cores."""
+    assert said(WAITING, item_waits=0.9) == "fetch-bound"
+    assert said(replace(WAITING, loader_cores=0.2), item_waits=0.1) == "prep-bound (too few workers)"
+    assert said(replace(WAITING, busy=0.97), item_waits=0.9) == "fetch-bound"
+
+
+def test_what_other_numbers_of_workers_gain_decides():
+    assert said(WAITING, fewer_gain=1.5) == "prep-bound (too many workers)"
+    assert said(replace(WAITING, busy=0.97), fewer_gain=1.0) == "prep-bound (CPU saturated)"
+    assert said(WAITING, more_gain=1.0) == "prep-bound (item by item)"
+    assert said(replace(WAITING, busy=0.97), more_gain=1.6) == "prep-bound (too few workers)"
+
+
+def test_the_dearest_cause_comes_first_and_the_others_are_named():
+    both = replace(WAITING, wait_share=0.3, start_share=0.5)
+    assert [each.name for each in causes(both, OneOffFigures(), 2)] == ["start-bound", "prep-bound (too few workers)"]
+    both = replace(WAITING, wait_share=0.5, loader_freed=2.0, blocked=0.8)
+    assert [(each.name, each.loss) for each in causes(both, OneOffFigures(), 2)] == [
+        ("sync-bound", pytest.approx(0.4)), ("other programs", pytest.approx(0.25)), ("prep-bound (too few workers)", 0.25)
+    ]  # fmt: skip
+
+
+def test_other_programs_take_no_more_than_what_we_stood_in_line_for():
+    """Of four cores three are taken: a loader that computes would be twice as fast, one that sleeps as fast as before."""
+    computing = window(cpu_s=1.0, busy=1.0, queued_s=1.0)
+    assert freed(computing, 2) == pytest.approx(2)
+    assert freed(replace(computing, cpu_s=0.05, queued_s=0.04), 2) == pytest.approx(1 / 0.98)
+    assert freed(replace(computing, queued_s=1.9), 2) == pytest.approx(4)  # all cores, and no more
+    assert freed(replace(computing, cpu_s=3.9), 2) == 1.0  # nobody else is there
 
 
 def test_more_workers_than_cores_need_not_all_be_busy():
@@ -55,6 +87,7 @@ def test_what_keeps_the_model():
     assert said(replace(COMPUTING, blocked=0.7)) == "sync-bound"
     assert said(COMPUTING, larger_gain=2.5) == "launch-bound"
     assert said(replace(COMPUTING, others=2.0), larger_gain=2.5) == "inconclusive"
+    assert said(replace(COMPUTING, contention=0.3, model_freed=1.5)) == "other programs"
 
 
 def test_on_a_gpu_its_own_figures_decide():
@@ -80,7 +113,7 @@ def test_cold_files_matter_if_they_do_not_fit_in_memory():
     assert said(COMPUTING, cold_rate=980.0, data_fits=False) == "model-bound"
 
 
-def window(rate=100.0, waits=(), **figures):
+def window(rate=100.0, waits=(0.0,), **figures):
     usual = {
         "cpu_s": 0.5,
         "blocked_s": 0.0,
@@ -94,23 +127,37 @@ def window(rate=100.0, waits=(), **figures):
 
 
 def one_round(wait):
-    return Round(window(1000), window(10_000), window(990), window(900, waits=(wait,)))
+    return Round(window(1000), window(10_000, cpu_s=2.0), window(1000, waits=(wait,)))
 
 
 def test_a_verdict_that_few_rounds_share_is_none():
-    rounds = [one_round(0.0), one_round(0.0), one_round(0.9)]
+    rounds = [one_round(0.0), one_round(0.0), one_round(0.1)]
     found = judge(rounds, OneOffFigures(), 2, 1)
     assert (found.name, found.confidence) == ("model-bound", "medium") and len(found.rounds) == 3
     assert judge(rounds[:2], OneOffFigures(), 2, 1).confidence == "high"
-    split = [one_round(0.0), replace(one_round(0.9), together=window(900, waits=(0.9,), busy=1.0)), one_round(0.9)]
+    split = [one_round(0.0), replace(one_round(0.9), together=window(900, waits=(0.9,), busy=1.0, cpu_s=4.0)), one_round(0.9)]
     split[2] = replace(split[2], loader=window(10_000, cpu_s=0.01))
     assert judge(split, OneOffFigures(), 2, 1).name == "inconclusive"
 
 
+def test_only_a_cause_that_costs_more_than_the_others_is_of_high_confidence():
+    alone = [one_round(0.9)] * 3
+    assert judge(alone, OneOffFigures(), 2, 1).confidence == "high"
+    beside = [replace(one, model=replace(one.model, blocked_s=0.9), together=window(1000, waits=(0.55,))) for one in alone]
+    found = judge(beside, OneOffFigures(), 2, 1)
+    assert (found.name, found.confidence) == ("prep-bound (too few workers)", "high")
+    assert (
+        judge([replace(one, together=window(1000, waits=(0.5,))) for one in beside], OneOffFigures(), 2, 1).confidence == "medium"
+    )
+
+
 def test_figures_are_medians():
-    rounds = [Round(window(rate), window(2 * rate), window(rate / 2), window(rate / 4)) for rate in (100, 120, 1000)]
-    found = figures(rounds, 1)
-    assert (found.model, found.loader, found.together, found.contention) == (120, 240, 30, 0.5) and found.overlap == 0.25
+    rounds = [
+        Round(window(rate, waits=(0.0,) * 2), window(2 * rate), window(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)
+    ]
+    found = figures(rounds, 2, 1)
+    assert (found.model, found.loader, found.together) == (120, 240, 30) and found.overlap == 0.25
+    assert found.wait_share == pytest.approx(0.2) and found.contention == 0
 
 
 def test_stragglers_are_distinguished_from_bursts():

@@ -1,0 +1,171 @@
+"""What a diagnosis looks like: the answer first, then the evidence, the paces and the fixes; and the same for JSON."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dali_pipes.system.stdout import say
+from dali_pipes.tools.diagnosis.examine import Diagnosis
+from dali_pipes.tools.diagnosis.items import Part
+from dali_pipes.tools.diagnosis.probes import Fix
+from dali_pipes.tools.diagnosis.verdict import VERDICTS
+
+BAR = 30  # characters
+FIX_KEYS = ("what", "why", "note", "predicted", "measured")
+
+
+def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
+    """The answer first, then what it rests on."""
+    say(console, "", headline(diagnosis), *(f"  also: {line}" for line in _also(diagnosis)), "")
+    say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
+    console.print(_paces(diagnosis))
+    if diagnosis.fixes:
+        console.print(_fixes(diagnosis.fixes))
+    else:
+        console.print("Nothing was found that would make it 3 % faster or more.")
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """What costs most, why, and what to do."""
+    found, verdict = diagnosis.figures, diagnosis.verdict
+    waits = found.wait_share + found.start_share
+    who = "Your GPU" if torch.cuda.is_available() else "Training"
+    waited = f"{who} waits {waits:.0%} of the time for batches" if waits >= 0.01 else f"{who} does not wait for batches"
+    why = f"{waited}. {verdict.name} ({verdict.confidence} confidence): {VERDICTS[verdict.name]}"
+    part = dearest(diagnosis)
+    if part is not None and verdict.name.startswith(("prep", "fetch", "straggler")):
+        why += f"; {describe_part(part, diagnosis)}"
+    first = next((fix for fix in diagnosis.fixes if fix.predicted), None)
+    return f"{why}." + (f" Do this: {first.what} ({_gain(first)})." if first else "")
+
+
+def dearest(diagnosis: Diagnosis) -> Part | None:
+    """What an item spends most of its time with, if that is known."""
+    return diagnosis.items.parts[0] if diagnosis.items and diagnosis.items.parts else None
+
+
+def describe_part(part: Part, diagnosis: Diagnosis) -> str:
+    """Such as "np.loadtxt in features.py:31 is 92 % of an item's time, 2.1 of 2.3 ms"."""
+    assert diagnosis.items is not None
+    where = f" in {part.where}" if part.where else ""
+    times = f"{part.seconds * 1e3:.3g} of {diagnosis.items.seconds * 1e3:.3g} ms"
+    return f"{part.name}{where} is {part.share:.0%} of an item's time, {times}" + (", spent waiting" if part.waits else "")
+
+
+def _also(diagnosis: Diagnosis) -> Iterator[str]:
+    for cause in diagnosis.verdict.also:
+        yield f"{cause.name}, {cause.loss:.0%} of the time: {VERDICTS[cause.name]}"
+
+
+def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
+    """The evidence for the verdict, a line for each finding; the general ones first."""
+    found, one_off, cores = diagnosis.figures, diagnosis.one_off, len(os.sched_getaffinity(0))
+    lines = [
+        f"{found.wait_share:.0%} of the time of training went into waiting for batches; {found.prep_stall:.0%} of the model's "
+        "own pace is lost to the loader (prep stall)",
+        f"training makes {found.overlap:.0%} of what the slower of model and loader makes alone; beside the loader the steps "
+        f"themselves make {1 - found.contention:.0%} of the model's own pace",
+        f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} workers; in training {found.busy:.0%} of "
+        f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
+    ]
+    if found.start_share >= 0.01:
+        lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: workers are made anew for each of them")
+    if diagnosis.items:
+        lines += [describe_part(part, diagnosis) for part in diagnosis.items.parts[:3]]
+    if found.blocked is not None and one_off.device_busy is None:
+        lines.append(f"{found.blocked:.0%} of the model's step went into waiting for something other than a core")
+    if one_off.device_busy is not None:
+        lines.append(f"the GPU works {one_off.device_busy:.0%} of the model's step, which waits for it {one_off.syncs} times")
+    if one_off.transfer_share:
+        lines.append(f"copying a batch to the GPU would take {one_off.transfer_share:.0%} of a step's time")
+    if one_off.larger_gain is not None:
+        lines.append(f"in batches four times as large the model makes {one_off.larger_gain:.2f} × the images/s")
+    if found.straggling:
+        lines.append(f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace")
+    if one_off.is_fetched:
+        lines.append("images come over the network, out of an object store, as far as the local cache does not hold them")
+    lines += [f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms" for name, seconds in diagnosis.slow]
+    if found.throttled:
+        lines.append(f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} of the time")
+    if found.memory_stall >= 0.01 or found.alloc_retries:
+        lines.append(f"{found.memory_stall:.0%} of the time something waited for memory; {found.alloc_retries} retries on the GPU")
+    if one_off.cold_rate is not None:
+        was = "it is unknown how much was" if diagnosis.resident is None else f"{diagnosis.resident:.0%} was"
+        fits = one_off.data_fits
+        epochs = "the first epoch alone is like that" if fits else "every epoch is like that, the images do not fit in memory"
+        loss = f"training loses {stalls(diagnosis)['fetch_stall']:.0%} (fetch stall)"
+        lines.append(f"from files not in the page cache ({was}) {loss}; {epochs}")
+    return lines
+
+
+def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
+    """Shares of the pace that are lost: of the model's pace to the loader, and of training's to files that are not in memory."""
+    cold = diagnosis.one_off.cold_rate
+    fetch = None if cold is None else max(0.0, 1 - cold / diagnosis.figures.together)
+    return {"prep_stall": diagnosis.figures.prep_stall, "fetch_stall": fetch}
+
+
+def _paces(diagnosis: Diagnosis) -> Table:
+    found = diagnosis.figures
+    paces = {
+        "model alone": found.model,
+        "loader alone": found.loader,
+        "training": found.together,
+    }
+    if diagnosis.one_off.cold_rate is not None:
+        paces["training, cold files"] = diagnosis.one_off.cold_rate
+    table = Table("", "images/s", "")
+    table.columns[1].justify = "right"
+    longest = max(found.model, found.together, min(found.loader, 2 * found.model))
+    for name, pace in paces.items():
+        length = round(BAR * min(pace / longest, 1))
+        table.add_row(name, f"{pace:,.0f}" if pace >= 100 else f"{pace:.1f}", "█" * length + ("…" if pace > longest else ""))
+    return table
+
+
+def _fixes(fixes: list[Fix]) -> Table:
+    table = Table("fix", "why", "predicted", title="What would change it, as a factor on images/s", title_justify="left")
+    table.columns[0].overflow = "fold"
+    tried = any(fix.measured for fix in fixes)
+    if tried:
+        table.add_column("measured")
+    for fix in fixes:
+        why = f"{fix.why}; {fix.note}" if fix.note else fix.why
+        measured = [f"{fix.measured:.2f} ×" if fix.measured else ""][:tried]
+        table.add_row(escape(fix.what), escape(why), _gain(fix), *measured)
+    return table
+
+
+def _gain(fix: Fix) -> str:
+    gain = fix.predicted
+    return "?" if gain is None else f"{gain.estimate:.2f} × [{gain.low:.2f}, {gain.high:.2f}]"
+
+
+def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
+    """For JSON. docs/diagnose.md describes it."""
+    verdict = diagnosis.verdict
+    return {
+        "schema": 3,
+        "says": headline(diagnosis),
+        "verdict": verdict.name,
+        "confidence": verdict.confidence,
+        "also": [asdict(cause) for cause in verdict.also],
+        "rounds_say": verdict.rounds,
+        "means": VERDICTS[verdict.name],
+        "evidence": evidence(diagnosis, workers),
+        "figures": asdict(diagnosis.figures) | asdict(diagnosis.one_off) | stalls(diagnosis),
+        "items": asdict(diagnosis.items) if diagnosis.items else None,
+        "fixes": [
+            {name: getattr(fix, name) for name in FIX_KEYS} | {"predicted": asdict(fix.predicted) if fix.predicted else None}
+            for fix in diagnosis.fixes
+        ],
+        "slow_images": [{"name": name, "seconds": seconds} for name, seconds in diagnosis.slow],
+        "seconds": diagnosis.seconds,
+        "windows": [asdict(one) for one in diagnosis.rounds],
+    }
