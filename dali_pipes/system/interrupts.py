@@ -11,8 +11,8 @@ from typing import Any
 def delayed_signals() -> Iterator[None]:
     """The handlers of signals run at the end of this block, so that none of them raises an exception within it.
 
-    A signal that comes once more, as a second Ctrl-C does, is handled at once: what is begun or ended may hang. Python's handlers run
-    in the main thread, so elsewhere nothing is to be done. Handlers that are not Python's are left alone.
+    A signal that comes once more, as a second Ctrl-C does, is handled at once: what is begun or ended may hang. Handlers run in the
+    main thread, so elsewhere nothing is to be done. Those that are not Python's are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
