@@ -83,10 +83,11 @@ class Work:
             planned: gives the planned batches from this step on, if they are not under way.
         """
         if self._stream is None:
+            backend = self.backend_at(epoch)  # first: where it makes another one, it drops what was begun
             self._begun, self._plan_errors = {}, []
             given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)
             with delayed_signals():  # a thread or a process that is started while its owner is given up would be nobody's
-                self._stream = self.backend_at(epoch).stream(given)
+                self._stream = backend.stream(given)
             if self.fetcher:  # only now, since workers are forked
                 self.fetcher.start(epoch, step)
         elif self.fetcher:
