@@ -18,7 +18,6 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
-from dali_pipes.system.interrupts import delayed_interrupt
 from dali_pipes.system.memory import Need
 
 Numbered = tuple[int, PlannedBatch]  # with its number, as `InWork` has it
@@ -64,8 +63,7 @@ class TorchBackend(Backend):
         self._sampler.numbered = ((id(each), each) for each in in_work)
         if not self._loader.persistent_workers:
             self._end_workers()
-        with delayed_interrupt():  # a worker that is started while an iterator is given up would be nobody's
-            self._iterator = iter(self._loader)
+        self._iterator = iter(self._loader)
 
         decoded = ((in_work.take(number), groups, erased) for number, groups, erased in self._iterator)
         if self._device.type == "cuda":

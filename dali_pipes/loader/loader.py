@@ -271,7 +271,7 @@ class Loader:
             self._refuse_closed()
             if running.number != self._running:
                 raise RuntimeError("this epoch was abandoned when another one was begun; a loader delivers one epoch at a time")
-            epoch, step = running.epoch, running.step
+            epoch, step, left = running.epoch, running.step, self._place[2]
             if step == len(self.plan):
                 if self._place[0] == epoch:  # others have a part of the last global batch, this shard has none
                     self._move_to(epoch + 1, 0)
@@ -279,17 +279,16 @@ class Loader:
 
             try:
                 batch = self._next_batch(epoch, step)
+                if step + 1 == self.plan.steps:
+                    self._move_to(epoch + 1, 0)
+                else:
+                    self._place = (epoch, step + 1, True)
+                running.step = step + 1
             except BaseException as error:
                 self._work.end_backend()  # it may be half-way through something: the next batch is made by another one
                 # with an error the epoch is over, also at its first batch: it would come again for ever
-                self._place = (epoch, step, isinstance(error, Exception) or self._place[2])
+                self._place = (epoch, step, isinstance(error, Exception) or left)
                 raise
-            last = step + 1 == self.plan.steps
-            if last:
-                self._move_to(epoch + 1, 0)
-            else:
-                self._place = (epoch, step + 1, True)
-            running.step = step + 1
             return batch
 
     @in_own_modes

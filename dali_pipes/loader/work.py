@@ -12,6 +12,7 @@ from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.interrupts import delayed_signals
 
 
 class Work:
@@ -82,9 +83,11 @@ class Work:
             planned: gives the planned batches from this step on, if they are not under way.
         """
         if self._stream is None:
+            backend = self.backend_at(epoch)  # first: where it makes another one, it drops what was begun
             self._begun, self._plan_errors = {}, []
             given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)
-            self._stream = self.backend_at(epoch).stream(given)
+            with delayed_signals():  # a thread or a process that is started while its owner is given up would be nobody's
+                self._stream = backend.stream(given)
             if self.fetcher:  # only now, since workers are forked
                 self.fetcher.start(epoch, step)
         elif self.fetcher:
@@ -111,10 +114,11 @@ class Work:
 
     def end_backend(self) -> None:
         """Ends the backend with all that it has in hand. The next batch is made by another one, which no failure has touched."""
-        self.stop()
-        backend, self._backend = self._backend, None
-        if backend:
-            backend.close()
+        with delayed_signals():  # what is ended only in part cannot be ended again
+            self.stop()
+            backend, self._backend = self._backend, None
+            if backend:
+                backend.close()
 
     def close(self, wait_s: float = -1) -> None:
         """Ends everything, after another thread's `next()`; if this thread is inside `next()`, then at its end.
@@ -132,10 +136,11 @@ class Work:
             self._lock.release()
 
     def _end(self) -> None:
-        self.end_backend()
-        self.targets.close()
-        if self.fetcher:
-            self.fetcher.close()
+        with delayed_signals():
+            self.end_backend()
+            self.targets.close()
+            if self.fetcher:
+                self.fetcher.close()
 
     def _refuse_other_process(self) -> None:
         if self._process != os.getpid():

@@ -231,7 +231,7 @@ class History:
         self.build_anew()
 
     def drop(self):
-        assert self.loader.bad_samples == []
+        assert self.loader.bad_samples == [] and self.loader.stats().retries == 0
         self.loader = self.batches = self.stale = None
         nothing_is_left(self.left)
         self.build_anew()

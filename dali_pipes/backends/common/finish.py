@@ -185,9 +185,14 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
 
     with _COUNTING:
         others = torch.get_num_threads()
-        for each in [pool.submit(limit) for _ in range(threads)]:
-            each.result()
-        torch.set_num_threads(others)
+        try:
+            for each in [pool.submit(limit) for _ in range(threads)]:
+                each.result()
+        except BaseException:
+            together.abort()  # else those that were started would wait for the others for ever, and the program's end for them
+            raise
+        finally:
+            torch.set_num_threads(others)
 
 
 class Buffers:
