@@ -71,8 +71,10 @@ def test_trials_in_abba_order_do_not_see_a_steady_drift():
     assert not paired_ratio(straight[0::2], straight[1::2]).holds_one()
 
 
-def test_a_control_that_does_not_hold_one_forbids_every_claim():
-    assert claim(Ratio(2.0, 1.9, 2.1), Ratio(1.1, 1.05, 1.15)) == "untrustworthy"
+def test_a_control_that_does_not_hold_one_forbids_claims_of_less_than_its_distance():
+    off = Ratio(1.1, 1.05, 1.15)
+    assert claim(Ratio(1.1, 1.07, 1.13), off) == claim(Ratio(0.9, 0.88, 0.92), off) == claim(Ratio(1, 0.9, 1.1), off) == "untrustworthy"
+    assert claim(Ratio(2.0, 1.9, 2.1), off) == "more" and claim(Ratio(0.5, 0.4, 0.6), off) == "less"
 
 
 def test_a_gain_within_the_noise_of_the_control_is_no_gain():
