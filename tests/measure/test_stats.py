@@ -49,6 +49,13 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, least):
     assert sum(ratio.low <= 1.3 <= ratio.high for ratio in ratios) / 1000 >= least
 
 
+def test_one_disturbed_pair_of_six_widens_the_interval_to_itself_and_no_further():
+    first, second = [1.0] * 6, [1.9, 1.88, 1.92, 1.91, 1.89, 1.4]
+    ratio = paired_ratio(first, second)
+    assert ratio.low == pytest.approx(1.4) and ratio.high <= 1.92
+    assert paired_ratio(first[1:], second[1:]).low < 1.4  # five pairs are too few for that
+
+
 def test_a_drifting_machine_is_caught_by_pairing():
     """The machine loses two thirds of its speed meanwhile. Unpaired, the arms' ranges overlap; paired, 1.1 × is plain."""
     random = np.random.default_rng(3)
