@@ -80,7 +80,12 @@ def test_trials_in_abba_order_do_not_see_a_steady_drift():
 
 def test_a_control_that_does_not_hold_one_forbids_claims_of_less_than_its_distance():
     off = Ratio(1.1, 1.05, 1.15)
-    assert claim(Ratio(1.1, 1.07, 1.13), off) == claim(Ratio(0.9, 0.88, 0.92), off) == claim(Ratio(1, 0.9, 1.1), off) == "untrustworthy"
+    assert (
+        claim(Ratio(1.1, 1.07, 1.13), off)
+        == claim(Ratio(0.9, 0.88, 0.92), off)
+        == claim(Ratio(1, 0.9, 1.1), off)
+        == "untrustworthy"
+    )
     assert claim(Ratio(2.0, 1.9, 2.1), off) == "more" and claim(Ratio(0.5, 0.4, 0.6), off) == "less"
 
 

@@ -33,7 +33,10 @@ def main():
     rows = []
     for tool, machine in track([(tool, machine) for tool in TOOLS for machine in KINDS]):
         counts = {str(gain): right_and_wrong(tool, machine, gain, RUNS) for gain in GAINS}
-        of = {"right": {gain: right for gain, (right, _) in counts.items()}, "wrong": {gain: wrong for gain, (_, wrong) in counts.items()}}
+        of = {
+            "right": {gain: right for gain, (right, _) in counts.items()},
+            "wrong": {gain: wrong for gain, (_, wrong) in counts.items()},
+        }
         rows.append({"tool": tool, "machine": machine, **of})
     folder = Path(__file__).parent
     (folder / "result.json").write_text(json.dumps({"runs": RUNS, "rows": rows}, indent=1) + "\n")
