@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, ValueNode
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from dali_pipes.cli.conf import conf_folder, register, texts_of, users_folder
+from dali_pipes.cli.conf import MARKER, WITHIN, conf_folder, others_folder, register, texts_of, users_folder
 from dali_pipes.cli.overrides import at_home, spelled
 from dali_pipes.cli.spelling import in_options, nested_options
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
@@ -59,6 +59,10 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         try:
             expand_homes(config, texts)
             options = OmegaConf.to_object(config)
+            if not is_dataclass(options):
+                stop_once(
+                    f"{config_name}.yaml is not based on {config_name}_schema, which has the options of this job{_whose(users)}"
+                )
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
@@ -77,6 +81,11 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         stop_once(str(error))
     if users:
         Plugins.instance().register(OursAfterTheUsers)
+    elif (another := others_folder()) and not int(os.environ.get("LOCAL_RANK", 0)):
+        print(
+            f"note: {another} is not read: nothing in it says that it is for dali_pipes; {_how_to_be_read(another)}",
+            file=sys.stderr,
+        )
     OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     if wrong := next((word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)), None):
@@ -228,6 +237,10 @@ def _explain(error: BaseException, users: Path | None) -> str:
 
 def _whose(users: Path | None) -> str:
     return f"; {users} comes before our own configurations, and --conf DIR names another folder" if users else ""
+
+
+def _how_to_be_read(folder: Path) -> str:
+    return f"touch {folder / MARKER}, --conf {folder}, or a folder {folder / WITHIN} for ours makes it so"
 
 
 def explained(words: str, config: DictConfig) -> str:

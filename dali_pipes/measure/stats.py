@@ -87,10 +87,10 @@ def _resamples(n: int) -> NDArray[np.int64]:
 def claim(ratio: Ratio, control: Ratio | None, restarts: bool = True) -> str:
     """The claim about a ratio: "more", "less", "no difference shown", "untrustworthy" or "no interval".
 
-    "more" and "less" need an interval that excludes 1 even if all of it is moved towards 1 by as much as the baseline may differ from
-    itself (`threshold`). So a control that is off, or wide, voids small differences and no large ones, and whatever one control
-    lets pass, every control that reaches less far from 1 lets pass too. A difference that it voids is "untrustworthy" where the
-    control does not hold 1 itself.
+    "more" and "less" need an interval that excludes 1 even if all of it is moved towards 1 by as much as the baseline may differ
+    from itself (`threshold`). So a control that is off, or wide, voids small differences and no large ones, and whatever one
+    control lets pass, every control that reaches less far from 1 lets pass too. A difference that it voids is "untrustworthy"
+    where the control does not hold 1 itself.
 
     Args:
         control: the ratio of the baseline to itself, of the same rounds; None: there is none.
