@@ -1,5 +1,6 @@
 """How every job starts: compose the configuration, explain it, run the job, and end user mistakes in one line."""
 
+import errno
 import inspect
 import logging
 import os
@@ -38,6 +39,7 @@ _FLAGS = tuple(
 )
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PARSER = OverridesParser.create()
 _OTHER_TYPE = re.compile(r"Value (.*) of type '\w+' (?:could not be converted to|is not a valid) (Integer|Float|Bool)")
 
@@ -69,9 +71,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
             message = _placed(error, config) if isinstance(error, DaliPipesError) else _explain(error, users)
             stop(message, getattr(error, "status", 2)) if composed else stop_once(message)
         except OSError as error:
-            if error.filename is None:
-                raise
-            stop(f"{Path(os.fsdecode(error.filename)).absolute()}: {(error.strerror or str(error)).lower()}")
+            stop(explain_file_error(error, config.get("out")))
 
     users: Path | None = None
     try:
@@ -101,6 +101,21 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         if composed or isinstance(error, BrokenPipeError):
             raise
         stop_once(_explain(error, users))
+
+
+def explain_file_error(error: OSError, out: str | None = None) -> str:
+    """What the system says of a file, in one line; the error itself is raised again if it is about neither a file nor a full disk.
+
+    Args:
+        out: where the job writes, for an error that names no file: of a disk that has become full the write fails, not the opening.
+    """
+    if error.filename is not None:
+        return f"{Path(os.fsdecode(error.filename)).absolute()}: {(error.strerror or str(error)).lower()}"
+    number = next((each for each in _FULL if error.errno == each or os.strerror(each) in str(error)), None)
+    if number is None:
+        raise error
+    where = f"; free some, or write elsewhere than {Path(out).absolute()}" if out else "; free some, or write elsewhere"
+    return f"a file could not be written: {os.strerror(number).lower()}{where}"
 
 
 def print_warnings_on_stderr() -> None:
@@ -149,6 +164,15 @@ def sweep_folder() -> Path | None:
     """The folder of the sweep (`-m`) that this job belongs to."""
     config = HydraConfig.get()
     return Path(config.sweep.dir) if config.mode == RunMode.MULTIRUN else None
+
+
+def job_number(option: str) -> int | None:
+    """This job's number within a sweep (`-m`), for the name of what it writes; None: no sweep, or each job has its own `option`."""
+    config = HydraConfig.get()
+    if config.mode != RunMode.MULTIRUN:
+        return None
+    words = (word for word in sys.argv[1:] if word.startswith(f"{option}="))
+    return None if any("," in word or "(" in word for word in words) else int(config.job.num)
 
 
 def job_folder() -> Path | None:

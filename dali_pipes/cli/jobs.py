@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from dali_pipes.cli import importing
-from dali_pipes.cli.hydra import job_folder, run, stop, sweep_folder
+from dali_pipes.cli.hydra import explain_file_error, job_folder, job_number, run, stop, sweep_folder
 from dali_pipes.cli.overrides import at_home
 from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.errors import ConfigError, DaliPipesError
@@ -41,14 +41,16 @@ def start(name: str) -> None:
             JOBS[name]()
         except DaliPipesError as error:
             stop(str(error), error.status)
+        except OSError as error:
+            stop(explain_file_error(error))
     else:
-        if name == "migrate":
+        if name in ("migrate", "benchmark", "tune"):
             sys.argv[1:] = map(function_option, sys.argv[1:])
         run(name, JOBS[name], _words(JOBS[name]))
 
 
 def function_option(word: str) -> str:
-    """migrate's module:function as the option that it is."""
+    """The word module:function as the option that it is."""
     return f"function={word}" if ":" in word and "=" not in word else word
 
 
@@ -121,6 +123,10 @@ def scan(config: Any) -> None:
     """
     from dali_pipes.tools.scan.run import scan
 
+    for option in ("picture", "out"):
+        file = getattr(config, option)
+        if file and (number := job_number(option)) is not None:
+            setattr(config, option, str(Path(file).with_stem(f"{Path(file).stem}_{number}")))
     scan(config)
 
 
@@ -157,6 +163,8 @@ def preview(config: Any) -> None:
     """
     from dali_pipes.tools.preview.run import preview
 
+    if (number := job_number("out")) is not None:
+        config.out = f"{config.out}/{number}"
     preview(config)
 
 
