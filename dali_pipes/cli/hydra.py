@@ -60,6 +60,9 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         print_warnings_on_stderr()
         try:
             expand_homes(config, texts)
+            given = [word.partition("=")[0] for word in sys.argv[1:]]
+            if "hydra.run.dir" in given and "out" not in given and str(config.get("out")).startswith("runs/"):
+                config.out = HydraConfig.get().runtime.output_dir  # where Hydra's own users look for what a run wrote
             options = OmegaConf.to_object(config)
             if not is_dataclass(options):
                 stop_once(

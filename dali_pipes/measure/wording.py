@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.results import Compared, Control, Interval, Result
 from dali_pipes.measure.stats import Ratio, holds_one, threshold
+from dali_pipes.measure.workload import from_dict
 
 HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms p50/p99", "PSS MiB"]
 CAVEATS = {
@@ -37,13 +39,19 @@ def caveats(result: Result) -> list[str]:
 def headline(result: Result) -> str:
     """The best arm that did the same work as the baseline, and the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
-    compared = {arm: ratio for arm in arms if arm != baseline and (ratio := arms[arm].get("ratio")) and same_work(result, arm)}
+    equal = _does_its_work if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig" else same_work
+    compared = {arm: ratio for arm in arms if arm != baseline and (ratio := arms[arm].get("ratio")) and equal(result, arm)}
     if arms[baseline]["failed"]:
         return f"{baseline}, the baseline, failed: no comparison"
     if not compared:
         return f"{baseline}: {arms[baseline]['images_per_s']:,.0f} images/s"
     best = max(compared, key=lambda arm: compared[arm]["images_per_s"]["estimate"])
     return comparison(best, baseline, compared[best], result["protocol"]["pairs"])
+
+
+def _does_its_work(result: Result, arm: str) -> bool:
+    """Whether an arm does the work of the user's DataLoader, of which the plan was read: it is outside the plan itself."""
+    return entry_of(from_dict(result["work"]["loaders"][arm])).follows_plan
 
 
 def same_work(result: Result, arm: str) -> bool:
@@ -135,9 +143,10 @@ def print_result(result: Result, console: Console) -> None:
     title = f"{pairs} {'pair' if pairs == 1 else 'pairs'}, batches of {work['batch_size']}, workload {work['workload']}"
     title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
     rows = [cells(result, arm) for arm in result["arms"]]
+    console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)  # what was found comes first
     print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)
     control = control_line(result["control"], result["baseline"], result["protocol"]["restart"])
-    for line in (f"{headline(result)}.", control, agreement_line(result), *notes(result)):
+    for line in (control, agreement_line(result), *notes(result)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 

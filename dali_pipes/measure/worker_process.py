@@ -43,7 +43,7 @@ class FreshProcess(Child):
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the program as Ctrl-C does, so that suspended processes are resumed and ended, and none is left behind.
+    """SIGTERM and SIGHUP end the program as Ctrl-C does: suspended processes are resumed and ended, and none is left behind.
 
     SIGHUP stays ignored where it is, as under nohup.
     """

@@ -18,9 +18,9 @@ from typing import IO, Any, NamedTuple, Self
 
 from dali_pipes.errors import DaliPipesError
 
-# Waits for a line of ours. If its stdin ends instead, we have ended, however that came, and the group it is given is killed: also a
-# suspended process, which reads nothing, and its workers, however they were started. PR_SET_PDEATHSIG would reach neither those that
-# are spawned nor a process whose starting thread lives on no longer than its measurement.
+# Waits for a line of ours. If its stdin ends instead, we have ended, however that came, and the group that it is given is
+# killed: also a suspended process, which reads nothing, and its workers, however they were started. PR_SET_PDEATHSIG would not
+# reach workers that are spawned, and would end a process with the thread that started it.
 _GUARD = 'read -r line || kill -s KILL -- "-$0"'
 # not `-m`, which would warn on stderr that the package has already imported this module
 _START = f"from {__name__} import main; main()"

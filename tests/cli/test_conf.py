@@ -168,3 +168,35 @@ def test_an_installed_package_writes_to_the_working_directory(installed):
     assert conf.tuned_loaders(None) == Path.cwd() / "conf/loader" and not Path("conf").exists()
     conf.tuned_loaders(None).mkdir(parents=True)
     assert conf.users_folder([]) == (Path.cwd() / "conf", [])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(28, "No space left on device"), "no space left on device; free some, or write elsewhere than /x"),
+        (OSError("[Errno 28] Error writing bytes. Detail: No space left on device"), "no space left on device"),
+        (FileNotFoundError(2, "No such file or directory", "/y"), "/y: no such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_line(error, message):
+    assert message in hydra.explain_file_error(error, "/x")
+    with pytest.raises(OSError, match="no file"):
+        hydra.explain_file_error(OSError("no file"))
+
+
+def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(command, image_folder, tmp_path):
+    words = [
+        f"data.train={image_folder}",
+        "data.cache_dir=null",
+        "batch_size=8",
+        "batches=1",
+        "loader=torch",
+        "loader.num_workers=0",
+    ]
+    assert command("preview", *words, "-m", "seed=0,1", f"out={tmp_path / 'seen'}", "transform.size=32").returncode == 0
+    assert sorted(str(each.relative_to(tmp_path)) for each in tmp_path.glob("seen/**/*.png")) == [
+        "seen/0/batch.png",
+        "seen/1/batch.png",
+    ]
+    assert command("preview", *words, f"hydra.run.dir={tmp_path / 'mine'}", "transform.size=32").returncode == 0
+    assert (tmp_path / "mine/batch.png").exists()

@@ -1,4 +1,4 @@
-"""A program as `benchmark restart=false` is one: it suspends a child whose workers wait for more work, prints their pids, and waits."""
+"""A program like `benchmark restart=false`: it suspends a child that has a worker, prints their pids, and waits."""
 
 import json
 import multiprocessing
