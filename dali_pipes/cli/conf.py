@@ -1,6 +1,7 @@
 """conf/: where it lies in a checkout, in an installed package and as a folder of the user's own, and the schema of every file."""
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -27,6 +28,8 @@ from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 PACKAGE = Path(__file__).resolve().parents[1]
+MARKER = ".dali_pipes"  # an empty file: this folder of configurations is for us
+WITHIN = "dali_pipes"  # in the conf/ of another program, the folder that is for us
 
 
 def checkout() -> Path | None:
@@ -41,7 +44,9 @@ def conf_folder() -> Path:
 
 
 def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The user's own configurations, `--conf DIR` or else conf/ in the working directory, and the words without `--conf DIR`.
+    """The user's own configurations, and the words without `--conf DIR`.
+
+    That is DIR, or conf/ in the working directory if it is for us, or conf/dali_pipes.
 
     Raises:
         ConfigError: there is no such folder.
@@ -54,13 +59,45 @@ def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
         raise ConfigError("--conf needs a folder: --conf DIR") from None
     if given.conf and not given.conf.is_dir():
         raise ConfigError(f"--conf {given.conf}: no such folder")
-    folder = (given.conf or Path("conf")).absolute()
-    own = folder.is_dir() and folder.resolve() != conf_folder()
-    return folder if own else None, others
+    here = Path("conf")
+    found = [given.conf] if given.conf else [each for each in (here, here / WITHIN) if each.is_dir() and _is_for_us(each)]
+    own = [each.absolute() for each in found if each.resolve() != conf_folder()]
+    return own[0] if own else None, others
+
+
+def others_folder() -> Path | None:
+    """conf/ in the working directory, if it is another program's; the user's own Hydra project has one."""
+    here = Path("conf")
+    return here.absolute() if here.is_dir() and here.resolve() != conf_folder() and not _is_for_us(here) else None
+
+
+def _is_for_us(folder: Path) -> bool:
+    """Whether a folder of configurations says so: by its name, by the marker, or by what its files extend.
+
+    A file of ours names its schema, as in `defaults: [torch_schema, _self_]`. Among the primary files, which lie in the folder
+    itself, a single one without makes it another program's: a primary file of a job's name would come in the place of ours.
+    """
+    if folder.name == WITHIN or (folder / MARKER).exists():
+        return True
+    if primary := [*folder.glob("*.yaml")]:
+        return all(_extends(file, JOBS) for file in primary)
+    options = [*folder.glob("*/*.yaml")]
+    return not options or any(_extends(file, (*TRANSFORMS, *SAMPLINGS, *backends())) for file in options)
+
+
+def _extends(file: Path, ours: Iterable[str]) -> bool:
+    """Whether a file of configurations names the schema of one of ours."""
+    try:
+        words = re.findall(r"\w+_schema\b", file.read_text(errors="replace"))
+    except OSError:
+        return False
+    return any(word.removesuffix("_schema") in ours for word in words)
 
 
 def tuned_loaders(users: Path | None) -> Path:
     """Where `tune` writes loader=tuned_HOST and the next job finds it."""
+    if users is None and checkout() is None and others_folder():
+        return _home() / "conf" / WITHIN / "loader"
     return (users or _home() / "conf") / "loader"
 
 

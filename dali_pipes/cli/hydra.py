@@ -1,5 +1,6 @@
 """How every job starts: compose the configuration, explain it, run the job, and end user mistakes in one line."""
 
+import errno
 import inspect
 import logging
 import os
@@ -23,7 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, ValueNode
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from dali_pipes.cli.conf import conf_folder, register, texts_of, users_folder
+from dali_pipes.cli.conf import MARKER, WITHIN, conf_folder, others_folder, register, texts_of, users_folder
 from dali_pipes.cli.overrides import at_home, spelled
 from dali_pipes.cli.spelling import in_options, nested_options
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
@@ -38,6 +39,7 @@ _FLAGS = tuple(
 )
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PARSER = OverridesParser.create()
 _OTHER_TYPE = re.compile(r"Value (.*) of type '\w+' (?:could not be converted to|is not a valid) (Integer|Float|Bool)")
 
@@ -58,16 +60,21 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         print_warnings_on_stderr()
         try:
             expand_homes(config, texts)
+            given = [word.partition("=")[0] for word in sys.argv[1:]]
+            if "hydra.run.dir" in given and "out" not in given and str(config.get("out")).startswith("runs/"):
+                config.out = HydraConfig.get().runtime.output_dir  # where Hydra's own users look for what a run wrote
             options = OmegaConf.to_object(config)
+            if not is_dataclass(options):
+                stop_once(
+                    f"{config_name}.yaml is not based on {config_name}_schema, which has the options of this job{_whose(users)}"
+                )
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
             message = _placed(error, config) if isinstance(error, DaliPipesError) else _explain(error, users)
             stop(message, getattr(error, "status", 2)) if composed else stop_once(message)
         except OSError as error:
-            if error.filename is None:
-                raise
-            stop(f"{Path(os.fsdecode(error.filename)).absolute()}: {(error.strerror or str(error)).lower()}")
+            stop(explain_file_error(error, config.get("out")))
 
     users: Path | None = None
     try:
@@ -77,6 +84,11 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         stop_once(str(error))
     if users:
         Plugins.instance().register(OursAfterTheUsers)
+    elif (another := others_folder()) and not int(os.environ.get("LOCAL_RANK", 0)):
+        print(
+            f"note: {another} is not read: nothing in it says that it is for dali_pipes; {_how_to_be_read(another)}",
+            file=sys.stderr,
+        )
     OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     if wrong := next((word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)), None):
@@ -92,6 +104,21 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         if composed or isinstance(error, BrokenPipeError):
             raise
         stop_once(_explain(error, users))
+
+
+def explain_file_error(error: OSError, out: str | None = None) -> str:
+    """What the system says of a file, in one line; the error itself is raised again if it is about neither a file nor a full disk.
+
+    Args:
+        out: where the job writes, for an error that names no file: of a disk that has become full the write fails, not the opening.
+    """
+    if error.filename is not None:
+        return f"{Path(os.fsdecode(error.filename)).absolute()}: {(error.strerror or str(error)).lower()}"
+    number = next((each for each in _FULL if error.errno == each or os.strerror(each) in str(error)), None)
+    if number is None:
+        raise error
+    where = f"; free some, or write elsewhere than {Path(out).absolute()}" if out else "; free some, or write elsewhere"
+    return f"a file could not be written: {os.strerror(number).lower()}{where}"
 
 
 def print_warnings_on_stderr() -> None:
@@ -140,6 +167,15 @@ def sweep_folder() -> Path | None:
     """The folder of the sweep (`-m`) that this job belongs to."""
     config = HydraConfig.get()
     return Path(config.sweep.dir) if config.mode == RunMode.MULTIRUN else None
+
+
+def job_number(option: str) -> int | None:
+    """This job's number within a sweep (`-m`), for the name of what it writes; None: no sweep, or each job has its own `option`."""
+    config = HydraConfig.get()
+    if config.mode != RunMode.MULTIRUN:
+        return None
+    words = (word for word in sys.argv[1:] if word.startswith(f"{option}="))
+    return None if any("," in word or "(" in word for word in words) else int(config.job.num)
 
 
 def job_folder() -> Path | None:
@@ -228,6 +264,10 @@ def _explain(error: BaseException, users: Path | None) -> str:
 
 def _whose(users: Path | None) -> str:
     return f"; {users} comes before our own configurations, and --conf DIR names another folder" if users else ""
+
+
+def _how_to_be_read(folder: Path) -> str:
+    return f"touch {folder / MARKER}, --conf {folder}, or a folder {folder / WITHIN} for ours makes it so"
 
 
 def explained(words: str, config: DictConfig) -> str:

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import difflib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from dali_pipes.cli import importing
-from dali_pipes.cli.hydra import job_folder, run, stop, sweep_folder
+from dali_pipes.cli.hydra import explain_file_error, job_folder, job_number, run, stop, sweep_folder
 from dali_pipes.cli.overrides import at_home
 from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.errors import ConfigError, DaliPipesError
@@ -26,12 +27,30 @@ def main() -> None:
         print(_overview())
     elif "--version" in (name, *words):
         print(f"dali-pipes {version('dali_pipes')}")
+    elif name in ("-sc", "--shell-completion"):
+        complete(words)
     elif name in JOBS:
         sys.argv[1:] = words
         start(name)
     else:
         closest = difflib.get_close_matches(name, JOBS, 1)
         stop(f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs are {', '.join(JOBS)}")
+
+
+def complete(words: list[str]) -> None:
+    """Hydra's completion, which `eval "$(dali-pipes --shell-completion install=bash)"` sets up: jobs, then a job's options."""
+    line = os.environ.get("COMP_LINE", "")
+    program, *given = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
+    composed = [name for name in JOBS if name not in ("compare", "index")]
+    if any(word.startswith("query=") for word in words):
+        if not given:
+            print(" ".join(JOBS))
+            return
+        if given[0] not in composed:
+            return
+        os.environ["COMP_LINE"] = line.replace(given[0], "", 1).replace(f"{program}  ", f"{program} ", 1)
+    sys.argv[1:] = ["--shell-completion", *words]
+    start(given[0] if given else composed[0])
 
 
 def start(name: str) -> None:
@@ -41,14 +60,16 @@ def start(name: str) -> None:
             JOBS[name]()
         except DaliPipesError as error:
             stop(str(error), error.status)
+        except OSError as error:
+            stop(explain_file_error(error))
     else:
-        if name == "migrate":
+        if name in ("migrate", "benchmark", "tune"):
             sys.argv[1:] = map(function_option, sys.argv[1:])
         run(name, JOBS[name], _words(JOBS[name]))
 
 
 def function_option(word: str) -> str:
-    """migrate's module:function as the option that it is."""
+    """The word module:function as the option that it is."""
     return f"function={word}" if ":" in word and "=" not in word else word
 
 
@@ -73,9 +94,12 @@ def benchmark(config: Any) -> None:
 
     dali-pipes benchmark data.train=/my/images arms=[torch,dali]
     dali-pipes benchmark data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
+    dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against the DataLoader that make_loader() returns
     """
     from dali_pipes.tools.benchmark.run import benchmark
 
+    if config.function:
+        from dali_pipes.tools.benchmark.migrate import migrate as benchmark
     benchmark(config, sweep_folder())
 
 
@@ -121,6 +145,10 @@ def scan(config: Any) -> None:
     """
     from dali_pipes.tools.scan.run import scan
 
+    for option in ("picture", "out"):
+        file = getattr(config, option)
+        if file and (number := job_number(option)) is not None:
+            setattr(config, option, str(Path(file).with_stem(f"{Path(file).stem}_{number}")))
     scan(config)
 
 
@@ -157,6 +185,8 @@ def preview(config: Any) -> None:
     """
     from dali_pipes.tools.preview.run import preview
 
+    if (number := job_number("out")) is not None:
+        config.out = f"{config.out}/{number}"
     preview(config)
 
 
@@ -206,6 +236,7 @@ def tune(config: Any) -> None:
 
     dali-pipes tune data.train=/my/images loader=dali
     dali-pipes tune data.train=/my/images loader=torch workload=train max_memory_mib=4000 minutes=20
+    dali-pipes tune my_train:make_loader loader=torch     # for the images and the transform of your DataLoader
     dali-pipes train data.root=/imagenet loader=tuned_HOST
     """
     from dali_pipes.tools.tuning.run import tune

@@ -104,11 +104,13 @@ def _over_trials(name: str, values: Sequence[Any]) -> Any:
     return f"{sum(there)} of {len(there)}" if name == "steady" else float(over(there))
 
 
-def compared(first: Sequence[Trial], second: Sequence[Trial], control: dict[ComparedFigure, Ratio] | None) -> Compared:
+def compared(
+    first: Sequence[Trial], second: Sequence[Trial], control: dict[ComparedFigure, Ratio] | None, restarts: bool = True
+) -> Compared:
     """second / first for each of COMPARED: estimate, low, high and the claim that the control allows."""
     ratios = {name: by_rounds(first, second, name) for name in COMPARED}
     of_baseline = control or dict.fromkeys(COMPARED)
-    claimed = {name: ratio.to_dict() | {"claim": claim(ratio, of_baseline[name])} for name, ratio in ratios.items()}
+    claimed = {name: ratio.to_dict() | {"claim": claim(ratio, of_baseline[name], restarts)} for name, ratio in ratios.items()}
     return cast(Compared, claimed)
 
 
@@ -120,11 +122,17 @@ def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFig
 
 
 def result_figures(
-    trials: Sequence[Trial], arms: Sequence[str], baseline: str, planning: Sequence[tuple[str, str]] = ()
+    trials: Sequence[Trial],
+    arms: Sequence[str],
+    baseline: str,
+    planning: Sequence[tuple[str, str]] = (),
+    restarts: bool = True,
 ) -> Figures:
     """Of all trials: arms; control, the baseline's trial of phase "control" against its other one of each round; and planning.
 
-    planning: pairs of arms, of which the second follows the plan and the first does not.
+    Args:
+        planning: pairs of arms, of which the second follows the plan and the first does not.
+        restarts: whether every trial was a new process; if not, more is needed for a claim.
     """
     of = {arm: [trial for trial in trials if (trial["phase"], trial["arm"]) == ("round", arm)] for arm in arms}
     control_trials = [trial for trial in trials if trial["phase"] == "control"]
@@ -136,7 +144,7 @@ def result_figures(
         itself = {name: {**ratio.to_dict(), "claim": ""} for name, ratio in control.items()}
         found["control"] = cast(Control, {"holds": holds} | itself)
     for arm in measured:
-        found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control) if baseline in measured else None
+        found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control, restarts) if baseline in measured else None
         ceiling = CEILING in measured and arm != CEILING
         found["arms"][arm]["share_of_ceiling"] = by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
         for alone, share in DECODING.items():
@@ -144,7 +152,7 @@ def result_figures(
             spent = by_rounds(of[arm], of[alone], "cpu_s_per_1000_images").estimate if there else None
             cast(dict[str, Any], found["arms"][arm])[share] = spent
     found["planning"] = [
-        {"native": native, "planned": planned, **compared(of[native], of[planned], control)}
+        {"native": native, "planned": planned, **compared(of[native], of[planned], control, restarts)}
         for native, planned in planning
         if {native, planned} <= set(measured)
     ]

@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.results import Compared, Control, Interval, Result
-from dali_pipes.measure.stats import holds_one
+from dali_pipes.measure.stats import Ratio, holds_one, threshold
+from dali_pipes.measure.workload import from_dict
 
 HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms p50/p99", "PSS MiB"]
 CAVEATS = {
@@ -37,13 +39,19 @@ def caveats(result: Result) -> list[str]:
 def headline(result: Result) -> str:
     """The best arm that did the same work as the baseline, and the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
-    compared = {arm: ratio for arm in arms if arm != baseline and (ratio := arms[arm].get("ratio")) and same_work(result, arm)}
+    equal = _does_its_work if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig" else same_work
+    compared = {arm: ratio for arm in arms if arm != baseline and (ratio := arms[arm].get("ratio")) and equal(result, arm)}
     if arms[baseline]["failed"]:
         return f"{baseline}, the baseline, failed: no comparison"
     if not compared:
         return f"{baseline}: {arms[baseline]['images_per_s']:,.0f} images/s"
     best = max(compared, key=lambda arm: compared[arm]["images_per_s"]["estimate"])
     return comparison(best, baseline, compared[best], result["protocol"]["pairs"])
+
+
+def _does_its_work(result: Result, arm: str) -> bool:
+    """Whether an arm does the work of the user's DataLoader, of which the plan was read: it is outside the plan itself."""
+    return entry_of(from_dict(result["work"]["loaders"][arm])).follows_plan
 
 
 def same_work(result: Result, arm: str) -> bool:
@@ -59,7 +67,8 @@ def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
             count = "1 pair" if pairs == 1 else f"{pairs} pairs"
             return f"{arm} against {baseline}: {ratios}; {count}: no interval, and nothing is claimed"
         case "untrustworthy":
-            return f"Untrustworthy: {baseline} differs from itself, so nothing is claimed. {arm} against {baseline}: {ratios}"
+            as_much = f"{baseline} differs from itself by as much as from {arm}"
+            return f"Untrustworthy: {as_much}, so nothing is claimed. {arm} against {baseline}: {ratios}"
         case "more":
             return f"{arm} is faster than {baseline}: {ratios}"
         case "less":
@@ -72,13 +81,21 @@ def interval(ratio: Interval) -> str:
     return f"{ratio['estimate']:.2f}" + ("" if ratio["low"] is None else f" [{ratio['low']:.2f}, {ratio['high']:.2f}]")
 
 
-def control_line(control: Control | None, baseline: str) -> str:
+def control_line(control: Control | None, baseline: str, restarts: bool = True) -> str:
+    """What the baseline against itself gave, and how large a difference must be to be told from that.
+
+    Args:
+        restarts: whether every trial was a new process.
+    """
     if control is None:
         return "No control: it takes at least five pairs."
-    speed, cost = control["images_per_s"], control["cpu_s_per_1000_images"]
-    off = [name for name, ratio in (("images/s", speed), ("CPU time", cost)) if not holds_one(ratio["low"], ratio["high"])]
-    verdict = f"UNTRUSTWORTHY, nothing is claimed of {' and '.join(off)}" if off else "both hold 1"
-    return f"Control, {baseline} against itself: images/s {interval(speed)}, CPU time {interval(cost)}: {verdict}."
+    ratios = {"images/s": control["images_per_s"], "CPU time": control["cpu_s_per_1000_images"]}
+    line = f"Control, {baseline} against itself: {', '.join(f'{name} {interval(ratio)}' for name, ratio in ratios.items())}"
+    off = [name for name, ratio in ratios.items() if not holds_one(ratio["low"], ratio["high"])]
+    verdict = f"not equal in {' and '.join(off)}, so something disturbed the trials" if off else "both hold 1"
+    least = {name: threshold(Ratio(each["estimate"], each["low"], each["high"]), restarts) for name, each in ratios.items()}
+    claimed = [f"{name} beyond a factor of {factor:.2f}" for name, factor in least.items() if factor]
+    return f"{line}: {verdict}. Claimed are differences in {' and in '.join(claimed)}." if claimed else f"{line}: {verdict}."
 
 
 def agreement_line(result: Result) -> str:
@@ -126,9 +143,10 @@ def print_result(result: Result, console: Console) -> None:
     title = f"{pairs} {'pair' if pairs == 1 else 'pairs'}, batches of {work['batch_size']}, workload {work['workload']}"
     title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
     rows = [cells(result, arm) for arm in result["arms"]]
+    console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)  # what was found comes first
     print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)
-    control = control_line(result["control"], result["baseline"])
-    for line in (f"{headline(result)}.", control, agreement_line(result), *notes(result)):
+    control = control_line(result["control"], result["baseline"], result["protocol"]["restart"])
+    for line in (control, agreement_line(result), *notes(result)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 

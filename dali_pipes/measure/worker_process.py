@@ -43,9 +43,14 @@ class FreshProcess(Child):
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """SIGTERM ends the program as Ctrl-C does, so that suspended processes are resumed and ended, and none is left behind."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """SIGTERM and SIGHUP end the program as Ctrl-C does: suspended processes are resumed and ended, and none is left behind.
+
+    SIGHUP stays ignored where it is, as under nohup.
+    """
+    ending = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, lambda number, _: sys.exit(128 + number)) for each in ending}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)

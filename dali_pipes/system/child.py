@@ -18,6 +18,10 @@ from typing import IO, Any, NamedTuple, Self
 
 from dali_pipes.errors import DaliPipesError
 
+# Waits for a line of ours. If its stdin ends instead, we have ended, however that came, and the group that it is given is
+# killed: also a suspended process, which reads nothing, and its workers, however they were started. PR_SET_PDEATHSIG would not
+# reach workers that are spawned, and would end a process with the thread that started it.
+_GUARD = 'read -r line || kill -s KILL -- "-$0"'
 # not `-m`, which would warn on stderr that the package has already imported this module
 _START = f"from {__name__} import main; main()"
 _ENDS_WITHIN_S = 20  # of its own accord
@@ -34,6 +38,8 @@ class ChildError(DaliPipesError):
 
 class Child:
     """A process that calls "module:function" with a Controller; the module is imported there only. Ends with the `with` block.
+
+    If this process is killed, it and all of its descendants are killed as well, suspended or not.
 
     Args:
         job: a value that JSON can hold; the controller's.
@@ -57,6 +63,13 @@ class Child:
             text=True,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
+        )
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # what is sent to our group, as SIGHUP by a terminal, does not reach it
         )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -134,6 +147,8 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
             self._signal(signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError):
+            self._guard.communicate(b"ended\n")
         self._reader.join(_KILLED_WITHIN_S)
         self.wrote = self._written()
         self._errors.close()

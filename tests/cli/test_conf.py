@@ -66,13 +66,80 @@ def test_a_wrong_folder_ends_in_one_line(composed, mine, capsys, words, message)
     assert end.value.code == 2 and line.startswith(f"error: {message}")
 
 
+@pytest.fixture
+def hydra_project(tmp_path):
+    """A project that uses Hydra itself, with a primary file and options that have our names."""
+    for name, text in {
+        "train.yaml": "defaults:\n  - model: resnet50\n  - _self_\nlr: 0.1\n",
+        "model/resnet50.yaml": "_target_: torchvision.models.resnet50\n",
+        "data/folder.yaml": "_target_: their.Data\n",
+    }.items():
+        (tmp_path / "conf" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "conf" / name).write_text(text)
+    return tmp_path / "conf"
+
+
+@pytest.mark.parametrize("words", [["train", "model=resnet50", "--cfg", "job"], ["train", "--help"], ["diagnose", "--cfg", "job"]])
+def test_the_folder_of_another_program_is_named_and_not_read(command, hydra_project, words):
+    done = command(*words)
+    assert done.returncode == 0 and "_target_" not in done.stdout
+    assert done.stderr == (
+        f"note: {hydra_project} is not read: nothing in it says that it is for dali_pipes; touch {hydra_project}/.dali_pipes, "
+        f"--conf {hydra_project}, or a folder {hydra_project}/dali_pipes for ours makes it so\n"
+    )
+
+
 @pytest.mark.parametrize("words", [["model=resnet18"], ["--help"]])
-def test_the_folder_of_another_program_is_named(command, tmp_path, words):
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf/train.yaml").write_text("defaults:\n  - missing: this\n")
-    done = command("train", *words)
+@pytest.mark.parametrize("how", ["--conf", "marker"])
+def test_a_folder_that_says_it_is_ours_is_read_and_named_where_it_cannot_work(command, hydra_project, words, how):
+    (hydra_project / "train.yaml").write_text("defaults:\n  - missing: this\n")
+    if how == "marker":
+        (hydra_project / ".dali_pipes").touch()
+    done = command("train", *(["--conf", hydra_project] if how == "--conf" else []), *words)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
-    assert f"{tmp_path / 'conf'} comes before our own configurations, and --conf DIR names another folder" in done.stderr
+    assert f"{hydra_project} comes before our own configurations, and --conf DIR names another folder" in done.stderr
+
+
+def test_a_primary_file_that_is_not_ours_ends_in_one_line(command, hydra_project):
+    (hydra_project / "train.yaml").write_text("defaults:\n  - _self_\n  - override hydra/job_logging: none\nlr: 0.1\n")
+    done = command("train", "--conf", hydra_project)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert (
+        done.stderr.startswith("error: train.yaml is not based on train_schema")
+        and f"; {hydra_project} comes before" in done.stderr
+    )
+
+
+def test_the_folder_of_another_program_has_room_for_ours(installed):
+    """There `tune` writes, and the next job finds it."""
+    Path("conf").mkdir()
+    Path("conf/train.yaml").write_text("lr: 0.1\n")
+    assert conf.tuned_loaders(None) == Path.cwd() / "conf/dali_pipes/loader"
+    conf.tuned_loaders(None).mkdir(parents=True)
+    assert conf.users_folder([]) == (Path.cwd() / "conf/dali_pipes", [])
+    assert conf.tuned_loaders(conf.users_folder([])[0]) == Path.cwd() / "conf/dali_pipes/loader"
+
+
+@pytest.mark.parametrize(
+    ("files", "ours"),
+    [
+        ({}, True),
+        ({"loader/tuned_host.yaml": "defaults:\n  - dali_schema\n  - _self_\n"}, True),
+        ({"train.yaml": "defaults:\n  - train_schema\n", "model/mine.yaml": "name: mine\n"}, True),
+        ({"train.yaml": "defaults:\n  - train_schema\n", "config.yaml": "lr: 0.1\n"}, False),
+        ({"model/mine.yaml": "_target_: mine\n"}, False),
+        ({"train.yaml": "defaults:\n  - base_schema\n"}, False),
+    ],
+)
+def test_a_folder_is_ours_by_what_its_files_extend(monkeypatch, tmp_path, files, ours):
+    monkeypatch.chdir(tmp_path)
+    Path("conf").mkdir()
+    for name, text in files.items():
+        Path("conf", name).parent.mkdir(exist_ok=True)
+        Path("conf", name).write_text(text)
+    assert (conf.users_folder([])[0], conf.others_folder()) == (
+        (Path("conf").absolute(), None) if ours else (None, Path("conf").absolute())
+    )
 
 
 def test_the_folder_of_a_file_that_cannot_be_written_is_named_as_a_whole(command, image_folder):
@@ -101,3 +168,35 @@ def test_an_installed_package_writes_to_the_working_directory(installed):
     assert conf.tuned_loaders(None) == Path.cwd() / "conf/loader" and not Path("conf").exists()
     conf.tuned_loaders(None).mkdir(parents=True)
     assert conf.users_folder([]) == (Path.cwd() / "conf", [])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(28, "No space left on device"), "no space left on device; free some, or write elsewhere than /x"),
+        (OSError("[Errno 28] Error writing bytes. Detail: No space left on device"), "no space left on device"),
+        (FileNotFoundError(2, "No such file or directory", "/y"), "/y: no such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_line(error, message):
+    assert message in hydra.explain_file_error(error, "/x")
+    with pytest.raises(OSError, match="no file"):
+        hydra.explain_file_error(OSError("no file"))
+
+
+def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(command, image_folder, tmp_path):
+    words = [
+        f"data.train={image_folder}",
+        "data.cache_dir=null",
+        "batch_size=8",
+        "batches=1",
+        "loader=torch",
+        "loader.num_workers=0",
+    ]
+    assert command("preview", *words, "-m", "seed=0,1", f"out={tmp_path / 'seen'}", "transform.size=32").returncode == 0
+    assert sorted(str(each.relative_to(tmp_path)) for each in tmp_path.glob("seen/**/*.png")) == [
+        "seen/0/batch.png",
+        "seen/1/batch.png",
+    ]
+    assert command("preview", *words, f"hydra.run.dir={tmp_path / 'mine'}", "transform.size=32").returncode == 0
+    assert (tmp_path / "mine/batch.png").exists()

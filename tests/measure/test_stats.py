@@ -49,6 +49,13 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, least):
     assert sum(ratio.low <= 1.3 <= ratio.high for ratio in ratios) / 1000 >= least
 
 
+def test_one_disturbed_pair_of_six_widens_the_interval_to_itself_and_no_further():
+    first, second = [1.0] * 6, [1.9, 1.88, 1.92, 1.91, 1.89, 1.4]
+    ratio = paired_ratio(first, second)
+    assert ratio.low == pytest.approx(1.4) and ratio.high <= 1.92
+    assert paired_ratio(first[1:], second[1:]).low < 1.4  # five pairs are too few for that
+
+
 def test_a_drifting_machine_is_caught_by_pairing():
     """The machine loses two thirds of its speed meanwhile. Unpaired, the arms' ranges overlap; paired, 1.1 × is plain."""
     random = np.random.default_rng(3)
@@ -71,8 +78,15 @@ def test_trials_in_abba_order_do_not_see_a_steady_drift():
     assert not paired_ratio(straight[0::2], straight[1::2]).holds_one()
 
 
-def test_a_control_that_does_not_hold_one_forbids_every_claim():
-    assert claim(Ratio(2.0, 1.9, 2.1), Ratio(1.1, 1.05, 1.15)) == "untrustworthy"
+def test_a_control_that_does_not_hold_one_forbids_claims_of_less_than_its_distance():
+    off = Ratio(1.1, 1.05, 1.15)
+    assert (
+        claim(Ratio(1.1, 1.07, 1.13), off)
+        == claim(Ratio(0.9, 0.88, 0.92), off)
+        == claim(Ratio(1, 0.9, 1.1), off)
+        == "untrustworthy"
+    )
+    assert claim(Ratio(2.0, 1.9, 2.1), off) == "more" and claim(Ratio(0.5, 0.4, 0.6), off) == "less"
 
 
 def test_a_gain_within_the_noise_of_the_control_is_no_gain():

@@ -39,6 +39,7 @@ def test_their_loader_is_measured_against_ours(module, command, tmp_path):
     assert list(result["arms"]) == ["yours", "dali_cpu"] and result["baseline"] == "yours"
     assert result["arms"]["yours"]["decodes"] == "the DataLoader of their_train:make_loader, with 1 workers"
     assert result["work"]["batch_size"] == 8 and result["work"]["transform"]["size"] == 32
+    assert "dali_cpu against yours: " in done.stderr.split("CPU-s")[0], "what was found comes before the table"
     assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
     assert "RandomHorizontalFlip(p=0.5)" in done.stderr and "flip=0.5" in done.stderr
     assert "Compared with your loader: over 512 draws" in " ".join(done.stderr.split())
@@ -55,7 +56,8 @@ def test_their_loader_is_measured_against_ours(module, command, tmp_path):
         ("their_train:nothing", "their_train:nothing: "),
         ("no_such_module:make", "no_such_module:make: there is no module no_such_module in "),
         ("their_train:needs_more", "their_train:needs_more is called without arguments (missing a required argument: 'folder')"),
-        ("their_train.py:make_loader", "their_train.py:make_loader: there is no module their_train.py in "),
+        ("./no_such.py:make_loader", "./no_such.py:make_loader: there is no file "),
+        ("./their_train.py:nothing", "./their_train.py:nothing: "),
         ("function=their_train", "migrate needs the function that makes your DataLoader"),
     ],
 )

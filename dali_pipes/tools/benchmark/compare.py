@@ -76,6 +76,7 @@ def draw(run: Path, file: Path) -> None:
     result = load_result(run)
     if not (arms := compared(result)):
         raise CompareError(f"{run}: no arm was measured against {result['baseline']}; there is nothing to draw")
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(standalone(ratios(result, arms)))
 
 

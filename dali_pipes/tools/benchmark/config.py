@@ -15,6 +15,8 @@ class BenchmarkConfig(LoadersConfig):
     Attributes:
         loader: one more loader to compare, under the name given with loader=NAME; in `arms` it is called "loader".
         loaders: a loader config for each other name.
+        function: module:function, that returns a DataLoader of yours, without arguments: images, transform and batch size are its
+            own, and `arms` begins with it, as `yours`; None: the images are those of `data`.
         arms: what to compare.
         baseline: the arm that the others are compared with; None: the first that loads real images.
         corun: jobs at once on this machine, each on a separate GPU as far as there are enough.
@@ -26,6 +28,7 @@ class BenchmarkConfig(LoadersConfig):
     """
 
     loaders: dict[str, Any] = field(default_factory=dict)
+    function: str | None = None
     arms: list[str] = field(default_factory=lambda: ["torch", "loader"])
     baseline: str | None = None
     corun: int = option(1, check_min, 1)
@@ -35,6 +38,9 @@ class BenchmarkConfig(LoadersConfig):
 
     def __post_init__(self) -> None:
         LoadersConfig.__post_init__(self)
+        if self.function:
+            self.loaders = {"yours": DataLoaderConfig(function=self.function)} | self.loaders
+            self.arms = self.arms if "yours" in self.arms else ["yours", *self.arms]
         if self.workload == "cold" and self.corun > 1:
             raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
         if self.workload == "cold" and not self.restart:
@@ -59,12 +65,10 @@ class MigrateConfig(BenchmarkConfig):
         arms: `yours` is the DataLoader.
     """
 
-    function: str | None = None
     arms: list[str] = field(default_factory=lambda: ["yours", "loader"])
     out: str = "runs/migrate"
 
     def __post_init__(self) -> None:
         if not self.function or ":" not in self.function:
             raise ConfigError("migrate needs the function that makes your DataLoader: dali-pipes migrate my_train:make_loader")
-        self.loaders = {"yours": DataLoaderConfig(function=self.function)} | self.loaders
         BenchmarkConfig.__post_init__(self)

@@ -206,7 +206,11 @@ def write_page(folder: Path) -> None:
         result=result,
         palette=PALETTE,
         headline=headline(result),
-        facts=[control_line(result["control"], result["baseline"]), agreement_line(result), *notes(result)],
+        facts=[
+            control_line(result["control"], result["baseline"], result["protocol"]["restart"]),
+            agreement_line(result),
+            *notes(result),
+        ],
         charts=list(_charts(result, trials, measured)),
         figures=(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
         more=_more(result, measured),

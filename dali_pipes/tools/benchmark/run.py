@@ -152,7 +152,7 @@ def _result(
     pairs = max((trial["round"] for trial in done), default=0)
     phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)  # fewer rounds give no control
     figured = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
-    found, facts = result_figures(figured, list(arms), baseline, _planning(arms)), trials.facts()
+    found, facts = result_figures(figured, list(arms), baseline, _planning(arms), config.restart), trials.facts()
     facts["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
     facts["protocol"] |= {"minutes": config.minutes, "pairs": pairs}
     found["arms"] = {

@@ -33,6 +33,8 @@ class TuneConfig(LoadersConfig):
     """dali-pipes tune. docs/tune.md explains the search.
 
     Attributes:
+        function: module:function, that returns a DataLoader of yours, without arguments: images, transform and batch size are its
+            own, and with loader=torch the search starts from its number of workers; None: the images are those of `data`.
         loader: the default: the search starts from it, and the winner is compared with it.
         batch_sizes: tried besides `batch_size`.
         minutes: time limit of the search; the comparison that follows takes `pairs` × 3 trials. With fewer than 5 pairs the default
@@ -47,6 +49,7 @@ class TuneConfig(LoadersConfig):
     """
 
     workload: str = option("loader", check_choice, ("loader", "train"))
+    function: str | None = None
     loader_name: str = "dali"
     search: SearchConfig = field(default_factory=SearchConfig)
     batch_sizes: list[int] = field(default_factory=list)

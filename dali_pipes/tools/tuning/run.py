@@ -20,6 +20,7 @@ from dali_pipes.measure.agreement import gate
 from dali_pipes.measure.figures import arm_figures
 from dali_pipes.measure.protocol import Trials, Turn, images_of
 from dali_pipes.measure.results import Trial
+from dali_pipes.measure.users_loader import work_of
 from dali_pipes.measure.wording import control_line, interval, print_runs
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
@@ -50,6 +51,15 @@ def tune(config: TuneConfig) -> None:
         ConfigError: there is nothing to search, or no setting can be kept.
         ArmError: the default fails, or the winner delivers other pixels. After any error an earlier file is unchanged.
     """
+    if config.function:
+        with work_of(config.function, config, console) as (work, yours):
+            free = getattr(work.loader, "num_workers", 0) is None
+            _tune(replace(work, loader=replace(work.loader, num_workers=yours.num_workers)) if free else work)
+    else:
+        _tune(config)
+
+
+def _tune(config: TuneConfig) -> None:
     cores = config.cpus or available_cpus()
     default, others = settings(config, cores)
     file = tuned_file(config.into, config.host)

@@ -1,6 +1,6 @@
 """Equal arms whose processes differ: how often a difference is claimed with restart=false, by the process that the control has.
 
-cd docs/benchmarks/control_of_restart_false_2026-11-21 && python simulate.py > result.json
+cd docs/benchmarks/control_of_restart_false_2026-11-25 && python simulate.py > result.json
 """
 
 import json
@@ -21,7 +21,7 @@ def wrong_claims(block: float, process: float) -> dict[str, float]:
         noise = block * random.normal(size=PAIRS)
         for name, of_control in zip(wrong, (first, third), strict=True):
             control = paired_ratio(baseline, np.exp(of_control + noise))
-            wrong[name] += claim(paired_ratio(baseline, arm), control) in ("more", "less")
+            wrong[name] += claim(paired_ratio(baseline, arm), control, restarts=False) in ("more", "less")
     return {name: count / TRIALS for name, count in wrong.items()}
 
 

@@ -1,6 +1,6 @@
 """How often the benchmark's statistics are right, on made-up runs with known answers.
 
-Made result.json in this folder: python docs/benchmarks/statistics_2026-11-21/simulate.py
+Made result.json in this folder: python docs/benchmarks/statistics_2026-11-25/simulate.py
 """
 
 import json
