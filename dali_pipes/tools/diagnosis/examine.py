@@ -178,12 +178,13 @@ def _one_off(
 
 
 def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> OneOffFigures:
-    """With what other numbers of worker processes would gain."""
+    """With what other numbers of worker processes would gain; 1 where it is not certain that they gain anything."""
     gains: dict[bool, list[float]] = {True: [], False: []}
     for fix in tried:
         count = fix.program.processes if fix.program else None
         if fix.predicted and count is not None and now is not None and count != now:
-            gains[count > now].append(fix.predicted.estimate)
+            certain = fix.predicted.estimate if fix.predicted.low > 1 else min(fix.predicted.estimate, 1.0)
+            gains[count > now].append(certain)
     more = max(gains[True], default=None) if now == 0 else None
     return replace(one_off, fewer_gain=max(gains[False], default=None), more_gain=more)
 

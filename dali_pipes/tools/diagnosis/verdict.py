@@ -13,6 +13,7 @@ from dali_pipes.tools.diagnosis.window import Round, Window
 COSTS = 0.1  # share of the time from which on something is a cause
 CERTAIN = 0.2  # share of the time from which on a cause is certain
 SATURATED = 0.9  # share of our cores that is busy
+NEARLY = 0.75  # the same where there are as many workers as cores: what is idle then is between their batches
 IDLE_WORKERS = 0.5  # cores that the loader uses, of those that its workers could use
 WAITING_ITEMS = 0.5  # share of an item's time in which it neither computes nor waits for a core
 STRAGGLING = 0.3  # share of the loader's time beyond three times its usual pace
@@ -204,7 +205,7 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "prep-bound (too many workers)"
     elif one_off.more_gain is not None and one_off.more_gain < FEWER:
         name = "prep-bound (item by item)"
-    elif found.busy >= SATURATED and (one_off.more_gain or 0.0) < FEWER:
+    elif found.busy >= (SATURATED if workers < _cores() else NEARLY) and (one_off.more_gain or 0.0) < FEWER:
         name = "prep-bound (CPU saturated)"
     else:
         name = "prep-bound (too few workers)"
@@ -213,18 +214,20 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
 
 def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     """What keeps the model, in its step, whatever the loader does."""
-    steps, undisturbed = found.step_share, found.others < OTHERS * _cores()
+    steps, undisturbed, known = found.step_share, found.others < OTHERS * _cores(), list[Cause]()
+    alone = steps * (1 - found.contention)  # what the steps would take without the loader beside them
     if one_off.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
         if one_off.device_busy < DEVICE_IDLE:
-            return [Cause("sync-bound" if one_off.syncs else "launch-bound", (1 - one_off.device_busy) * steps)]
+            idle = (1 - one_off.device_busy) * alone
+            known.append(Cause("sync-bound" if one_off.syncs else "launch-bound", idle))
     elif (found.blocked or 0.0) >= BLOCKED:
-        return [Cause("sync-bound", (found.blocked or 0.0) * steps)]
+        known.append(Cause("sync-bound", (found.blocked or 0.0) * alone))
     elif (one_off.larger_gain or 0.0) >= LAUNCHING and undisturbed:
-        return [Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * steps)]
-    if found.contention < CONTENTION or found.model_freed > 1 / (1 - CONTENTION):
-        return []
-    copies = (one_off.transfer_share or 0.0) >= TRANSFER
-    return [Cause("transfer-bound" if copies else "decode-contention", found.contention * steps)]
+        known.append(Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * alone))
+    if found.contention >= CONTENTION and found.model_freed <= 1 / (1 - CONTENTION):
+        copies = (one_off.transfer_share or 0.0) >= TRANSFER
+        known.append(Cause("transfer-bound" if copies else "decode-contention", found.contention * steps))
+    return known
 
 
 def figures(rounds: Sequence[Round], workers: int, burst: int) -> Figures:

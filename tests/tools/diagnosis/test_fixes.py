@@ -93,7 +93,7 @@ def test_what_an_item_spends_its_time_with_has_a_remedy_for_its_kind():
     (fix,) = remedies("prep-bound (CPU saturated)", items("text_parsing", 0.9))
     assert fix.what.startswith("np.loadtxt in features.py:31: ") and "np.load" in fix.what and "JPEG" not in fix.what + fix.why
     low, high = fix.speeds_up["loader"]
-    assert low == pytest.approx(1 / (0.1 + 0.9 / 10)) and low < high < 10 and fix.computes_less
+    assert low == pytest.approx(1 / (0.1 + 0.9 / 5)) and low < high < 10 and fix.computes_less
     assert "resize" in next(remedies("prep-bound (CPU saturated)", items("decode", 0.6))).what
     assert not list(remedies("prep-bound (CPU saturated)", items("text_parsing", 0.1)))
     assert not list(remedies("fetch-bound", items("text_parsing", 0.9))) and not list(remedies("prep-bound (CPU saturated)", None))

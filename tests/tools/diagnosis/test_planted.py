@@ -59,7 +59,7 @@ PLANTED = {
     "other programs": (
         lambda: (loader(Samples(cpu=0.003), workers=1), computing(0.001)),
         lambda: hogs(2),
-        "prep-bound (CPU saturated)",
+        "other programs",
     ),
     "CPU quota": (lambda: (loader(Samples(cpu=0.003)), computing(0.001)), lambda: quota(0.5), "cgroup-throttled"),
     "blocking step": (lambda: (loader(Samples()), lambda batch: time.sleep(0.03)), nullcontext, "sync-bound"),

@@ -64,7 +64,7 @@ def test_the_dearest_cause_comes_first_and_the_others_are_named():
     assert [each.name for each in causes(both, OneOffFigures(), 2)] == ["start-bound", "prep-bound (too few workers)"]
     both = replace(WAITING, wait_share=0.5, loader_freed=2.0, blocked=0.8)
     assert [(each.name, each.loss) for each in causes(both, OneOffFigures(), 2)] == [
-        ("sync-bound", pytest.approx(0.4)), ("other programs", pytest.approx(0.25)), ("prep-bound (too few workers)", 0.25)
+        ("sync-bound", pytest.approx(0.396)), ("other programs", pytest.approx(0.25)), ("prep-bound (too few workers)", 0.25)
     ]  # fmt: skip
 
 
@@ -79,6 +79,8 @@ def test_other_programs_take_no_more_than_what_we_stood_in_line_for():
 
 def test_more_workers_than_cores_need_not_all_be_busy():
     assert said(replace(WAITING, loader_cores=3.0), workers=16) == "prep-bound (too few workers)"
+    assert said(replace(WAITING, loader_cores=3.0, busy=0.8), workers=16) == "prep-bound (CPU saturated)"
+    assert said(replace(WAITING, busy=0.8), workers=3) == "prep-bound (too few workers)"
 
 
 def test_what_keeps_the_model():
