@@ -82,7 +82,9 @@ def _is_for_us(folder: Path) -> bool:
     if primary := [*folder.glob("*.yaml")]:
         return all(_extends(file, JOBS) for file in primary)
     options = [*folder.glob("*/*.yaml")]
-    return not options or any(_extends(file, (*TRANSFORMS, *SAMPLINGS, *backends())) for file in options)
+    if all(file.parent.name == "experiment" for file in options):  # without a primary file these are no other program's
+        return True
+    return any(_extends(file, (*TRANSFORMS, *SAMPLINGS, *backends())) for file in options)
 
 
 def _extends(file: Path, ours: Iterable[str]) -> bool:

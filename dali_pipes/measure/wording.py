@@ -145,7 +145,7 @@ def print_result(result: Result, console: Console) -> None:
     rows = [cells(result, arm) for arm in result["arms"]]
     console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)  # what was found comes first
     print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)
-    control = control_line(result["control"], result["baseline"], result["protocol"]["restart"])
+    control = control_line(result["control"], result["baseline"], result["protocol"].get("restart", True))
     for line in (control, agreement_line(result), *notes(result)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 

@@ -128,6 +128,8 @@ def test_the_folder_of_another_program_has_room_for_ours(installed):
         ({"train.yaml": "defaults:\n  - train_schema\n", "model/mine.yaml": "name: mine\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "config.yaml": "lr: 0.1\n"}, False),
         ({"model/mine.yaml": "_target_: mine\n"}, False),
+        ({"experiment/mine.yaml": "# @package _global_\nbatch_size: 16\n"}, True),  # they are read only where one is asked for
+        ({"experiment/mine.yaml": "lr: 1\n", "config.yaml": "lr: 0.1\n"}, False),
         ({"train.yaml": "defaults:\n  - base_schema\n"}, False),
     ],
 )

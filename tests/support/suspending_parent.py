@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import signal
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ def measure(kind: str, held: list[FreshProcess]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that are run under nohup hand down that it is ignored
     kept: list[FreshProcess] = []
     with ended_in_order():
         thread = threading.Thread(target=measure, args=(sys.argv[1], kept))  # which ends before the measurement does

@@ -207,7 +207,7 @@ def write_page(folder: Path) -> None:
         palette=PALETTE,
         headline=headline(result),
         facts=[
-            control_line(result["control"], result["baseline"], result["protocol"]["restart"]),
+            control_line(result["control"], result["baseline"], result["protocol"].get("restart", True)),
             agreement_line(result),
             *notes(result),
         ],
