@@ -246,12 +246,13 @@ class Watch:
             if hasattr(inner, "_shutdown_workers"):
                 inner._shutdown_workers()
                 iterator.loader._iterator = None
-            from dali_pipes.tools.diagnosis.examination import ProbeBudget, examination
-            from dali_pipes.tools.diagnosis.program_of import program_of
+            from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+            from dali_pipes.tools.diagnosis.examination import examination
+            from dali_pipes.tools.diagnosis.examine import ProbeBudget
 
             job = self._job
             every_step = iterator.taken == 0
-            self._program = program_of(iterator.loader)
+            self._program = DataLoaderProgram(iterator.loader, lambda batch: None)
             budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"])
             self._examined = (iterator.loader, loop, every_step)
             self._examination = examination(self._program, budget, lambda text: self.send({"doing": text}))
