@@ -25,7 +25,7 @@ from typing import IO, Any, NoReturn
 
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
 _PR_SET_PDEATHSIG = 1
-_OPTIMIZERS_STEP = 1  # as often it has to step in a loop before that counts as training
+_OPTIMIZER_STEPS = 1  # as often it has to step in a loop before that counts as training
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ class Watch:
         if self._examined and iterator.loader is self._examined[0]:
             return self._next_examined()
         loop = iterator.loop or self._loop_of(iterator)
-        if self._examined is None and (loop.single >= 2 or (loop.optimizer_steps >= _OPTIMIZERS_STEP and iterator.taken)):
+        if self._examined is None and (loop.single >= 2 or (loop.optimizer_steps >= _OPTIMIZER_STEPS and iterator.taken)):
             self._take_over(iterator, loop)
             return self._next_examined()
 
@@ -287,11 +287,13 @@ class Watch:
 
         from dali_pipes.tools.diagnosis.examine import print_diagnosis, to_dict
 
-        text = StringIO()
+        text = StringIO("Not measured here: the model beside the loader; its figure is that of the model alone.\n")
+        text.seek(0, 2)
         print_diagnosis(diagnosis, self._program.workers, Console(file=text, width=self._job["width"]))
         assert self._examined is not None
         _, loop, every_step = self._examined
         found = {"loop": loop.place, "new_iterator_every_step": every_step, "checkpoints_left_out": self.unwritten}
+        found["not_measured"] = ["model_under_load", "contention"]
         self.send({"diagnosis": to_dict(diagnosis, self._program.workers) | found, "text": text.getvalue()})
         self.end(0)
 
