@@ -346,8 +346,8 @@ def _breaks() -> bool:
     """Whether a frame of the program is just popping an iterator, as `break` and `return` do; an exception has another opcode."""
     import dis
 
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and "site-packages" in frame.f_code.co_filename:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_filename == __file__ or "site-packages" in frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return False

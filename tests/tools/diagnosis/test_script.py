@@ -60,5 +60,5 @@ def test_what_is_no_program_is_refused_by_name(words):
     from dali_pipes.errors import ConfigError
     from dali_pipes.tools.diagnosis.script import check_program
 
-    with pytest.raises(ConfigError, match="dali-pipes diagnose|no such file|notebook"):
+    with pytest.raises(ConfigError, match=r"dali-pipes diagnose|no such file|notebook"):
         check_program(words)
