@@ -55,7 +55,7 @@ def start(name: str) -> None:
 
 
 def _diagnose_program(words: list[str]) -> None:
-    """diagnose's words before `--` are options of the measurement; those behind it are the user's program, which Hydra never sees."""
+    """diagnose's words before `--` are options, those behind it the user's program, which Hydra never sees."""
     from dali_pipes.system.stdout import print_json
     from dali_pipes.tools.diagnosis.script import diagnose_program
 
