@@ -135,12 +135,12 @@ class Watch:
 
         def watched(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
             @wraps(original)
-            def __iter__(self: Any) -> Any:  # noqa: N807
+            def __iter__(self: Any) -> Any:
                 return watch.begin(self, original)
 
             return __iter__
 
-        def of_subclass(cls: Any, **options: Any) -> None:
+        def of_subclass(cls: Any, /, **options: Any) -> None:
             super(loaders, cls).__init_subclass__(**options)
             if "__iter__" in vars(cls):  # such as a loader whose workers outlive an epoch
                 cls.__iter__ = watched(cls.__iter__)
