@@ -292,7 +292,8 @@ class Watch:
         print_diagnosis(diagnosis, self._program.workers, Console(file=text, width=self._job["width"]))
         assert self._examined is not None
         _, loop, every_step = self._examined
-        found = {"loop": loop.place, "new_iterator_every_step": every_step, "checkpoints_left_out": self.unwritten}
+        found: dict[str, Any] = {"loop": loop.place, "new_iterator_every_step": every_step, "checkpoints_left_out": self.unwritten}
+        found |= {"not_measured": "model_under_load, contention"}
         self.send({"diagnosis": to_dict(diagnosis, self._program.workers) | found, "text": text.getvalue()})
         self.end(0)
 
