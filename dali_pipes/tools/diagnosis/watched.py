@@ -24,6 +24,7 @@ from types import FrameType, ModuleType
 from typing import IO, Any, NoReturn
 
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
+MEASURING_S = 60.0  # from then on nothing further is begun
 _PR_SET_PDEATHSIG = 1
 _OPTIMIZER_STEPS = 1  # as often it has to step in a loop before that counts as training
 
@@ -247,13 +248,12 @@ class Watch:
                 inner._shutdown_workers()
                 iterator.loader._iterator = None
             from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
-            from dali_pipes.tools.diagnosis.examination import examination
-            from dali_pipes.tools.diagnosis.examine import ProbeBudget
+            from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
             every_step = iterator.taken == 0
-            self._program = DataLoaderProgram(iterator.loader, lambda batch: None)
-            budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"])
+            self._program = DataLoaderProgram(iterator.loader)
+            budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
             self._examined = (iterator.loader, loop, every_step)
             self._examination = examination(self._program, budget, lambda text: self.send({"doing": text}))
             self._keep_checkpoints()
@@ -285,15 +285,13 @@ class Watch:
     def _finish(self, diagnosis: Any) -> NoReturn:
         from rich.console import Console
 
-        from dali_pipes.tools.diagnosis.examine import print_diagnosis, to_dict
+        from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 
-        text = StringIO("Not measured here: the model beside the loader; its figure is that of the model alone.\n")
-        text.seek(0, 2)
+        text = StringIO()
         print_diagnosis(diagnosis, self._program.workers, Console(file=text, width=self._job["width"]))
         assert self._examined is not None
         _, loop, every_step = self._examined
         found: dict[str, Any] = {"loop": loop.place, "new_iterator_every_step": every_step, "checkpoints_left_out": self.unwritten}
-        found |= {"not_measured": "model_under_load, contention"}
         self.send({"diagnosis": to_dict(diagnosis, self._program.workers) | found, "text": text.getvalue()})
         self.end(0)
 
