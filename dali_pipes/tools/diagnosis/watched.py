@@ -13,6 +13,7 @@ import os
 import runpy
 import signal
 import sys
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from typing import IO, Any, NoReturn
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
 MEASURING_S = 60.0  # from then on nothing further is begun
 _PR_SET_PDEATHSIG = 1
+_STDLIB = sysconfig.get_path("stdlib")
 _OPTIMIZER_STEPS = 1  # as often it has to step in a loop before that counts as training
 
 
@@ -334,7 +336,8 @@ def _place(frame: FrameType | None) -> str:
     innermost = frame
     while frame is not None:
         file = frame.f_code.co_filename
-        if "site-packages" not in file and "dist-packages" not in file and file != __file__ and Path(file).is_file():
+        library = "site-packages" in file or "dist-packages" in file or file.startswith(_STDLIB)
+        if not library and file != __file__ and Path(file).is_file():
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return f"{innermost.f_code.co_filename}:{innermost.f_lineno}" if innermost else "?"

@@ -128,9 +128,9 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
 def test_an_error_of_the_loader_comes_up():
     class Broken(Samples):
         def __getitem__(self, index):
-            if index > 300:
-                raise ValueError("sample 301 is broken")
+            if index > 30:
+                raise ValueError("sample 31 is broken")
             return super().__getitem__(index)
 
-    with pytest.raises(ValueError, match="sample 301 is broken"):
+    with pytest.raises(ValueError, match="sample 31 is broken"):
         examine(DataLoaderProgram(loader(Broken(), workers=0), computing(0)), ProbeBudget(1, 0.1))

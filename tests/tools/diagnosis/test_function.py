@@ -22,13 +22,14 @@ def test_what_cannot_be_diagnosed():
 
 
 def test_a_diagnosis_begins_with_the_answer(capsys):
-    dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
+    found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
     first = capsys.readouterr().err.strip().splitlines()[0]
-    assert "of the time for batches. fetch-bound" in first and "time.sleep in" in first and "Do this: " in first
+    assert f"of the time for batches. {found.verdict.name} (" in first and "Do this: " in first
+    assert found.items is not None and found.items.parts[0].name == "time.sleep" and found.items.parts[0].waits
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_epochs_that_end_in_the_middle_of_a_measurement(context, persistent):
     """Workers are started in the thread that calls it; in another one they ended with it."""
     data = TensorDataset(torch.zeros(64, 4))

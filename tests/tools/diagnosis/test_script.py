@@ -21,10 +21,13 @@ STEP = "(optimizer.zero_grad(), model(x).sum().backward(), optimizer.step())"
 TRAINS = f"mean = [x.mean() for (x,) in loader]\nfor (x,) in loader:\n    {STEP}"
 
 
+pytestmark = pytest.mark.timeout(200)
+
+
 @pytest.fixture
 def diagnose(tmp_path):
-    def run(loop, *options):
-        (tmp_path / "train.py").write_text(PROGRAM.format(loop=loop))
+    def run(loop, *options, program=PROGRAM):
+        (tmp_path / "train.py").write_text(program.format(loop=loop))
         words = ["diagnose", "seconds=0.1", "rounds=1", *options, "--", "train.py", "lr=1", "--x"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-m", "dali_pipes.cli", *words]
@@ -45,7 +48,6 @@ def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose):
     [
         ("mean = [x.mean() for (x,) in loader]", [], "without a loop over a DataLoader in which an optimizer steps"),
         ("raise ValueError('mine')", [], "ValueError: mine"),
-        ("import time; time.sleep(60)", ["limit=4"], "train.py:8"),
         (f"for (x,) in loader:\n    {STEP}\n    if optimizer.state_dict() and loader.__dict__.setdefault('n', []).append(1) or "
          "len(loader.n) > 4: break", [], "the loop was left by the program itself"),
     ],
@@ -53,6 +55,11 @@ def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose):
 def test_what_cannot_be_measured_is_said(diagnose, loop, options, message):
     ended = diagnose(loop, *options)
     assert ended.returncode == 1 and message in ended.stderr and "error:" in ended.stderr and not ended.stdout
+
+
+def test_at_the_limit_the_place_is_named(diagnose, tmp_path):
+    ended = diagnose("", "limit=5", program="import time\n\ntime.sleep(100)\n")
+    assert ended.returncode == 1 and "within limit=5 s" in ended.stderr and "train.py:3" in ended.stderr
 
 
 @pytest.mark.parametrize("words", [["torchrun", "t.py"], ["a.ipynb"], ["run.sh"], ["no.py"], []])
