@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted, Windows
     from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
     from dali_pipes.plan.views import ViewsTransform
-    from dali_pipes.tools.diagnosis.dataloader_program import diagnose
+    from dali_pipes.tools.diagnosis.function import diagnose
 
 __all__ = [
     "BadSampleError",
@@ -84,7 +84,7 @@ _HOMES = (  # of the names above; the tools last
     *("data.manifest", "data.objects"),
     *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
-    "tools.diagnosis.dataloader_program",
+    "tools.diagnosis.function",
 )
 
 

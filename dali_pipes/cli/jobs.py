@@ -55,7 +55,14 @@ def complete(words: list[str]) -> None:
 
 def start(name: str) -> None:
     """Runs a job with the words of the command line."""
-    if name in ("compare", "index"):
+    if name == "diagnose" and "--" in sys.argv[1:]:
+        try:
+            _diagnose_program(sys.argv[1:])
+        except DaliPipesError as error:
+            stop(str(error), error.status)
+        except KeyboardInterrupt:
+            stop("interrupted", 130)
+    elif name in ("compare", "index"):
         try:
             JOBS[name]()
         except DaliPipesError as error:
@@ -66,6 +73,27 @@ def start(name: str) -> None:
         if name in ("migrate", "benchmark", "tune"):
             sys.argv[1:] = map(function_option, sys.argv[1:])
         run(name, JOBS[name], _words(JOBS[name]))
+
+
+def _diagnose_program(words: list[str]) -> None:
+    """diagnose's words before `--` are options, those behind it the user's program, which Hydra never sees."""
+    from dali_pipes.system.stdout import print_json
+    from dali_pipes.tools.diagnosis.script import diagnose_program
+
+    place = words.index("--")
+    options: dict[str, Any] = {"seconds": 1.5, "rounds": 3, "cold": False, "limit": 600.0}
+    for word in words[:place]:
+        option, _, value = word.partition("=")
+        if option not in options:
+            raise ConfigError(f"{word}: before -- diagnose takes {', '.join(f'{each}=' for each in options)} only")
+        try:
+            options[option] = {"true": True, "false": False}[value] if option == "cold" else type(options[option])(value)
+        except (KeyError, ValueError):
+            takes = {bool: "true or false", int: "whole numbers", float: "numbers"}[type(options[option])]
+            raise ConfigError(f"{option} is {value}; it takes {takes}") from None
+        if option != "cold" and not 0 < options[option] < 1e6:
+            raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
+    print_json(diagnose_program(words[place + 1 :], **options))
 
 
 def function_option(word: str) -> str:
@@ -223,6 +251,7 @@ def diagnose(config: Any) -> None:
 
     dali-pipes diagnose data.train=/my/images model=resnet18 loader=torch loader.num_workers=4
     dali-pipes diagnose experiment=imagenet_resnet50 data.root=/imagenet verify=true
+    dali-pipes diagnose seconds=1 limit=300 -- train.py ARGS     # your own program, as it is; rounds= and cold= too
     """
     with _extra_for_training():
         from dali_pipes.tools.diagnosis.run import diagnose

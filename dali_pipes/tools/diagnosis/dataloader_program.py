@@ -1,4 +1,4 @@
-"""diagnose(): a user's DataLoader and step as a training program."""
+"""A user's DataLoader and step as a training program."""
 
 import inspect
 import itertools
@@ -11,18 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
 from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
-from dali_pipes.errors import ConfigError, DaliPipesError, checks_arguments, shown
+from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.progress import steps
-from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
 from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
-from dali_pipes.tools.diagnosis.report import print_diagnosis
 from dali_pipes.tools.diagnosis.verdict import COSTS, SATURATED, Figures
 from dali_pipes.tools.diagnosis.window import Step
 
@@ -34,57 +30,8 @@ _OURS = (
     "cgroup-throttled",
     "transfer-bound",
 )
-_PAIRS = 3  # with and without a fix that is verified
 _SHORT_EPOCH = 50  # batches; there the start of workers counts
 _WAITING = 0.5  # share of an item's time in which it only waits; then more workers than cores help
-
-
-@checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000), limit=(1, 86_400))
-def diagnose(
-    loader: DataLoader,
-    step: Step,
-    *,
-    seconds: float = 1.5,
-    rounds: int = 3,
-    cold: bool = True,
-    verify: bool = False,
-    limit: float = 60.0,
-    show: bool = True,
-) -> Diagnosis:
-    """Why training waits, for a program that uses PyTorch's DataLoader.
-
-    The loader is run from its start several times, in the thread that calls this, and the step with real batches: do it before
-    training.
-
-    Args:
-        loader: any DataLoader. If its dataset has `samples`, like torchvision's ImageFolder, the files are known: then cold files
-            are tried as well. If `from_torch` can convert it, the gain of that is.
-        step: is called with each batch as the loader yields it, and does all that training does with it. On a GPU it copies the
-            batch there, unless the batch is already there.
-        seconds: minimum duration of each measurement; at least three steps are taken.
-        rounds: how often each part is measured.
-        cold: also train on files that were dropped from the page cache, if the files are known.
-        verify: also train with the first fix that can be tried, and report its gain beside the prediction.
-        limit: seconds after which nothing further is begun; one round and the verdict always come.
-        show: print the tables to stderr.
-
-    Returns:
-        The verdict with its evidence, and fixes with their predicted gain; docs/diagnose.md explains it.
-
-    Raises:
-        ConfigError: not a DataLoader, or one without batches.
-    """
-    if not isinstance(loader, DataLoader):
-        raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader; for loaders of dali_pipes use dali-pipes diagnose")
-    if not callable(step):
-        raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
-    program = DataLoaderProgram(loader, step)
-    budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
-    with steps(budget.steps) as announce:
-        diagnosis = examine(program, budget, announce if show else lambda text: None)
-    if show:
-        print_diagnosis(diagnosis, program.workers, Console(stderr=True))
-    return diagnosis
 
 
 class DataLoaderProgram(TrainingProgram):
@@ -104,11 +51,11 @@ class DataLoaderProgram(TrainingProgram):
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
-        epochs = _Epochs(self._loader)
+        epochs = Epochs(self._loader)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores may help
             try:
-                yield Feed(iter(epochs), lambda: epochs.at_start, _on_device)
+                yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
             finally:
                 epochs.close()
 
@@ -218,8 +165,8 @@ class ConvertedProgram(TrainingProgram):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what differs: this is a measurement
             with from_torch(self._loader) as loader:
-                epochs = _Epochs(loader)
-                yield Feed(iter(epochs), lambda: epochs.at_start, _on_device)
+                epochs = Epochs(loader)
+                yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
 
     def step(self) -> Step | None:
         return self._step
@@ -228,7 +175,7 @@ class ConvertedProgram(TrainingProgram):
         return count_items(batch, self._loader.batch_size)
 
 
-class _Epochs:
+class Epochs:
     """A DataLoader, or what is like one, epoch after epoch."""
 
     def __init__(self, loader: Any):
@@ -257,7 +204,9 @@ class _Epochs:
     def close(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):
             self._iterator._shutdown_workers()
-        self._loader._iterator = None  # persistent workers have ended
+        if isinstance(self._loader, DataLoader):
+            self._loader._iterator = None  # persistent workers have ended
+        self._iterator = None
 
 
 def _again(loader: DataLoader, **changes: Any) -> DataLoader:
@@ -343,7 +292,7 @@ def _fields(batch: Any) -> list[Any]:
     return list(vars(batch).values()) if hasattr(batch, "__dict__") else []
 
 
-def _on_device(batch: Any) -> Any:
+def put_on_device(batch: Any) -> Any:
     if not torch.cuda.is_available():
         return batch
     return tree_map(lambda each: each.cuda() if isinstance(each, torch.Tensor) else each, batch)

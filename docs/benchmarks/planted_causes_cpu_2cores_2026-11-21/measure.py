@@ -18,8 +18,10 @@ from test_planted import PLANTED, in_memory
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine, to_dict
+from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
+from dali_pipes.tools.diagnosis.report import to_dict
+from dali_pipes.tools.diagnosis.window import drive
 
 PAIRS = 3
 # The fix that the diagnosis names, made: what is changed, and the program afterwards.
@@ -37,7 +39,9 @@ FIXED = {
 def pace(program):
     subject = DataLoaderProgram(*program)
     with subject.feed() as feed:
-        return Probes(subject, feed, 1.0).together().rate
+        probes, step = Probes(subject, feed, 1.0), subject.step()
+        drive(probes.start(), step)
+        return drive(probes.together(), step).rate
 
 
 def measured(before, condition, after):
@@ -59,7 +63,7 @@ def main(out):
         result = {name: result[name] for name in ("verdict", "confidence", "evidence", "figures", "fixes")} | {"expected": expected}
         if cause in FIXED:
             what, after = FIXED[cause]
-            proposed = [fix["predicted"] for fix in result["fixes"] if what in fix["what"]]
+            proposed = [(fix["predicted"] or {}).get("estimate") for fix in result["fixes"] if what in fix["what"]]
             if cause == "tiny batches":  # four times as large is what the evidence was measured with
                 proposed = [diagnosis.one_off.larger_gain]
             result["fix"] = what

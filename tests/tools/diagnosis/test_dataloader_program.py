@@ -11,7 +11,6 @@ from later import later
 from planted import Samples, computing, loader
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-import dali_pipes as dp
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again, count_items
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 
@@ -126,25 +125,12 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
     assert all("could not be tried: too many open files" in each.note for each in found.fixes)
 
 
-def test_a_diagnosis_from_start_to_end(capsys):
-    found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
-    message = capsys.readouterr().err
-    assert found.verdict.name in message and "loader alone" in message and found.figures.loader < found.figures.model
-
-
-def test_what_cannot_be_diagnosed():
-    with pytest.raises(dp.ConfigError, match="list is not a torch DataLoader"):
-        dp.diagnose([1, 2], print)
-    with pytest.raises(dp.ConfigError, match="yields no batch"):
-        dp.diagnose(DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True), print)
-
-
 def test_an_error_of_the_loader_comes_up():
     class Broken(Samples):
         def __getitem__(self, index):
-            if index > 300:
-                raise ValueError("sample 301 is broken")
+            if index > 30:
+                raise ValueError("sample 31 is broken")
             return super().__getitem__(index)
 
-    with pytest.raises(ValueError, match="sample 301 is broken"):
+    with pytest.raises(ValueError, match="sample 31 is broken"):
         examine(DataLoaderProgram(loader(Broken(), workers=0), computing(0)), ProbeBudget(1, 0.1))

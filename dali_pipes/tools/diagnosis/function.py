@@ -1,0 +1,65 @@
+"""diagnose(): the examination of a loader and a step that a user has."""
+
+from rich.console import Console
+from torch.utils.data import DataLoader
+
+from dali_pipes.adapters.from_torch.convert import ConvertedLoader
+from dali_pipes.errors import ConfigError, checks_arguments, shown
+from dali_pipes.loader.loader import Loader
+from dali_pipes.system.progress import steps
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
+from dali_pipes.tools.diagnosis.loader_program import LoaderProgram
+from dali_pipes.tools.diagnosis.report import print_diagnosis
+from dali_pipes.tools.diagnosis.window import Step
+
+_PAIRS = 3  # with and without a fix that is verified
+
+
+@checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000), limit=(1, 86_400))
+def diagnose(
+    loader: DataLoader | Loader | ConvertedLoader,
+    step: Step,
+    *,
+    seconds: float = 1.5,
+    rounds: int = 3,
+    cold: bool = True,
+    verify: bool = False,
+    limit: float = 60.0,
+    show: bool = True,
+) -> Diagnosis:
+    """Why training waits, for a program that uses PyTorch's DataLoader, or a loader of ours.
+
+    The loader is run from its start several times, in the thread that calls this, and the step with real batches: do it before
+    training.
+
+    Args:
+        loader: any DataLoader, what `build_loader` built, or what `from_torch` made. If a DataLoader's dataset has `samples`, like
+            torchvision's ImageFolder, the files are known: then cold files are tried as well. If `from_torch` can convert it, the
+            gain of that is.
+        step: is called with each batch as the loader yields it, and does all that training does with it. On a GPU it copies the
+            batch there, unless the batch is already there.
+        seconds: minimum duration of each measurement; at least three steps are taken.
+        rounds: how often each part is measured.
+        cold: also train on files that were dropped from the page cache, if the files are known.
+        verify: also train with the first fix that can be tried, and report its gain beside the prediction.
+        limit: seconds after which nothing further is begun; one round and the verdict always come.
+        show: print the tables to stderr.
+
+    Returns:
+        The verdict with its evidence, and fixes with their predicted gain; docs/diagnose.md explains it.
+
+    Raises:
+        ConfigError: no such loader, or one without batches.
+    """
+    if not isinstance(loader, (DataLoader, Loader, ConvertedLoader)):
+        raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader, nor a loader of dali_pipes: diagnose(loader, step)")
+    if not callable(step):
+        raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
+    program = DataLoaderProgram(loader, step) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)
+    budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
+    with steps(budget.steps) as announce:
+        diagnosis = examine(program, budget, announce if show else lambda text: None)
+    if show:
+        print_diagnosis(diagnosis, program.workers, Console(stderr=True))
+    return diagnosis

@@ -1,0 +1,42 @@
+"""One of our loaders, or what `from_torch` made, and a user's step as a training program."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dali_pipes.adapters.from_torch.convert import ConvertedLoader
+from dali_pipes.loader.loader import Loader
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.diagnosis.dataloader_program import Epochs, count_items, put_on_device
+from dali_pipes.tools.diagnosis.probes import Feed, TrainingProgram
+from dali_pipes.tools.diagnosis.window import Step
+
+
+class LoaderProgram(TrainingProgram):
+    """A loader of ours. Its place in the epoch is kept; how many threads or workers it has is not known here: as many as cores."""
+
+    burst, in_flight = 1, 3
+
+    def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):
+        self._loader, self._step, self.workers = loader, step, available_cpus()
+        self.epoch = len(loader)
+        ours = loader.loader if isinstance(loader, ConvertedLoader) else loader
+        self.is_fetched = ours.dataset.is_fetched
+
+    @contextmanager
+    def feed(self) -> Iterator[Feed]:
+        place, epochs = self._loader.state_dict(), Epochs(self._loader)
+        try:
+            yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
+        finally:
+            epochs.close()
+            self._loader.load_state_dict(place)
+
+    def step(self) -> Step | None:
+        return self._step
+
+    def transfer_size(self) -> tuple[int, bool]:
+        return 0, True  # its batches are on the device
+
+    def count(self, batch: Any) -> int:
+        return count_items(batch, self._loader.batch_size)

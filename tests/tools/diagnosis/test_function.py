@@ -1,0 +1,49 @@
+"""dp.diagnose."""
+
+import pytest
+import torch
+from planted import Samples, computing, loader
+from torch.utils.data import DataLoader, TensorDataset
+
+import dali_pipes as dp
+
+
+def test_a_diagnosis_from_start_to_end(capsys):
+    found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
+    message = capsys.readouterr().err
+    assert found.verdict.name in message and "loader alone" in message and found.figures.loader < found.figures.model
+
+
+def test_what_cannot_be_diagnosed():
+    with pytest.raises(dp.ConfigError, match="list is not a torch DataLoader, nor a loader of dali_pipes"):
+        dp.diagnose([1, 2], print)
+    with pytest.raises(dp.ConfigError, match="yields no batch"):
+        dp.diagnose(DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True), print)
+
+
+def test_a_diagnosis_begins_with_the_answer(capsys):
+    found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
+    first = capsys.readouterr().err.strip().splitlines()[0]
+    assert f"of the time for batches. {found.verdict.name} (" in first and "Do this: " in first
+    assert found.items is not None and found.items.parts[0].name == "time.sleep" and found.items.parts[0].waits
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_epochs_that_end_in_the_middle_of_a_measurement(context, persistent):
+    """Workers are started in the thread that calls it; in another one they ended with it."""
+    data = TensorDataset(torch.zeros(64, 4))
+    short = DataLoader(data, 8, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
+    found = dp.diagnose(short, lambda batch: None, seconds=0.1, rounds=1, show=False)
+    assert found.figures.start_share > (0 if persistent else 0.3)
+    assert (found.verdict.name == "start-bound") != persistent
+
+
+def test_a_loader_of_ours_goes_on_where_it_was(thumbnails):
+    options = {"transform": dp.EvalTransform(resize=32, size=32), "batch_size": 4}
+    with dp.build_loader(thumbnails, dp.TorchConfig(num_workers=0), **options) as ours:
+        batches = iter(ours)
+        next(batches)
+        place = ours.state_dict()
+        found = dp.diagnose(ours, lambda batch: None, seconds=0.1, rounds=1, show=False)
+        assert found.figures.loader > 0 and ours.state_dict() == place
