@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,17 @@ def _diagnose_program(words: list[str]) -> None:
     from dali_pipes.tools.diagnosis.script import diagnose_program
 
     place = words.index("--")
+    print_json(diagnose_program(words[place + 1 :], **program_options(words[:place])))
+
+
+def program_options(words: Sequence[str]) -> dict[str, Any]:
+    """The options of diagnose for a program that follows `--`, all of them, as `words` change them.
+
+    Raises:
+        ConfigError: a word is no such option, or its value no such number.
+    """
     options: dict[str, Any] = {"seconds": 1.5, "rounds": 3, "cold": False, "limit": 600.0}
-    for word in words[:place]:
+    for word in words:
         option, _, value = word.partition("=")
         if option not in options:
             raise ConfigError(f"{word}: before -- diagnose takes {', '.join(f'{each}=' for each in options)} only")
@@ -93,7 +102,7 @@ def _diagnose_program(words: list[str]) -> None:
             raise ConfigError(f"{option} is {value}; it takes {takes}") from None
         if option != "cold" and not 0 < options[option] < 1e6:
             raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
-    print_json(diagnose_program(words[place + 1 :], **options))
+    return options
 
 
 def function_option(word: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dali_pipes.cli import jobs
+from dali_pipes.errors import ConfigError
 
 REPO = Path(__file__).parents[2]
 
@@ -77,3 +78,18 @@ def test_a_missing_extra_is_named(command, monkeypatch, capsys, tmp_path):
     (line,) = capsys.readouterr().err.splitlines()
     assert end.value.code == 2
     assert line.startswith("error: training needs lightning") and "pip install 'dali_pipes[train]'" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lr=1"], "lr=1: before -- diagnose takes seconds="),
+        (["rounds=1.5"], "whole numbers"),
+        (["limit=0"], "above 0"),
+        (["cold=1"], "true or"),
+    ],
+)
+def test_words_before_a_program_are_options_of_diagnose(words, message):
+    assert jobs.program_options(["rounds=2", "cold=true"]) == {"seconds": 1.5, "rounds": 2, "cold": True, "limit": 600.0}
+    with pytest.raises(ConfigError, match=message):
+        jobs.program_options(words)
