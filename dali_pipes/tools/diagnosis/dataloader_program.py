@@ -171,6 +171,9 @@ class ConvertedProgram(TrainingProgram):
     def step(self) -> Step | None:
         return self._step
 
+    def transfer_size(self) -> tuple[int, bool]:
+        return 0, True  # its batches are on the device
+
     def count(self, batch: Any) -> int:
         return count_items(batch, self._loader.batch_size)
 

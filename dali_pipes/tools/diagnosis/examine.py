@@ -34,6 +34,7 @@ class Diagnosis:
         slow: the images of the batch that was waited for longest, as (name, seconds), the slowest first; for stragglers only.
         resident: the share of the files that was in the page cache when the cold run began; None: unknown, or not run.
         seconds: how long it took.
+        left_out: what was not measured for want of time, in words.
     """
 
     verdict: Verdict
@@ -45,6 +46,7 @@ class Diagnosis:
     slow: list[tuple[str, float]]
     resident: float | None
     seconds: float
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def examination(
     Args:
         step: one that may be tried with a larger batch; None: nothing is tried that the loop may not bear.
     """
-    begin = time.monotonic()
+    begin, left_out = time.monotonic(), list[str]()
 
     def is_late(share: float = 1.0) -> bool:
         return time.monotonic() - begin > share * budget.limit_s
@@ -98,7 +100,9 @@ def examination(
         for number in range(budget.rounds):
             before = time.monotonic()
             rounds.append((yield from _round(probes, number, budget.rounds, announce)))
-            if time.monotonic() - begin + (time.monotonic() - before) > 0.6 * budget.limit_s:
+            last = number + 1 == budget.rounds
+            if not last and time.monotonic() - begin + (time.monotonic() - before) > 0.6 * budget.limit_s:
+                left_out.append(f"{budget.rounds - number - 1} of {budget.rounds} rounds")
                 break
         one_off, resident = yield from _one_off(program, probes, rounds, budget, announce, step)
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
@@ -110,7 +114,9 @@ def examination(
         if items:
             one_off = replace(one_off, item_waits=items.blocked_s / items.seconds)
         for fix in program.other_workers(found, items):
-            if not is_late(0.8):
+            if is_late(0.8):
+                left_out.append(fix.what)
+            else:
                 tried.append((yield from _predicted(fix, program, rounds, budget, announce)))
         one_off = _with_gains(one_off, program.processes, tried)
     verdict = judge(rounds, one_off, program.workers, program.burst)
@@ -119,7 +125,11 @@ def examination(
     for name in [verdict.name, *(cause.name for cause in verdict.also)]:
         advised = [*advice(name, found, one_off, program.workers, _cores()), *remedies(name, items)]
         for fix in [*program.fixes(name), *advised]:
-            if fix.what not in [other.what for other in fixes] and not (fix.program and is_late(0.9)):
+            if fix.what in [*(other.what for other in fixes), *left_out]:
+                continue
+            if fix.program and is_late(0.9):
+                left_out.append(fix.what)
+            else:
                 fixes.append((yield from _predicted(fix, program, rounds, budget, announce)))
     fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
     fixes = sorted(fixes, key=lambda fix: -(fix.predicted.estimate if fix.predicted else 0))
@@ -128,7 +138,7 @@ def examination(
             fixes[place] = replace(fix, measured=(yield from measured_gain(program, fix, budget, announce)))
             break
     slow = slow if verdict.name == "straggler" else []
-    return Diagnosis(verdict, found, one_off, fixes, rounds, items, slow, resident, time.monotonic() - begin)
+    return Diagnosis(verdict, found, one_off, fixes, rounds, items, slow, resident, time.monotonic() - begin, tuple(left_out))
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:

@@ -9,6 +9,7 @@ import sysconfig
 import threading
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ _Entry = tuple[CodeType, int, int]  # code, offset of the instruction, id of the
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ItemPart:
     """One place where the time goes.
 
     Attributes:
@@ -76,7 +77,7 @@ class ItemProfile:
     queued_s: float
     blocked_s: float
     collate_s: float
-    parts: list[Part]
+    parts: list[ItemPart]
 
 
 def profile_items(
@@ -163,7 +164,7 @@ class _Watched:
 _ROOTS = {_Watched._fetch.__code__, _Watched._fetch_many.__code__, _Watched._collated.__code__, _Watched.take.__code__}
 
 
-class _Sampler:
+class _Sampler(ABC):
     """Adds up wall, CPU (of all threads) and run-queue time by stack, each sample weighted with what passed since the last one.
 
     A signal handler runs between two bytecodes of the main thread: a C call that holds the interpreter lock delays it to the end
@@ -205,11 +206,13 @@ class _Sampler:
                 sums[place] += now[place] - self._last[place]
         self._last = now
 
+    @abstractmethod
     def __enter__(self) -> "_Sampler":
-        raise NotImplementedError
+        """Begins to sample."""
 
+    @abstractmethod
     def __exit__(self, *error: object) -> None:
-        raise NotImplementedError
+        """Ends it, and puts back what it changed."""
 
 
 class _BySignal(_Sampler):
@@ -274,7 +277,7 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
     wall, cpu, queued = (sum(each[place] for each in sampler.stacks.values()) for place in range(3))
     wall = max(wall, 1e-9)
     parts = [
-        Part(name, where, text, spent[0] / wall, spent[0] / wall * total / items, sum(spent[1:]) < spent[0] / 2, kind)
+        ItemPart(name, where, text, spent[0] / wall, spent[0] / wall * total / items, sum(spent[1:]) < spent[0] / 2, kind)
         for (name, where, text, kind), spent in sums.items()
         if spent[0] / wall >= LEAST_SHARE
     ]

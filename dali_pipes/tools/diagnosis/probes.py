@@ -112,9 +112,9 @@ class TrainingProgram(ABC):
         """The training step on a batch; None: only the program's own loop can train."""
         return None
 
+    @abstractmethod
     def transfer_size(self) -> tuple[int, bool]:
         """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in page-locked memory."""
-        raise NotImplementedError(f"{type(self).__name__} is a fix, whose copies are not measured")
 
     def count(self, batch: Any) -> int:
         """How many images it holds."""

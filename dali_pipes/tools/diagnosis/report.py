@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dali_pipes.system.stdout import say
 from dali_pipes.tools.diagnosis.examine import Diagnosis
-from dali_pipes.tools.diagnosis.items import Part
+from dali_pipes.tools.diagnosis.items import ItemPart
 from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
@@ -24,6 +24,10 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
     """The answer first, then what it rests on."""
     say(console, "", headline(diagnosis), *(f"  also: {line}" for line in _also(diagnosis)), "")
     say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
+    if diagnosis.left_out:
+        say(console, f"  - not tried, for want of time: {'; '.join(diagnosis.left_out)}")
+    if diagnosis.items and diagnosis.items.failed:
+        say(console, f"  - {diagnosis.items.failed} items raised an error, and are not in what an item spends its time with")
     console.print(_paces(diagnosis))
     if diagnosis.fixes:
         console.print(_fixes(diagnosis.fixes))
@@ -45,12 +49,12 @@ def headline(diagnosis: Diagnosis) -> str:
     return f"{why}." + (f" Do this: {first.what} ({_gain(first)})." if first else "")
 
 
-def dearest(diagnosis: Diagnosis) -> Part | None:
+def dearest(diagnosis: Diagnosis) -> ItemPart | None:
     """What an item spends most of its time with, if that is known."""
     return diagnosis.items.parts[0] if diagnosis.items and diagnosis.items.parts else None
 
 
-def describe_part(part: Part, diagnosis: Diagnosis) -> str:
+def describe_part(part: ItemPart, diagnosis: Diagnosis) -> str:
     """Such as "np.loadtxt in features.py:31 is 92 % of an item's time, 2.1 of 2.3 ms"."""
     assert diagnosis.items is not None
     where = f" in {part.where}" if part.where else ""
@@ -167,5 +171,6 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         ],
         "slow_images": [{"name": name, "seconds": seconds} for name, seconds in diagnosis.slow],
         "seconds": diagnosis.seconds,
+        "left_out": list(diagnosis.left_out),
         "windows": [asdict(one) for one in diagnosis.rounds],
     }

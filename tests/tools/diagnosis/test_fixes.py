@@ -8,7 +8,7 @@ from test_verdict import COMPUTING, WAITING
 import dali_pipes as dp
 from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.configured_program import propose
-from dali_pipes.tools.diagnosis.items import ItemProfile, Part
+from dali_pipes.tools.diagnosis.items import ItemPart, ItemProfile
 from dali_pipes.tools.diagnosis.verdict import VERDICTS, OneOffFigures
 from dali_pipes.training.config import TrainConfig
 
@@ -87,7 +87,7 @@ def test_what_an_item_spends_its_time_with_has_a_remedy_for_its_kind():
     """Nothing of JPEGs for those who have none."""
 
     def items(kind, share):
-        part = Part("np.loadtxt", "features.py:31", "np.loadtxt(path)", share, share * 1e-3, False, kind)
+        part = ItemPart("np.loadtxt", "features.py:31", "np.loadtxt(path)", share, share * 1e-3, False, kind)
         return ItemProfile(10, 0, 1e-3, 1e-3, 0.0, 0.0, 0.0, [part])
 
     (fix,) = remedies("prep-bound (CPU saturated)", items("text_parsing", 0.9))

@@ -47,3 +47,11 @@ def test_a_loader_of_ours_goes_on_where_it_was(thumbnails):
         place = ours.state_dict()
         found = dp.diagnose(ours, lambda batch: None, seconds=0.1, rounds=1, show=False)
         assert found.figures.loader > 0 and ours.state_dict() == place
+
+
+def test_what_the_limit_leaves_out_is_said(capsys):
+    options = {"seconds": 0.3, "rounds": 3, "limit": 1}
+    found = dp.diagnose(loader(Samples(sleep=0.005), workers=1), computing(0), **options)
+    assert len(found.rounds) == 1 and "2 of 3 rounds" in found.left_out and any("num_workers=" in each for each in found.left_out)
+    assert f"not tried, for want of time: {'; '.join(found.left_out)}" in capsys.readouterr().err
+    assert dp.diagnose(loader(Samples(), workers=0), computing(0.01), seconds=0.1, rounds=1, show=False).left_out == ()
