@@ -24,7 +24,8 @@ PLANTED = {
     "rotation": (
         "RandomRotation",
         "transform",
-        "    turn = T.Compose([T.RandomRotation(20, T.InterpolationMode.BILINEAR), T.PILToTensor()])\n    image = Image.new('RGB', (256, 256))\n"
+        "    turn = T.Compose([T.RandomRotation(20, T.InterpolationMode.BILINEAR), T.PILToTensor()])\n"
+        "    image = Image.new('RGB', (256, 256))\n"
         "    def __getitem__(self, i):\n        return self.turn(self.image)\n",
     ),
     "tokens": (
