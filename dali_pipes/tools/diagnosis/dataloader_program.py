@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils._pytree import tree_map
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
 from dali_pipes.errors import ConfigError, DaliPipesError
@@ -42,6 +42,7 @@ class DataLoaderProgram(TrainingProgram):
         self.processes = loader.num_workers
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
+        self.starts_anew = bool(loader.num_workers) and not loader.persistent_workers
         self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
         self.data_bytes = sum(path.stat().st_size for path in self.paths)
         try:
@@ -94,9 +95,8 @@ class DataLoaderProgram(TrainingProgram):
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
         """Settings of the worker processes that the figures make likely."""
         now, cores = self._loader.num_workers, available_cpus()
-        starts_anew = bool(now) and not self._loader.persistent_workers
         fixes = list[Fix]()
-        if starts_anew and found.start_share >= COSTS:
+        if self.starts_anew and found.start_share >= COSTS:
             fixes.append(self._with("workers live from epoch to epoch", persistent_workers=True))
 
         waits = items is not None and items.blocked_s >= _WAITING * items.seconds
@@ -121,7 +121,7 @@ class DataLoaderProgram(TrainingProgram):
         return fixes
 
     def fixes(self, verdict: str) -> list[Fix]:
-        return [*self._more_ahead(verdict), *self._ours(verdict)]
+        return [*self._more_ahead(verdict), *self._whole_batches(verdict), *self._ours(verdict)]
 
     def _with(self, why: str, **options: Any) -> Fix:
         """The fix that is another value of options of the DataLoader."""
@@ -136,6 +136,19 @@ class DataLoaderProgram(TrainingProgram):
     def _more_ahead(self, verdict: str) -> Iterator[Fix]:
         if verdict == "straggler" and self._loader.num_workers:
             yield self._with("more lies ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2))
+
+    def _whole_batches(self, verdict: str) -> Iterator[Fix]:
+        """The same batches of tensors in memory, each indexed at once rather than sample by sample and collated."""
+        loader, dataset = self._loader, self._loader.dataset
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        if not verdict.startswith("prep-bound") or type(dataset) is not TensorDataset or loader.batch_sampler is None:
+            return
+        if loader.collate_fn is default_collate:
+            whole = DataLoader(loader.dataset, sampler=loader.batch_sampler, batch_size=None, generator=loader.generator)
+            what = "DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, drop_last), batch_size=None)"
+            why = "the tensors are indexed once for a whole batch; the batches stay the same"
+            yield Fix(what, why, DataLoaderProgram(whole, self._step))
 
     def _ours(self, verdict: str) -> Iterator[Fix]:
         """The same samples, transform and batches, made by DALI, if all of it can be converted."""

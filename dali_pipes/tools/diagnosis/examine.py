@@ -173,6 +173,7 @@ def _one_off(
         data_fits=program.data_bytes < memory_left(),
         decodes_on_gpu=program.decodes_on_gpu,
         is_fetched=program.is_fetched,
+        starts_anew=program.starts_anew,
     )
     if torch.cuda.is_available():
         announce("the GPU during a step")

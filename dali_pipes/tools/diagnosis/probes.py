@@ -92,6 +92,7 @@ class TrainingProgram(ABC):
         data_bytes: of all files of the data set.
         decodes_on_gpu: whether the loader does.
         is_fetched: whether images come out of an object store.
+        starts_anew: whether each epoch starts worker processes anew.
         epoch: batches of an epoch; None: unknown.
     """
 
@@ -102,6 +103,7 @@ class TrainingProgram(ABC):
     paths: Sequence[Path] = ()
     data_bytes = 0
     decodes_on_gpu = is_fetched = False
+    starts_anew = False
     epoch: int | None = None
 
     @abstractmethod

@@ -79,7 +79,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]
     if found.start_share >= 0.01:
-        lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: workers are made anew for each of them")
+        why = "workers are made anew for each of them" if one_off.starts_anew else "all workers make their first batches"
+        lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: {why}")
     if diagnosis.items:
         lines += [describe_part(part, diagnosis) for part in diagnosis.items.parts[:3]]
     if found.blocked is not None and one_off.device_busy is None:

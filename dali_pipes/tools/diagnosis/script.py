@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -36,7 +37,7 @@ def check_program(words: Sequence[str]) -> tuple[list[str], bool]:
         ConfigError: it is no program that diagnose can watch.
     """
     given = list(words)
-    if given and Path(given[0]).name.startswith("python"):
+    if given and re.fullmatch(r"python[\d.]*t?", Path(given[0]).name):
         given.pop(0)
     module = given[:1] == ["-m"]
     given = given[1:] if module else given

@@ -33,7 +33,7 @@ VERDICTS = {
     "prep-bound (too many workers)": "training waits for the loader, and fewer worker processes would be faster",
     "prep-bound (item by item)": "training waits for items that are made one by one; to hand them over from workers costs as much",
     "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
-    "start-bound": "training waits at the start of each epoch, while worker processes are started anew",
+    "start-bound": "training waits at the start of each epoch, until worker processes have started and made their first batches",
     "other programs": "other programs on this machine take the cores that the loader and the model need",
     "cgroup-throttled": "a CPU quota keeps this program from running",
     "transfer-bound": "training waits for batches on their way to the GPU",
@@ -63,6 +63,7 @@ class OneOffFigures:
         item_waits: share of an item's time in which it neither computes nor waits for a core.
         fewer_gain: factor on images/s of the whole with the best of the smaller numbers of workers that were tried.
         more_gain: the same with more workers than now, for a loader without any.
+        starts_anew: whether each epoch starts the loader's worker processes anew.
     """
 
     larger_gain: float | None = None
@@ -76,6 +77,7 @@ class OneOffFigures:
     item_waits: float | None = None
     fewer_gain: float | None = None
     more_gain: float | None = None
+    starts_anew: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,10 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "prep-bound (CPU saturated)"
     else:
         name = "prep-bound (too few workers)"
-    return [Cause("start-bound", found.start_share), Cause("other programs", by_others), Cause(name, left)]
+    start = found.start_share
+    if name == "prep-bound (too many workers)" and not one_off.starts_anew:
+        left, start = left + start, 0.0  # as many workers as there are have to make their first batches
+    return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
 def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:

@@ -59,6 +59,14 @@ def test_what_other_numbers_of_workers_gain_decides():
     assert said(replace(WAITING, busy=0.97), more_gain=1.6) == "prep-bound (too few workers)"
 
 
+def test_the_first_batches_of_too_many_workers_belong_to_that_cause():
+    found = replace(WAITING, wait_share=0.2, start_share=0.4)
+    names = {
+        anew: [each.name for each in causes(found, OneOffFigures(fewer_gain=2.0, starts_anew=anew), 64)] for anew in (True, False)
+    }
+    assert names == {True: ["start-bound", "prep-bound (too many workers)"], False: ["prep-bound (too many workers)"]}
+
+
 def test_the_dearest_cause_comes_first_and_the_others_are_named():
     both = replace(WAITING, wait_share=0.3, start_share=0.5)
     assert [each.name for each in causes(both, OneOffFigures(), 2)] == ["start-bound", "prep-bound (too few workers)"]
