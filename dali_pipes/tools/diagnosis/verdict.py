@@ -119,6 +119,11 @@ class Figures:
         return max(0.0, 1 - self.together / self.model)
 
     @property
+    def loader_sets_pace(self) -> bool:
+        """Whether the loader is the slower part, were there no other programs."""
+        return self.loader * self.loader_freed < self.model * self.model_freed
+
+    @property
     def step_share(self) -> float:
         """The share of the time of training that its steps take."""
         return max(0.0, 1 - self.wait_share - self.start_share)
@@ -195,6 +200,9 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
     """What training waits for in next(): the start of an epoch, the cores that others have, and the loader itself."""
     by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (1 - 1 / found.model_freed)
     left = found.wait_share / found.loader_freed
+    if found.loader_sets_pace and not one_off.decodes_on_gpu:
+        # the steps are slower for it too: what a loader that costs nothing would gain is lost to it
+        left = max(left + found.contention * found.step_share, found.prep_stall - found.start_share)
     cores = found.loader_cores < IDLE_WORKERS * min(max(workers, 1), _cores())
     waits = cores if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
     if (one_off.transfer_share or 0.0) >= TRANSFER:
@@ -229,7 +237,8 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
         known.append(Cause("sync-bound", (found.blocked or 0.0) * alone))
     elif (one_off.larger_gain or 0.0) >= LAUNCHING and undisturbed:
         known.append(Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * alone))
-    if found.contention >= CONTENTION and found.model_freed <= 1 / (1 - CONTENTION):
+    is_of_the_loader = found.loader_sets_pace and not one_off.decodes_on_gpu
+    if found.contention >= CONTENTION and found.model_freed <= 1 / (1 - CONTENTION) and not is_of_the_loader:
         copies = (one_off.transfer_share or 0.0) >= TRANSFER
         known.append(Cause("transfer-bound" if copies else "decode-contention", found.contention * steps))
     return known

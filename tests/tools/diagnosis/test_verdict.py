@@ -45,6 +45,16 @@ def test_a_step_that_is_slower_with_new_batches_is_not_called_model_bound():
     assert said(slower, transfer_share=0.6) == "transfer-bound"
 
 
+def test_steps_that_are_slower_beside_a_slower_loader_are_its_fault():
+    """With all cores busy it is the step that takes longer, rather than next()."""
+    beside = replace(WAITING, wait_share=0.1, contention=0.8, together=90, busy=1.0)
+    (cause,) = causes(beside, OneOffFigures(), 2)
+    assert cause.name == "prep-bound (CPU saturated)" and cause.loss == pytest.approx(0.91)
+    assert said(beside, decodes_on_gpu=True) == "decode-contention"
+    disturbed = replace(beside, others=2.0, loader_freed=1.6, model_freed=1.8)
+    assert [each.name for each in causes(disturbed, OneOffFigures(), 2)] == ["prep-bound (CPU saturated)", "other programs"]
+
+
 def test_items_that_wait_are_not_short_of_cores():
     """However many cores their workers keep busy, as beside other programs, or with more workers than cores."""
     assert said(WAITING, item_waits=0.9) == "fetch-bound"
@@ -60,7 +70,7 @@ def test_what_other_numbers_of_workers_gain_decides():
 
 
 def test_the_first_batches_of_too_many_workers_belong_to_that_cause():
-    found = replace(WAITING, wait_share=0.2, start_share=0.4)
+    found = replace(WAITING, together=400, wait_share=0.2, start_share=0.4)
     names = {
         anew: [each.name for each in causes(found, OneOffFigures(fewer_gain=2.0, starts_anew=anew), 64)] for anew in (True, False)
     }
@@ -68,11 +78,12 @@ def test_the_first_batches_of_too_many_workers_belong_to_that_cause():
 
 
 def test_the_dearest_cause_comes_first_and_the_others_are_named():
-    both = replace(WAITING, wait_share=0.3, start_share=0.5)
+    both = replace(WAITING, together=200, wait_share=0.3, start_share=0.5)
     assert [each.name for each in causes(both, OneOffFigures(), 2)] == ["start-bound", "prep-bound (too few workers)"]
-    both = replace(WAITING, wait_share=0.5, loader_freed=2.0, blocked=0.8)
+    both = replace(WAITING, together=700, wait_share=0.3, loader_freed=1.5, blocked=0.8)
     assert [(each.name, each.loss) for each in causes(both, OneOffFigures(), 2)] == [
-        ("sync-bound", pytest.approx(0.396)), ("other programs", pytest.approx(0.25)), ("prep-bound (too few workers)", 0.25)
+        ("sync-bound", pytest.approx(0.8 * 0.7 * 0.99)), ("prep-bound (too few workers)", pytest.approx(0.3)),
+        ("other programs", pytest.approx(0.1))
     ]  # fmt: skip
 
 
