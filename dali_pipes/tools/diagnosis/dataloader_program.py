@@ -18,6 +18,7 @@ from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
+from dali_pipes.tools.diagnosis.patch import patch_of
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.verdict import COSTS, SATURATED, Figures
 from dali_pipes.tools.diagnosis.window import Step
@@ -35,10 +36,14 @@ _WAITING = 0.5  # share of an item's time in which it only waits; then more work
 
 
 class DataLoaderProgram(TrainingProgram):
-    """A DataLoader and a step; without a step, a program's own loop trains on what it yields."""
+    """A DataLoader and a step; without a step, a program's own loop trains on what it yields.
 
-    def __init__(self, loader: DataLoader, step: Step | None = None):
-        self._loader, self._step = loader, step
+    Args:
+        built_at: the file that builds it, and the line if that is known.
+    """
+
+    def __init__(self, loader: DataLoader, step: Step | None = None, built_at: tuple[Path, int | None] | None = None):
+        self._loader, self._step, self._built_at = loader, step, built_at
         self.processes = loader.num_workers
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
@@ -131,7 +136,8 @@ class DataLoaderProgram(TrainingProgram):
         elif self._loader.persistent_workers or self.epoch is None or self.epoch < _SHORT_EPOCH:
             what += "" if "persistent_workers" in options or self._loader.persistent_workers else ", persistent_workers=True"
             options.setdefault("persistent_workers", True)
-        return Fix(what, why, DataLoaderProgram(_again(self._loader, **options), self._step))
+        patch = patch_of(self._built_at[0], options, self._built_at[1]) if self._built_at else ""
+        return Fix(what, why, DataLoaderProgram(_again(self._loader, **options), self._step), patch=patch)
 
     def _more_ahead(self, verdict: str) -> Iterator[Fix]:
         if verdict == "straggler" and self._loader.num_workers:

@@ -1,5 +1,8 @@
 """diagnose(): the examination of a loader and a step that a user has."""
 
+import sys
+from pathlib import Path
+
 from rich.console import Console
 from torch.utils.data import DataLoader
 
@@ -56,7 +59,8 @@ def diagnose(
         raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader, nor a loader of dali_pipes: diagnose(loader, step)")
     if not callable(step):
         raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
-    program = DataLoaderProgram(loader, step) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)
+    caller = Path(sys._getframe(2).f_code.co_filename)  # beyond the check of the arguments
+    program = DataLoaderProgram(loader, step, (caller, None)) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)
     budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
     with steps(budget.steps) as announce:
         diagnosis = examine(program, budget, announce if show else lambda text: None)

@@ -58,6 +58,7 @@ class Fix:
         note: side effects.
         predicted: its gain as a factor on images/s, with the interval that it lies in; None: unknown.
         measured: its gain, with the change made; None: not measured.
+        patch: the change of the program's text, as a unified diff; "" if it is none, or not known.
     """
 
     what: str
@@ -69,6 +70,7 @@ class Fix:
     note: str = ""
     predicted: "Gain | None" = None
     measured: float | None = None
+    patch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
 BAR = 30  # characters
-FIX_KEYS = ("what", "why", "note", "predicted", "measured")
+FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch")
 
 
 def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
@@ -31,6 +31,8 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
     console.print(_paces(diagnosis))
     if diagnosis.fixes:
         console.print(_fixes(diagnosis.fixes))
+        patch = next((fix.patch for fix in diagnosis.fixes if fix.patch), "")
+        say(console, *(f"  {line}" for line in patch.splitlines()))
     else:
         console.print("Nothing was found that would make it 3 % faster or more.")
 

@@ -39,43 +39,59 @@ EXPECTED = {
     "large_model": ({"model-bound"}, ""),
     "waiting_step": ({"sync-bound"}, ""),
 }
-# What is changed in a program's text, by a part of the fix's name: (old, new), as regular expressions.
-WHOLE_BATCHES = [
-    (r"DataLoader\(TensorDataset\(images, labels\), batch_size=128.*\)", "DataLoader(data, sampler=order, batch_size=None)"),
-    (
-        r"train_loader =",
-        "data = TensorDataset(images, labels)\norder = BatchSampler(RandomSampler(data), 128, False)\ntrain_loader =",
-    ),
-    ("import DataLoader,", "import BatchSampler, DataLoader, RandomSampler,"),
-]
+# Rotates a batch of small images, each by its own angle.
+ROTATION = """angles = torch.empty(len(images)).uniform_(-0.5, 0.5)
+        sin, cos, zero = angles.sin(), angles.cos(), 0 * angles
+        turns = torch.stack([torch.stack([cos, -sin, zero], 1), torch.stack([sin, cos, zero], 1)], 1)
+        grid = nn.functional.affine_grid(turns, images.shape, False)
+        images = nn.functional.grid_sample(images, grid, align_corners=False)
+        loss = nn"""
+
+
+def waiting(seconds):
+    """A step that sleeps."""
+    return r"optimizer\.step\(\)", f"optimizer.step()\n        __import__('time').sleep({seconds})"
+
+
+# What is changed in a program's text, by a part of the fix's name: regular expressions, and what is written instead.
 CHANGES = {
-    "BatchSampler": WHOLE_BATCHES,
-    "np.loadtxt": [(r"np\.savetxt\(folder / f\"\{number\}\.txt\"", 'np.save(folder / f"{number}.npy"'), ("loadtxt", "load"), (r"\.txt", ".npy")],
-    "a Python loop": [(r"image = resize\(self.*", "image = self.images[index % 64][::4, ::4].copy()")],
-    "RandomRotation": [
-        (r"    transforms\.RandomRotation.*\n", ""),
-        (r"loss = nn", "angles = torch.empty(len(images)).uniform_(-0.5, 0.5)\n        turn = torch.stack([torch.stack([angles.cos(), -angles.sin(), "
-         "0 * angles], 1), torch.stack([angles.sin(), angles.cos(), 0 * angles], 1)], 1)\n        images = nn.functional.grid_sample("
-         "images, nn.functional.affine_grid(turn, images.shape, False), align_corners=False)\n        loss = nn"),
+    "BatchSampler": [
+        (r"DataLoader\(TensorDataset\(images, labels\), batch_size=128.*\)", "DataLoader(data, sampler=order, batch_size=None)"),
+        ("train_loader = ", "order = BatchSampler(RandomSampler(data), 128, False)\ntrain_loader = "),
+        ("\norder = ", "\ndata = TensorDataset(images, labels)\norder = "),
+        ("import DataLoader,", "import BatchSampler, DataLoader, RandomSampler,"),
     ],
+    "np.loadtxt": [(r"savetxt\(", "save("), (r"\.txt", ".npy"), ("loadtxt", "load")],
+    "a Python loop": [(r"image = resize\(self.*", "image = self.images[index % 64][::4, ::4].copy()")],
+    "RandomRotation": [(r"    transforms\.RandomRotation.*\n", ""), ("loss = nn", ROTATION)],
     "copy the data": [(r" *time\.sleep\(0\.01\)\n", "")],
     "take .item()": [(r" *log\(loss.item\(\)\)\n", "")],
-}  # fmt: skip
+}
 # Two causes in one program: the program of the first, what plants the second, and the verdicts or items that have to be named.
+ONE_WORKER, FOUR_WORKERS = ("num_workers=2", "num_workers=1"), ("num_workers=2", "num_workers=4")
+FEW, LOOP = "prep-bound (too few workers)", "a Python loop in resize()"
+WITHOUT_PERSISTENCE, SLEEPING_ITEM = (
+    (", persistent_workers=True", ""),
+    (r"features = np", "__import__('time').sleep(0.001); features = np"),
+)
 PAIRED = {
-    "loadtxt, one worker": ("loadtxt_features", [("num_workers=2", "num_workers=1")], {"prep-bound (too few workers)", "np.loadtxt"}),
-    "loadtxt, a waiting step": ("loadtxt_features", [("(?m)optimizer.step\\(\\)$", "optimizer.step()\n        __import__('time').sleep(0.03)")], {"sync-bound", "np.loadtxt"}),
-    "storage that waits, a waiting step": ("slow_storage", [("optimizer.step\\(\\)", "optimizer.step()\n        time.sleep(0.06)")], {"sync-bound", "fetch-bound"}),
-    "storage that waits, short epochs": ("slow_storage", [("return 4000", "return 64"), (", persistent_workers=True", ""), ("num_workers=2", "num_workers=4")], {"fetch-bound", "start-bound"}),
-    "a Python loop, short epochs": ("python_resize", [("return 2000", "return 128"), ("num_workers=2", "num_workers=4")], {"start-bound", "a Python loop in resize()"}),
-    "rotation, one worker": ("rotated_cifar", [("num_workers=2", "num_workers=1")], {"prep-bound (too few workers)", "RandomRotation"}),
-    "batches of one, rotation": ("rotated_cifar", [("batch_size=64", "batch_size=1")], {"launch-bound", "RandomRotation"}),
-    "loadtxt, sleeping items": ("loadtxt_features", [("features = np", "__import__('time').sleep(0.001)\n        features = np")], {"np.loadtxt", "time.sleep"}),
-    "short epochs, a waiting step": ("short_epochs", [("optimizer.step\\(\\)", "optimizer.step()\n        __import__('time').sleep(0.01)")], {"start-bound", "sync-bound"}),
-    "storage that waits, other programs": ("slow_storage", OTHERS, {"fetch-bound"}),
+    "np.loadtxt, one worker": ("loadtxt_features", [ONE_WORKER], {FEW, "np.loadtxt"}),
+    "np.loadtxt, a waiting step": ("loadtxt_features", [waiting(0.03)], {"sync-bound", "np.loadtxt"}),
+    "np.loadtxt, sleeping items": ("loadtxt_features", [SLEEPING_ITEM], {"np.loadtxt", "sleep"}),
+    "slow storage, a waiting step": ("slow_storage", [waiting(0.06)], {"sync-bound", "fetch-bound"}),
+    "slow storage, short epochs": (
+        "slow_storage",
+        [("return 4000", "return 64"), WITHOUT_PERSISTENCE, FOUR_WORKERS],
+        {"fetch-bound", "start-bound"},
+    ),
+    "slow storage, other programs": ("slow_storage", OTHERS, {"fetch-bound"}),
+    "a Python loop, short epochs": ("python_resize", [("return 2000", "return 128"), FOUR_WORKERS], {"start-bound", LOOP}),
+    "rotation, one worker": ("rotated_cifar", [ONE_WORKER], {FEW, "RandomRotation"}),
+    "rotation, batches of one": ("rotated_cifar", [("batch_size=64", "batch_size=1")], {"launch-bound", "RandomRotation"}),
+    "short epochs, a waiting step": ("short_epochs", [waiting(0.01)], {"start-bound", "sync-bound"}),
     "one worker, other programs": ("one_worker_jpegs", OTHERS, {"prep-bound", OTHERS}),
     "a large model, other programs": ("large_model", OTHERS, {OTHERS}),
-}  # fmt: skip
+}
 # Counts what a program takes from its DataLoaders for some seconds, after the first two.
 COUNTS = """
 import os, runpy, sys, time
@@ -192,8 +208,8 @@ def pace(program):
 
 def say(name, one):
     gain = f"; {one['made']}: {one['measured']:.2f}, predicted {one['predicted']}" if one.get("made") else ""
-    text = f"{name}: {'right' if one['right'] else 'WRONG'}, {one['verdict']} ({one['confidence']}), also {one['also']}, items {one['parts']}"
-    print(f"{text}, {one['seconds']:.0f} s{gain}", file=sys.stderr, flush=True)
+    text = f"{name}: {'right' if one['right'] else 'WRONG'}, {one['verdict']} ({one['confidence']}), also {one['also']}"
+    print(f"{text}, items {one['parts']}, {one['seconds']:.0f} s{gain}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
