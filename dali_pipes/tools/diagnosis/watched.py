@@ -26,6 +26,8 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import IO, Any, NoReturn
 
+from dali_pipes.tools.diagnosis import libraries
+
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
 MEASURING_S = 60.0  # from then on nothing further is begun
 _STDLIB = sysconfig.get_path("stdlib")
@@ -65,13 +67,13 @@ class Examined:
 
     Attributes:
         every_step: whether each of its steps makes an iterator.
-        partners: DataLoaders that the same line iterates, as `zip` does; they begin again when they end.
+        partners: iterators of other DataLoaders that the same line takes a batch of, as `zip` does; they begin again when they end.
     """
 
     loader: Any
     loop: Loop
     every_step: bool
-    partners: int
+    partners: frozenset[int]
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -104,6 +106,7 @@ class WatchedIterator:
         self._watch, self.loader, self.iterator = watch, loader, iterator
         self.loop: Loop | None = None
         self.taken, self.steps, self.is_exhausted = 0, 0, False
+        self.taken_at = 0  # its last batch, among all batches of all loaders
 
     def __iter__(self) -> "WatchedIterator":
         return self
@@ -134,7 +137,9 @@ class Watch:
         self._start = job["start"]
         self._loops: dict[tuple[int, str], Loop] = {}
         self._last_loop: Loop | None = None
+        self._alive: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
         self._since_step: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
+        self._batches = 0
         self._inside = False
         self._steps_outside = 0
         self._examined: Examined | None = None
@@ -153,7 +158,7 @@ class Watch:
     # What is put in the place of PyTorch's own
 
     def hooks(self) -> dict[str, Callable[[ModuleType], None]]:
-        return {
+        return libraries.hooks(lambda: self.is_examining) | {
             "torch.utils.data.dataloader": self._watch_loaders,
             "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(self._count_step),
             "torch.distributed.distributed_c10d": self._refuse_process_groups,
@@ -233,13 +238,13 @@ class Watch:
         if self._examined and iterator.loader is self._examined.loader:
             return self._next_examined()
         loop = iterator.loop or self._loop_of(iterator)
-        if self._examined is None and (loop.single >= 2 or iterator.steps) and self._is_dearest(loop):
+        if self._examined is None and (loop.single >= 2 or iterator.steps) and self._is_dearest(iterator):
             self._take_over(iterator, loop)
             return self._next_examined()
 
         begin, self._inside = time.monotonic(), True
         try:
-            batch = self._next_of(iterator, loop)
+            batch = self._next_of(iterator)
         except StopIteration:
             iterator.is_exhausted = True
             raise
@@ -250,26 +255,35 @@ class Watch:
         loop.taken += 1
         loop.stepped = False
         iterator.taken += 1
+        self._batches += 1
+        iterator.taken_at = self._batches
         self._last_loop = loop
         self._since_step.add(iterator)
         return batch
 
-    def _next_of(self, iterator: WatchedIterator, loop: Loop) -> Any:
+    def _next_of(self, iterator: WatchedIterator) -> Any:
         """The next batch; a partner of the loader that is examined begins again, or it would end the loop of both."""
         try:
             return next(iterator.iterator)
         except StopIteration:
-            if not self._examined or loop.place != self._examined.loop.place:
+            if not self._examined or id(iterator) not in self._examined.partners:
                 raise
         iterator.iterator = iter(iterator.loader)
         return next(iterator.iterator)
 
-    def _is_dearest(self, loop: Loop) -> bool:
+    def _is_dearest(self, iterator: WatchedIterator) -> bool:
         """Whether none of the loaders that the same line iterates is waited for longer."""
-        return all(each.waited_s <= loop.waited_s for each in self._partners(loop))
+        loops = [each.loop for each in (iterator, *self._partners(iterator)) if each.loop]
+        return max(loops, key=lambda loop: loop.waited_s) is iterator.loop
 
-    def _partners(self, loop: Loop) -> list[Loop]:
-        return [each for each in self._loops.values() if each is not loop and each.place == loop.place and each.taken == loop.taken]
+    def _partners(self, iterator: WatchedIterator) -> list[WatchedIterator]:
+        """Those of which the same line has taken a batch since it took the last one of this."""
+        return [
+            each
+            for each in self._alive
+            if each.loop and iterator.loop and each.loop is not iterator.loop and each.loop.place == iterator.loop.place
+            and not each.is_exhausted and each.taken_at > iterator.taken_at
+        ]  # fmt: skip
 
     def leave(self, iterator: WatchedIterator) -> None:
         """The program has let go of an iterator."""
@@ -325,6 +339,7 @@ class Watch:
         loop.single = loop.single + 1 if loop.taken == 1 and loop.stepped else 0
         loop.taken = 0
         iterator.loop = loop
+        self._alive.add(iterator)
         return loop
 
     # The examination
@@ -333,7 +348,7 @@ class Watch:
         """From here on the program's loop trains on what the examination asks for."""
         self._inside = True
         try:
-            self._examined = Examined(iterator.loader, loop, iterator.taken == 0, len(self._partners(loop)))
+            self._examined = Examined(iterator.loader, loop, iterator.taken == 0, frozenset(map(id, self._partners(iterator))))
             self.send({"loop": loop.place, "seconds": time.time() - self._start, "before": self._others(loop)})
             inner = iterator.iterator
             if hasattr(inner, "_shutdown_workers"):
@@ -448,13 +463,13 @@ class Watch:
         if self._ended:
             print(f"\n{examined.loop.place}: {self._ended}; the report is about these", file=text)
         if examined.partners:
-            others = f"{examined.partners} other DataLoader{'s' * (examined.partners > 1)}"
+            others = f"{len(examined.partners)} other DataLoader{'s' * (len(examined.partners) > 1)}"
             print(f"\nThe loop also takes batches from {others}: waiting for these counts as part of its step.", file=text)
         print_diagnosis(diagnosis, self._program.workers, console)
         found: dict[str, Any] = {
             "loop": examined.loop.place,
             "new_iterator_every_step": examined.every_step,
-            "other_loaders": examined.partners,
+            "other_loaders": len(examined.partners),
             "ended_early": self._ended,
             "checkpoints_left_out": self.unwritten,
         }

@@ -103,6 +103,63 @@ def test_python_may_stand_in_front(tmp_path, start):
     assert read.words == [str(tmp_path / "t.py"), "--lr", "1"] and list(read.flags) == start[1:] and not read.is_module
 
 
+LIGHTNING = """
+import sys, torch
+import {library} as L
+from torch.utils.data import DataLoader, TensorDataset
+
+class Model(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, number):
+        return self.layer(batch[0]).sum()
+    def validation_step(self, batch, number):
+        print("validates", self.global_step)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+data = TensorDataset(torch.zeros(64, 4))
+options = {{"max_epochs": 1, "accelerator": "cpu", "logger": False, "accumulate_grad_batches": 2}}
+L.Trainer(**options, val_check_interval=3).fit(Model(), DataLoader(data, 8), DataLoader(data, 8))
+print("uploaded")
+"""
+HUGGING_FACE = """
+import torch
+from transformers import Trainer, TrainingArguments
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x, labels):
+        if not self.training:
+            print("validates", 1)
+        return {"loss": self.layer(x).sum()}
+
+data = [{"x": torch.zeros(4), "labels": torch.zeros(1)}] * 64
+options = {"num_train_epochs": 1, "per_device_train_batch_size": 8, "use_cpu": True, "report_to": [], "logging_steps": 1}
+saves = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "gradient_accumulation_steps": 2}
+Trainer(Model(), TrainingArguments("out", **options, **saves), train_dataset=data, eval_dataset=data).train()
+print("uploaded")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [LIGHTNING.format(library="lightning"), LIGHTNING.format(library="pytorch_lightning"), HUGGING_FACE],
+    ids=["lightning", "pytorch_lightning", "transformers"],
+)
+def test_loops_of_libraries_are_measured_beyond_their_epoch(diagnose, tmp_path, program):
+    ended = diagnose("", program=program.replace("{", "{{").replace("}", "}}"))
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert not result["ended_early"] and not result["other_loaders"] and "train.py" in result["loop"]
+    assert "validates 1" not in ended.stderr and "uploaded" not in ended.stderr
+    assert not list(tmp_path.glob("out/checkpoint*")) and not list(tmp_path.glob("checkpoints/*"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_diagnosis_that_is_stopped_leaves_no_process(tmp_path, number):
     """Its workers are in a process that is not a child of the command, and get no signal of a terminal."""

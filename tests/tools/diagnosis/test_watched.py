@@ -42,6 +42,16 @@ for epoch in range(2):
     for (x, y), (z,) in zip(loader, other):  # loop
         step(x)
 """,
+    "zip, the dear one first": """
+class Slow(TensorDataset):
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return super().__getitem__(index)
+slow = DataLoader(Slow(*loader.dataset.tensors), 8)
+for epoch in range(2):
+    for (z,), (x, y) in zip(other, slow):  # loop
+        step(x)
+""",
     "cycle": """
 for x, y in itertools.cycle(loader):  # loop
     step(x)
@@ -163,6 +173,11 @@ def test_a_traceback_is_the_programs_own(watch):
     answers, _, _ = watch(HEAD + "for x, y in loader:\n    step(x)\n    loader.missing\n")
     frames = [each for each in answers["trace"].splitlines() if each.strip().startswith("File")]
     assert len(frames) == 1 and "train.py" in frames[0]
+
+
+def test_the_dearer_of_two_loaders_is_examined(watch):
+    answers, _, _ = watch(HEAD + LOOPS["zip, the dear one first"])
+    assert answers["diagnosis"]["figures"]["loader"] < 1000 and answers["diagnosis"]["items"]["parts"][0]["name"] == "time.sleep"
 
 
 def test_other_loaders_of_the_loop_are_said(watch):
