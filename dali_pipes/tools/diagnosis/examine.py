@@ -16,7 +16,7 @@ from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Fix, Gain, Probes, TrainingProgram, copy_seconds
 from dali_pipes.tools.diagnosis.verdict import COSTS, Figures, OneOffFigures, Verdict, figures, judge
-from dali_pipes.tools.diagnosis.window import Round, Step, Training, Window, drive
+from dali_pipes.tools.diagnosis.window import LoopEnded, Round, Step, Training, Window, drive
 
 WORTH = 1.03  # a smaller gain is not proposed
 PARTS = ("model", "loader", "together")
@@ -81,43 +81,63 @@ def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = 
 
 
 def examination(
-    program: TrainingProgram, budget: ProbeBudget, announce: Announce = lambda text: None, step: Step | None = None
+    program: TrainingProgram,
+    budget: ProbeBudget,
+    announce: Announce = lambda text: None,
+    step: Step | None = None,
+    rounds: list[Round] | None = None,
 ) -> Training[Diagnosis]:
     """The same for a program whose own loop trains on the batches that this yields.
 
     Args:
         step: one that may be tried with a larger batch; None: nothing is tried that the loop may not bear.
+        rounds: where complete rounds are put, for who wants to know whether there is one.
+
+    Raises:
+        LoopEnded: it was thrown in before one round was complete; later it only leaves out what needs training or time.
     """
-    begin, left_out = time.monotonic(), list[str]()
+    begin, left_out, ended = time.monotonic(), list[str](), list[LoopEnded]()
+    one_off, resident, slow = OneOffFigures(), None, list[tuple[str, float]]()
 
     def is_late(share: float = 1.0) -> bool:
-        return time.monotonic() - begin > share * budget.limit_s
+        return time.monotonic() - begin > share * budget.limit_s or any(each.is_late for each in ended)
 
     with program.feed() as feed:
         announce("the first batches")
-        probes, rounds = Probes(program, feed, budget.seconds), list[Round]()
+        probes, rounds = Probes(program, feed, budget.seconds), [] if rounds is None else rounds
         yield from probes.start()
-        for number in range(budget.rounds):
-            before = time.monotonic()
-            rounds.append((yield from _round(probes, number, budget.rounds, announce)))
-            last = number + 1 == budget.rounds
-            if not last and time.monotonic() - begin + (time.monotonic() - before) > 0.6 * budget.limit_s:
-                left_out.append(f"{budget.rounds - number - 1} of {budget.rounds} rounds")
-                break
-        one_off, resident = yield from _one_off(program, probes, rounds, budget, announce, step)
+        try:
+            for number in range(budget.rounds):
+                before = time.monotonic()
+                rounds.append((yield from _round(probes, number, budget.rounds, announce)))
+                last = number + 1 == budget.rounds
+                if not last and time.monotonic() - begin + (time.monotonic() - before) > 0.6 * budget.limit_s:
+                    left_out.append(f"{budget.rounds - number - 1} of {budget.rounds} rounds")
+                    break
+            one_off, resident = yield from _one_off(program, probes, rounds, budget, announce, step)
+        except LoopEnded as end:
+            if not rounds:
+                raise
+            ended.append(end)
+            missing = budget.rounds - len(rounds)
+            left_out.append(f"{missing} of {budget.rounds} rounds, and " * bool(missing) + "what needs further steps of the loop")
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
 
     found, items, tried = figures(rounds, program.workers, program.burst), None, list[Fix]()
-    if found.wait_share + found.start_share >= COSTS:
-        announce("what an item spends its time with")
-        items = program.profile(min(ITEMS_S, budget.seconds))
-        if items:
-            one_off = replace(one_off, item_waits=items.blocked_s / items.seconds)
-        for fix in program.other_workers(found, items):
-            if is_late(0.8):
-                left_out.append(fix.what)
-            else:
-                tried.append((yield from _predicted(fix, program, rounds, budget, announce)))
+    if found.wait_share + found.start_share >= COSTS and not is_late():
+        try:
+            announce("what an item spends its time with")
+            items = program.profile(min(ITEMS_S, budget.seconds))
+            if items:
+                one_off = replace(one_off, item_waits=items.blocked_s / items.seconds)
+            for fix in program.other_workers(found, items):
+                if is_late(0.8):
+                    left_out.append(fix.what)
+                else:
+                    tried.append((yield from _predicted(fix, program, rounds, budget, announce)))
+        except LoopEnded as end:
+            ended.append(end)
+            left_out.append("other numbers of workers")
         one_off = _with_gains(one_off, program.processes, tried)
     verdict = judge(rounds, one_off, program.workers, program.burst)
 
@@ -129,8 +149,12 @@ def examination(
                 continue
             if fix.program and is_late(0.9):
                 left_out.append(fix.what)
-            else:
+                continue
+            try:
                 fixes.append((yield from _predicted(fix, program, rounds, budget, announce)))
+            except LoopEnded as end:
+                ended.append(end)
+                left_out.append(fix.what)
     fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
     fixes = sorted(fixes, key=lambda fix: -(fix.predicted.estimate if fix.predicted else 0))
     for place, fix in enumerate(fixes):
