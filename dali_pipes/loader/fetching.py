@@ -14,6 +14,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential
 from dali_pipes.plan.windows import Lanes, Window
+from dali_pipes.system.interrupts import delayed_signals
 from dali_pipes.system.nodes import nodes_of_run
 
 Place = tuple[float, float]  # epoch and step
@@ -100,8 +101,9 @@ class Fetcher:
             missing = [shard for shard in wanted if shard not in self._held]
         if missing and not self._threads:  # as daemons: a store that hangs does not keep the program from its end
             self._threads = [threading.Thread(target=self._work, name="fetch", daemon=True) for _ in range(_AT_ONCE)]
-            for thread in self._threads:
-                thread.start()
+            with delayed_signals():  # a thread that is interrupted while it starts may wait for ever
+                for thread in self._threads:
+                    thread.start()
         for shard in missing:
             self._queue.put(shard)
 

@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,7 @@ from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.interrupts import interrupt_behind
 from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
@@ -185,7 +187,7 @@ class Loader:
         self._bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
         fetcher = Fetcher(plan) if plan.manifest.copied else None
         self._work = Work(transform, build_backend, TargetReader(plan, transform), fetcher)
-        weakref.finalize(self, self._work.close, _END_S)
+        weakref.finalize(self, self._work.close_unowned, _END_S)
 
         # Epoch and step of the next batch, and whether the next iter() leaves the rest of that epoch out: one value, which an
         # interrupt or another thread finds as it was before a batch or as it is after it.
@@ -194,7 +196,7 @@ class Loader:
         self._wait_s = self._fetch_wait_s = 0.0
         self._traffic = traffic.current()
         self._tried_again = (-1, -1)
-        self._made_by = repr(self._backend)
+        self._made_by = self._work.describe(0).name
 
     @property
     def bad_samples(self) -> list[tuple[int, str, str]]:
@@ -233,26 +235,30 @@ class Loader:
 
     def explain(self) -> str:
         """How images will be decoded and why, in one line."""
-        return self._backend.explain()
+        return self._work.describe(self.epoch).explanation
 
     def __iter__(self) -> Iterator[Batch]:
-        with self._work.use("iter()"):
-            self._refuse_closed()
-            epoch, step, abandoned = self._place
-            if abandoned:
-                if step < len(self.plan):
-                    self._work.stop()
-                self._move_to(epoch + 1, 0)
-            self._running += 1
-            return _Epoch(self, self._running, *self._place[:2])
+        return self._work.use("iter()", self._begin_epoch)
+
+    def _begin_epoch(self) -> Iterator[Batch]:
+        self._refuse_closed()
+        epoch, step, abandoned = self._place
+        if abandoned:
+            if step < len(self.plan):
+                self._work.stop()
+            self._move_to(epoch + 1, 0)
+        self._running += 1
+        return _Epoch(self, self._running, *self._place[:2])
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this very epoch goes on."""
-        with self._work.use("set_epoch()"):
-            current, _, abandoned = self._place
-            if abandoned or epoch != current:
-                self._go_to(epoch, 0)
+        self._work.use("set_epoch()", self._choose_epoch, epoch)
+
+    def _choose_epoch(self, epoch: int) -> None:
+        current, _, abandoned = self._place
+        if abandoned or epoch != current:
+            self._go_to(epoch, 0)
 
     def _go_to(self, epoch: int, step: int) -> None:
         """The next `iter()` begins here; no epoch is running any more."""
@@ -267,29 +273,32 @@ class Loader:
 
     def _deliver(self, running: "_Epoch") -> Batch | None:
         """The next batch of an epoch; None: it has ended."""
-        with self._work.use("next()"):
-            self._refuse_closed()
-            if running.number != self._running:
-                raise RuntimeError("this epoch was abandoned when another one was begun; a loader delivers one epoch at a time")
-            epoch, step, left = running.epoch, running.step, self._place[2]
-            if step == len(self.plan):
-                if self._place[0] == epoch:  # others have a part of the last global batch, this shard has none
-                    self._move_to(epoch + 1, 0)
-                return None
+        self._refuse_closed()
+        if running.number != self._running:
+            raise RuntimeError("this epoch was abandoned when another one was begun; a loader delivers one epoch at a time")
+        epoch, step, left = running.epoch, running.step, self._place[2]
+        if step == len(self.plan):
+            if self._place[0] == epoch:  # others have a part of the last global batch, this shard has none
+                self._move_to(epoch + 1, 0)
+            return None
 
-            try:
-                batch = self._next_batch(epoch, step)
-                if step + 1 == self.plan.steps:
-                    self._move_to(epoch + 1, 0)
-                else:
-                    self._place = (epoch, step + 1, True)
-                running.step = step + 1
-            except BaseException as error:
-                self._work.end_backend()  # it may be half-way through something: the next batch is made by another one
-                # with an error the epoch is over, also at its first batch: it would come again for ever
-                self._place = (epoch, step, isinstance(error, Exception) or left)
-                raise
-            return batch
+        handled = sys.exception()
+        try:
+            batch = self._next_batch(epoch, step)
+            if step + 1 == self.plan.steps:
+                self._move_to(epoch + 1, 0)
+            else:
+                self._place = (epoch, step + 1, True)
+            running.step = step + 1
+        except BaseException as error:
+            self._work.end_backend()  # it may be half-way through something: the next batch is made by another one
+            interrupt = interrupt_behind(error, handled)
+            # with an error the epoch is over, also at its first batch: it would come again for ever
+            self._place = (epoch, step, (isinstance(error, Exception) and not interrupt) or left)
+            if interrupt:
+                raise interrupt from error
+            raise
+        return batch
 
     @in_own_modes
     def _next_batch(self, epoch: int, step: int) -> Batch:
@@ -309,11 +318,14 @@ class Loader:
 
     def _make(self, epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
         """Without the samples that turn out to be bad, if they are to be substituted."""
+        handled = sys.exception()
         while True:
             try:
                 return self._work.next(lambda: self._bad.planned_from(epoch, step), epoch, step)
             except Exception as error:
                 self._work.end_backend()
+                if interrupt_behind(error, handled):  # no fault of a file's
+                    raise
                 self._record_bad_samples(error, epoch, step)
 
     def _record_bad_samples(self, error: Exception, epoch: int, step: int) -> None:
@@ -348,10 +360,6 @@ class Loader:
         if self._work.closed:
             raise RuntimeError("the loader is closed; build a new one")
 
-    @property
-    def _backend(self) -> Backend:
-        return self._work.backend_at(self._place[0])
-
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch stands: epoch, samples delivered in it over all shards, and what must not change until then.
 
@@ -362,7 +370,7 @@ class Loader:
         return {
             "epoch": epoch,
             "samples": min(step * self.plan.global_batch_size, self.plan.epoch_samples),
-            "engine_mix": self._backend.engine_mix,
+            "engine_mix": self._work.describe(epoch).engine_mix,
             "fingerprint": fingerprint(self.plan, self._transform, self._batch_transform),
         }
 
@@ -389,7 +397,7 @@ class Loader:
             raise ConfigError(
                 f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"
             )
-        mix = self._backend.engine_mix
+        mix = self._work.describe(self.epoch).engine_mix
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(
                 "pixels are made in another way than before this resume: %s before, now %s (with equal options of the decoder and "
@@ -397,8 +405,7 @@ class Loader:
                 before or "no GPU",
                 mix or "no GPU",
             )
-        with self._work.use("load_state_dict()"):
-            self._go_to(epoch, samples // block)
+        self._work.use("load_state_dict()", self._go_to, epoch, samples // block)
 
     def close(self) -> None:
         """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards."""
@@ -441,7 +448,7 @@ class _Epoch(Iterator[Batch]):
         if self._error:
             raise RuntimeError(f"this epoch was left with an error ({self._error}); iter() of the loader begins another one")
         try:
-            batch = None if self._ended else self._loader._deliver(self)
+            batch = None if self._ended else self._loader._work.use("next()", self._loader._deliver, self)
         except BaseException as error:
             self._error = type(error).__name__
             raise

@@ -2,9 +2,14 @@
 
 import json
 import logging
+import operator
 import os
+import sys
+import sysconfig
 from collections import Counter
 from itertools import takewhile
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
@@ -16,7 +21,9 @@ from dali_pipes.plan.plan import Plan, Shard
 log = logging.getLogger(__name__)
 
 _BLOCKS = {4096: 1, 1_000_000: 256}  # by the most images, how many names have a sum of their own, which tells where ranks differ
-_built: Counter[str] = Counter()  # loaders of this process that were compared, by what they are for
+_OF_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+_OURS = str(Path(__file__).parents[1])
+_built: Counter[tuple[str, ...]] = Counter()  # loaders of this process that were compared, by where they were built
 
 
 def choose_rank(shard: Shard | None) -> Shard:
@@ -34,8 +41,10 @@ def choose_rank(shard: Shard | None) -> Shard:
 def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
     """Compares a loader with those that other ranks have built by now, where it is one of as many as the process group has.
 
-    The first rank leaves what it loads in the group's store, and the others look at it. Nobody waits for anybody: a rank that
-    builds a loader for itself alone does not hang, and of two ranks that differ the later one ends, and with it the run.
+    A rank leaves in the group's store what it loads, unless another one has left the same. It differs from a loader that another
+    rank has built at the same place of the program, not from one that only a single rank has, such as a further validation. Nobody
+    waits for anybody: a rank that builds a loader for itself alone does not hang, and of two ranks that differ the later one ends,
+    and with it the run.
 
     Args:
         options: what decides the order of the samples and their pixels, as in a loader's state.
@@ -46,16 +55,48 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
     count, rank = plan.shard.count, plan.shard.index
     if count == 1 or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() != count:
         return
-    purpose = "training" if plan.transform.training else "evaluation"
-    _built[purpose] += 1
+    place = _find_place()
+    _built[place] += 1
     block = next((block for most, block in _BLOCKS.items() if len(plan.manifest) <= most), 0)
-    mine = {"rank": rank, "images": len(plan.manifest), "steps": plan.steps, "block": block, "options": options}
-    mine |= {"sums": plan.manifest.name_sums(block) if block else []}
+    given = {"rank": rank, "places": [(_built[place], *place)], "images": len(plan.manifest), "steps": plan.steps}
+    given |= {"block": block, "sums": plan.manifest.name_sums(block) if block else [], "options": options}
+    mine = json.loads(json.dumps(given))
 
-    key, text = f"dali_pipes/{purpose}/{_built[purpose]}", json.dumps(mine)
-    first = json.loads(dist.distributed_c10d._get_default_store().compare_set(key, "", text))
-    if first["options"] != (mine := json.loads(text))["options"]:
-        raise ConfigError(f"rank {rank} loads {_difference(plan, first, mine)}; give all ranks the same data and options")
+    store, key, text = dist.distributed_c10d._get_default_store(), "dali_pipes/loaders", ""
+    while True:
+        known = json.loads(text or "[]")
+        others = [each for each in known if each["rank"] != rank]
+        if any(each["options"] == mine["options"] for each in others):
+            return
+        if there := next((each for each in others if any(_is_same(place, mine["places"][0]) for place in each["places"])), None):
+            raise ConfigError(f"rank {rank} loads {_difference(plan, there, mine)}; give all ranks the same data and options")
+
+        if again := next((each for each in known if each["options"] == mine["options"]), None):
+            again["places"] += mine["places"]
+        else:
+            known.append(mine)
+        more = json.dumps(known)
+        found = store.compare_set(key, text, more).decode()
+        if found == more:
+            return
+        text = found  # another rank was faster
+
+
+def _find_place() -> tuple[str, ...]:
+    """The lines of the program that are being run, the innermost first, without those of libraries, by which ranks are started."""
+    places: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame:
+        file = frame.f_code.co_filename
+        if file.startswith(_OURS) or not file.startswith(_OF_LIBRARIES):
+            places.append(f"{Path(file).name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return tuple(places)
+
+
+def _is_same(one: list[Any], other: list[Any]) -> bool:
+    """Whether two places are the same. Of a rank that is not started in the same way fewer lines are known."""
+    return all(map(operator.eq, one, other))
 
 
 def _difference(plan: Plan, first: dict[str, Any], mine: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from typing import NamedTuple, ParamSpec, Self, TypeVar
 
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.loader.fetching import Fetcher
@@ -13,6 +13,21 @@ from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.interrupts import delayed_signals
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Description(NamedTuple):
+    """What a backend says of itself."""
+
+    name: str
+    engine_mix: str | None
+    explanation: str
+
+    @classmethod
+    def of(cls, backend: Backend) -> Self:
+        return cls(repr(backend), backend.engine_mix, backend.explain())
 
 
 class Work:
@@ -37,16 +52,16 @@ class Work:
         self._transform, self._build_backend, self.targets, self.fetcher = transform, build_backend, targets, fetcher
         self._size = transform.size_at(0)
         self._backend: Backend | None = build_backend(transform.at(0))
+        self._descriptions = {self._size: Description.of(self._backend)}
         self._stream: Iterator[Delivery] | None = None
         self._begun: dict[tuple[int, int], Begun] = {}  # by epoch and step the targets of what the backend was given
         self._plan_errors: list[Exception] = []
         self.closed = False
-        self._lock, self._in_use, self._process = threading.RLock(), False, os.getpid()
+        self._lock, self._process = threading.RLock(), os.getpid()
         _all.add(self)
 
-    @contextmanager
-    def use(self, what: str) -> Iterator[None]:
-        """Waits until no other thread uses it.
+    def use(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls a function as soon as no other thread uses it.
 
         Args:
             what: the method of the loader that was called.
@@ -55,18 +70,32 @@ class Work:
             RuntimeError: the same thread is in `next()` still, or the process is another one.
         """
         self._refuse_other_process()
+        if self._is_in_use_here:
+            raise RuntimeError(
+                f"{what} was called inside next(), by a batch_transform or a signal's handler; call it when next() has returned"
+            )
+        # The lock itself, and no context manager of Python: an interrupt at the beginning of its exit would leave the lock taken.
         with self._lock:
-            if self._in_use:
-                raise RuntimeError(
-                    f"{what} was called inside next(), by a batch_transform or a signal's handler; call it when next() has returned"
-                )
             try:
-                self._in_use = True
-                yield
+                return function(*args, **kwargs)
             finally:
-                self._in_use = False
                 if self.closed:
                     self._end()
+
+    @property
+    def _is_in_use_here(self) -> bool:
+        """Whether this thread has the lock. The lock alone knows: an interrupt can come between it and any note of it."""
+        owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition asks it
+        return owned
+
+    def describe(self, epoch: int) -> "Description":
+        """Of the backend for this epoch's size. It is asked for at any time, so the one that is in use is left alone."""
+        size = self._transform.size_at(epoch)
+        if size not in self._descriptions:
+            backend = self._build_backend(self._transform.at(epoch))
+            self._descriptions[size] = Description.of(backend)
+            backend.close()
+        return self._descriptions[size]
 
     def backend_at(self, epoch: int) -> Backend:
         """The one that makes images of this epoch's size: another one than before, if that has changed or the last has ended."""
@@ -120,18 +149,24 @@ class Work:
             if backend:
                 backend.close()
 
-    def close(self, wait_s: float = -1) -> None:
-        """Ends everything, after another thread's `next()`; if this thread is inside `next()`, then at its end.
+    def close(self) -> None:
+        """Ends everything, after another thread's `next()`; if this thread is inside `next()`, then at its end."""
+        self.closed = True
+        if self._process == os.getpid() and not self._is_in_use_here:
+            with self._lock:
+                self._end()
+
+    def close_unowned(self, wait_s: float) -> None:
+        """The same where its loader is gone or the program ends.
 
         Args:
-            wait_s: how long another thread is waited for at most; -1: until it is done.
+            wait_s: how long another thread's `next()` is waited for at most.
         """
         self.closed = True
-        if self._process != os.getpid() or not self._lock.acquire(timeout=wait_s):
+        if self._process != os.getpid() or self._is_in_use_here or not self._lock.acquire(timeout=wait_s):
             return
         try:
-            if not self._in_use:
-                self._end()
+            self._end()
         finally:
             self._lock.release()
 

@@ -22,6 +22,7 @@ from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, named
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.windows import Lanes
+from dali_pipes.system.interrupts import delayed_signals
 
 LARGEST_BATCH = 2**24
 _PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
@@ -224,7 +225,9 @@ class Plan:
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
             # what the next epoch begins with is made while this one runs, so that its first batch does not wait
-            threading.Thread(target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1))).start()
+            ahead_of_time = threading.Thread(target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1)))
+            with delayed_signals():  # a thread that is interrupted while it starts may wait for ever, and the program's end for it
+                ahead_of_time.start()
             for start in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(start, min(start + ahead, len(self))), bad)
             epoch, step = epoch + 1, 0

@@ -16,7 +16,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Slot
 from dali_pipes.plan.augment.policies import Policy, RandomErasing
-from dali_pipes.system.modes import own_modes
+from dali_pipes.system.modes import in_own_modes
 
 PACKAGE = Path(dp.__file__).parent
 BACKENDS = {
@@ -220,8 +220,7 @@ def test_the_programs_own_modes_come_back(mode):
 
     with MODES[mode]():
         before = state()
-        with own_modes():
-            pass
+        in_own_modes(lambda: None)()
         assert state() == before
 
 

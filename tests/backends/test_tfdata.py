@@ -109,7 +109,7 @@ def test_a_new_stream_ends_the_one_before_it(manifest):
         running = threads()
         rows, streams = [loader.plan.rows(0, step) for step in range(4)], []
         for _ in range(5):
-            streams.append(loader._backend.stream(iter(rows)))
+            streams.append(loader._work.backend_at(0).stream(iter(rows)))
             assert next(streams[-1])[1].ids.tolist() == rows[0].ids.tolist()
         assert threads() <= running
 
@@ -152,7 +152,7 @@ def test_a_passing_error_in_the_plan_is_reported_and_blames_no_file(manifest):
             yield next(failing)
             raise ZeroDivisionError("in the plan")
 
-        stream = loader._backend.stream(rows())
+        stream = loader._work.backend_at(0).stream(rows())
         assert len(next(stream)[1]) == 8
         with pytest.raises(RuntimeError, match=r"ZeroDivisionError: in the plan"):
             next(stream)
@@ -160,7 +160,7 @@ def test_a_passing_error_in_the_plan_is_reported_and_blames_no_file(manifest):
 
 def test_a_closed_backend_says_so(manifest):
     with build(manifest) as loader:
-        backend, rows = loader._backend, loader.plan.rows(0, 0)
+        backend, rows = loader._work.backend_at(0), loader.plan.rows(0, 0)
     backend.close()
     with pytest.raises(RuntimeError, match="closed"):
         backend.stream(iter([rows]))

@@ -25,11 +25,12 @@ def group(monkeypatch):
 
 @pytest.fixture
 def as_rank(group, monkeypatch):
-    """Builds a loader as another process would: it has built none before."""
+    """Builds a loader as another process would at this place of the program: it has built none before."""
     built = {}
 
-    def build(rank, manifest, count=2, **options):
+    def build(rank, manifest, count=2, place=("train.py:12", "train.py:40"), **options):
         monkeypatch.setattr(ranks, "_built", built.setdefault(rank, ranks.Counter()))
+        monkeypatch.setattr(ranks, "_find_place", lambda: place)
         options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "shard": dp.Shard(rank, count), **options}
         with dp.build_loader(manifest, CONFIG, **options) as loader:
             return loader
@@ -74,6 +75,37 @@ def test_other_options_are_named(manifest, as_rank, options, what):
     as_rank(0, manifest)
     with pytest.raises(dp.ConfigError, match=f"rank 1 loads in another way than rank 0: .*{what}.*; give all ranks the same"):
         as_rank(1, manifest, **options)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_loader_that_one_rank_has_in_addition_is_compared_with_none(scanned, as_rank, last):
+    """Wherever in the program it is, and whoever comes first; those that all have are compared as before."""
+    more, place = scanned.subset(np.arange(20)), ("data.py:5", "train.py:30")
+    order = [lambda: as_rank(0, more, place=place), lambda: as_rank(0, scanned), lambda: as_rank(1, scanned)]
+    for build in np.roll(order, last):
+        build()
+    as_rank(1, scanned.subset(np.arange(30)), place=("data.py:5", "train.py:31"))
+    renamed = scanned.subset(np.delete(np.arange(len(scanned)), 7))
+    with pytest.raises(dp.ConfigError, match="rank 1 loads 36 images in 4 steps, and rank 0 20 in 2"):
+        as_rank(1, renamed, place=place)
+
+
+def test_a_rank_that_is_started_in_another_way_is_compared(manifest, as_rank):
+    as_rank(0, manifest, place=("train.py:12", "train.py:40"))
+    with pytest.raises(dp.ConfigError, match="rank 1 loads in another way than rank 0: seed 1, not 0"):
+        as_rank(1, manifest, seed=1, place=("train.py:12",))  # such as by torch.multiprocessing.spawn, from no line of the program
+
+
+def test_the_place_is_that_of_the_program(manifest, group, monkeypatch):
+    built = ranks.Counter()
+    monkeypatch.setattr(ranks, "_built", built)
+    options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "shard": dp.Shard(0, 2)}
+    for _ in range(2):
+        dp.build_loader(manifest, CONFIG, **options).close()
+    dp.build_loader(manifest, CONFIG, **options).close()
+    assert [*built.values()] == [2, 1]
+    assert all(any(each.startswith("test_compared_ranks.py") for each in place) for place in built)
+    assert not any(each.startswith(("python.py", "runner.py")) for place in built for each in place)  # pytest's
 
 
 def test_large_sets_are_compared_without_a_name(manifest, as_rank, monkeypatch):

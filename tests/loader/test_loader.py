@@ -1,6 +1,7 @@
 import itertools
 import json
 import pickle
+import threading
 from copy import deepcopy
 
 import numpy as np
@@ -345,14 +346,14 @@ def test_a_loader_that_was_interrupted_goes_on(manifest, monkeypatch):
     with dp.build_loader(
         manifest, dp.TorchConfig(num_workers=0), transform=dp.TrainTransform(size=16), batch_size=8, device="cpu"
     ) as loader:
-        stream = loader._backend.stream
+        stream = loader._work.backend_at(0).stream
 
         def interrupted(rows):
             next(stream(rows))
             raise KeyboardInterrupt
             yield
 
-        monkeypatch.setattr(loader._backend, "stream", interrupted)
+        monkeypatch.setattr(loader._work.backend_at(0), "stream", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(loader)
         monkeypatch.undo()
@@ -385,3 +386,30 @@ def test_a_state_at_the_start_of_an_epoch_goes_on_with_another_batch_size(manife
 def test_it_answers_what_a_dataloader_is_asked(manifest):
     with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=dp.TrainTransform(size=16), batch_size=8) as loader:
         assert len(loader.dataset) == len(manifest) and loader.batch_size == 8
+
+
+@pytest.mark.parametrize("ask", [dp.Loader.state_dict, dp.Loader.explain, repr], ids=["state_dict", "explain", "repr"])
+def test_what_is_asked_beside_next_leaves_its_backend_alone(manifest, monkeypatch, ask):
+    """While another thread makes the backend in next(), and after close()."""
+    with build(manifest, dp.TorchConfig(num_workers=0)) as loader:
+        loader._work.end_backend()
+        build_one, built, is_building, goes_on = loader._work._build_backend, [], threading.Event(), threading.Event()
+
+        def build_slowly(transform):
+            built.append(threading.current_thread())
+            is_building.set()
+            goes_on.wait(20)
+            return build_one(transform)
+
+        monkeypatch.setattr(loader._work, "_build_backend", build_slowly)
+        found = []
+        asking = threading.Thread(target=lambda: found.append(next(iter(loader)).ids.tolist()))
+        asking.start()
+        assert is_building.wait(20)
+        threading.Timer(0.2, goes_on.set).start()
+        ask(loader)
+        asking.join()
+        assert built == [asking] and found == [loader.plan.rows(0, 0).ids.tolist()]
+        loader.close()
+        ask(loader)
+        assert built == [asking]

@@ -104,8 +104,9 @@ def test_a_gpu_where_there_is_none(thumbnails, device):
 
 def test_repr(thumbnails):
     with loader(thumbnails, dp.TorchConfig(num_workers=0)) as each:
+        device = each._work.backend_at(0)._device
         assert repr(each) == (
-            f"Loader({str(thumbnails.root)!r}: 37 images, 9 batches of 4 an epoch, TorchConfig on {each._backend._device}; "
+            f"Loader({str(thumbnails.root)!r}: 37 images, 9 batches of 4 an epoch, TorchConfig on {device}; "
             "next is step 0 of epoch 0)"
         )
         next(iter(each))
