@@ -124,7 +124,9 @@ def examination(
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
 
     found, items, tried = figures(rounds, program.workers, program.burst), None, list[Fix]()
-    if found.wait_share + found.start_share >= COSTS and not is_late():
+    if found.wait_share + found.start_share >= COSTS and any(each.is_late for each in ended):
+        left_out.append("what an item spends its time with, other numbers of workers")
+    elif found.wait_share + found.start_share >= COSTS:  # also past the limit: the cause rests on it, and it takes a second
         try:
             announce("what an item spends its time with")
             items = program.profile(min(ITEMS_S, budget.seconds))
@@ -264,9 +266,9 @@ def predicted_gain(fix: Fix, program: TrainingProgram, rounds: list[Round], chan
         return None
     for one in rounds:
         serial = not program.in_flight
-        before = pace(one.model, one.loader, serial)
+        before = pace(one.steps, one.loader, serial)
         for factors in zip(*fix.speeds_up.values(), strict=True) if fix.speeds_up else [()]:
-            parts, cores = {"model": one.model, "loader": one.loader}, available_cpus()
+            parts, cores = {"model": one.steps, "loader": one.loader}, available_cpus()
             if changed is not None and fix.program is not None:
                 parts[fix.part], serial = changed, not fix.program.in_flight
             else:  # the same work in less time; for as much CPU time where it only waits less

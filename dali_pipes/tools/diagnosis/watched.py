@@ -136,6 +136,7 @@ class Watch:
         self._job, self._answers, self._pid = job, answers, os.getpid()
         self._start = job["start"]
         self._loops: dict[tuple[int, str], Loop] = {}
+        self.built_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # the file and line of each DataLoader
         self._last_loop: Loop | None = None
         self._alive: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
         self._since_step: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
@@ -180,6 +181,14 @@ class Watch:
             if "__iter__" in vars(cls):  # such as a loader whose workers outlive an epoch
                 cls.__iter__ = watched(cls.__iter__)
 
+        initialize = loaders.__init__
+
+        @wraps(initialize)
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            initialize(self, *arguments, **options)
+            watch.built_at[self] = _place(sys._getframe(1))
+
+        loaders.__init__ = __init__
         loaders.__iter__ = watched(loaders.__iter__)
         loaders.__init_subclass__ = classmethod(of_subclass)
 
@@ -358,7 +367,8 @@ class Watch:
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
-            self._program = DataLoaderProgram(iterator.loader)
+            file, _, line = self.built_at.get(iterator.loader, "").rpartition(":")
+            self._program = DataLoaderProgram(iterator.loader, built_at=(Path(file), int(line)) if file else None)
             budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
             announce = lambda text: self.send({"doing": text})  # noqa: E731
             self._examination = examination(self._program, budget, announce, rounds=self._rounds)
