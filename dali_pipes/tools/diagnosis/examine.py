@@ -136,7 +136,7 @@ def examination(
                 if is_late(0.8):
                     left_out.append(fix.what)
                 else:
-                    tried.append((yield from _predicted(fix, program, rounds, budget, announce)))
+                    tried.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
         except LoopEnded as end:
             ended.append(end)
             left_out.append("other numbers of workers")
@@ -153,7 +153,7 @@ def examination(
                 left_out.append(fix.what)
                 continue
             try:
-                fixes.append((yield from _predicted(fix, program, rounds, budget, announce)))
+                fixes.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
             except LoopEnded as end:
                 ended.append(end)
                 left_out.append(fix.what)
@@ -226,14 +226,25 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
     return replace(one_off, fewer_gain=max(gains[False], default=None), more_gain=more)
 
 
-def _predicted(fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce) -> Training[Fix]:
-    """The fix with its predicted gain: only the part that is changed is run, alone."""
+def _predicted(
+    fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce, trains: bool
+) -> Training[Fix]:
+    """The fix with its predicted gain: another loader is trained with for one window, another model is run alone.
+
+    Args:
+        trains: whether the loop is still there to train; else the loader is run alone as well.
+    """
     announce(f"what it would gain: {fix.what}")
     changed: Window | None = None
     try:
         if fix.program is not None and fix.part == "loader":
             with fix.program.feed() as feed:
-                changed = yield from Probes(fix.program, feed, budget.seconds).loader()
+                probes = Probes(fix.program, feed, budget.seconds)
+                if trains:
+                    yield from probes.start()
+                    trained = yield from probes.together()
+                    return replace(fix, predicted=_interval([trained.rate / one.together.rate for one in rounds]))
+                changed = yield from probes.loader()
         elif fix.program is not None and (step := fix.program.step()):
             with fix.program.feed() as feed:
                 probes = Probes(fix.program, feed, budget.seconds)
@@ -278,8 +289,11 @@ def predicted_gain(fix: Fix, program: TrainingProgram, rounds: list[Round], chan
                 cores = _cores()
             after = pace(parts["model"], parts["loader"], serial, cores)
             gains += [after / before, after / one.together.rate]
-    middle = median(gains)
-    return Gain(middle, min(gains) * (1 - _MARGIN), max(gains) * (1 + _MARGIN))
+    return _interval(gains)
+
+
+def _interval(gains: list[float]) -> Gain:
+    return Gain(median(gains), min(gains) * (1 - _MARGIN), max(gains) * (1 + _MARGIN))
 
 
 def measured_gain(program: TrainingProgram, fix: Fix, budget: ProbeBudget, announce: Announce) -> Training[float | None]:
