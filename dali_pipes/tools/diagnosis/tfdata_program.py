@@ -48,14 +48,9 @@ class Stage:
 
 
 def read_pipeline(dataset: Any) -> list[Stage]:
-    """The transformations of a tf.data.Dataset, from its source to its end; of several inputs, such as zip's, the first is taken."""
-    stages = list[Stage]()
-    each = dataset
-    while each is not None:
-        stages.append(_read_stage(each))
-        inputs = each._inputs()
-        each = inputs[0] if inputs else None
-    return stages[::-1]
+    """The transformations of a tf.data.Dataset, from source to end; of several inputs, such as zip's, the longest is followed."""
+    inputs = [read_pipeline(each) for each in dataset._inputs()]
+    return [*max(inputs, key=len, default=[]), _read_stage(dataset)]
 
 
 def find_faults(dataset: Any) -> list[str]:
@@ -110,7 +105,10 @@ class TfDataProgram(TrainingProgram):
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         epochs = Epochs(self._dataset, "data set")
-        yield Feed(iter(epochs), lambda: epochs.at_start)
+        try:
+            yield Feed(iter(epochs), lambda: epochs.at_start)
+        finally:
+            epochs.close()  # its threads may call Python, which must not end before them
 
     def step(self) -> Step | None:
         return self._step

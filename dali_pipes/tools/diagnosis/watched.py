@@ -163,6 +163,9 @@ class Watch:
             "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(self._count_step),
             "torch.distributed.distributed_c10d": self._refuse_process_groups,
             "torch.multiprocessing.spawn": self._refuse_spawning,
+            "tensorflow.python.data.ops.dataset_ops": self._watch_datasets,
+            "keras.src.optimizers.base_optimizer": self._count_keras_steps,
+            "keras.src.backend.tensorflow.trainer": self._examine_keras_fit,
         }
 
     def _watch_loaders(self, module: ModuleType) -> None:
@@ -182,6 +185,53 @@ class Watch:
 
         loaders.__iter__ = watched(loaders.__iter__)
         loaders.__init_subclass__ = classmethod(of_subclass)
+
+    def _watch_datasets(self, module: Any) -> None:
+        """Loops of the program over tf.data; TensorFlow's and Keras's own hand their iterators to compiled functions."""
+        original = module.DatasetV2.__iter__
+
+        @wraps(original)
+        def __iter__(dataset: Any) -> Any:
+            asking = sys._getframe(1).f_code.co_filename
+            is_own = "/site-packages/tensorflow/" in asking or "/site-packages/keras/" in asking
+            return original(dataset) if is_own else self.begin(dataset, original)
+
+        module.DatasetV2.__iter__ = __iter__
+
+    def _count_keras_steps(self, module: Any) -> None:
+        """In a compiled function that is once, when it is traced in its first step, which is enough."""
+        original = module.BaseOptimizer.apply
+
+        @wraps(original)
+        def apply(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            applied = original(optimizer, *arguments, **options)
+            self._count_step(optimizer, arguments, options)
+            return applied
+
+        module.BaseOptimizer.apply = apply
+
+    def _examine_keras_fit(self, module: Any) -> None:
+        """model.fit(dataset): its loop is compiled with the iterator, so train_on_batch stands for its step."""
+        original = module.TensorFlowTrainer.fit
+
+        @wraps(original)
+        def fit(model: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
+            import tensorflow
+
+            if os.getpid() != self._pid:
+                return original(model, x, *arguments, **options)
+            place = _place(sys._getframe(1))
+            if not isinstance(x, tensorflow.data.Dataset):
+                kind = f"{type(x).__module__.split('.')[0]}.{type(x).__qualname__}"
+                self.fail(f"{place}: model.fit was given a {kind}; of fit, only data sets of tf.data are watched")
+            return self._drive_fit(place, x, lambda batch: model.train_on_batch(*batch))
+
+        module.TensorFlowTrainer.fit = fit
+
+    def _drive_fit(self, place: str, dataset: Any, step: Callable[[Any], Any]) -> NoReturn:
+        self._take_over(WatchedIterator(self, dataset, None), Loop(place, time.time() - self._start), step)
+        while True:
+            step(self._next_examined())
 
     def _refuse_process_groups(self, module: ModuleType) -> None:
         original = module.init_process_group
@@ -238,6 +288,7 @@ class Watch:
         if self._examined and iterator.loader is self._examined.loader:
             return self._next_examined()
         loop = iterator.loop or self._loop_of(iterator)
+        self._check_eager()
         if self._examined is None and (loop.single >= 2 or iterator.steps) and self._is_dearest(iterator):
             self._take_over(iterator, loop)
             return self._next_examined()
@@ -260,6 +311,12 @@ class Watch:
         self._last_loop = loop
         self._since_step.add(iterator)
         return batch
+
+    def _check_eager(self) -> None:
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly():
+            self.fail(f"{_place(sys._getframe(2))}: an iterator of tf.data is used inside a tf.function, where its batches are not "
+                      "seen; in the program, call dali_pipes.diagnose(dataset, step)")  # fmt: skip
 
     def _next_of(self, iterator: WatchedIterator) -> Any:
         """The next batch; a partner of the loader that is examined begins again, or it would end the loop of both."""
@@ -344,8 +401,12 @@ class Watch:
 
     # The examination
 
-    def _take_over(self, iterator: WatchedIterator, loop: Loop) -> None:
-        """From here on the program's loop trains on what the examination asks for."""
+    def _take_over(self, iterator: WatchedIterator, loop: Loop, step: Callable[[Any], Any] | None = None) -> None:
+        """From here on the program's loop trains on what the examination asks for.
+
+        Args:
+            step: what the loop does with a batch, if that is known.
+        """
         self._inside = True
         try:
             self._examined = Examined(iterator.loader, loop, iterator.taken == 0, frozenset(map(id, self._partners(iterator))))
@@ -354,14 +415,13 @@ class Watch:
             if hasattr(inner, "_shutdown_workers"):
                 inner._shutdown_workers()
                 iterator.loader._iterator = None
-            from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
-            self._program = DataLoaderProgram(iterator.loader)
+            self._program = _program_of(iterator.loader)
             budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
             announce = lambda text: self.send({"doing": text})  # noqa: E731
-            self._examination = examination(self._program, budget, announce, rounds=self._rounds)
+            self._examination = examination(self._program, budget, announce, step, self._rounds)
             self._thread = threading.get_ident()
             self._keep_checkpoints()
             self._let_schedules_end()
@@ -369,9 +429,10 @@ class Watch:
             self._inside = False
 
     def _next_examined(self) -> Any:
-        if self._untrained >= _UNTRAINED:
+        if self._untrained >= _UNTRAINED and "torch" in type(self._examined.loader).__module__:  # type: ignore[union-attr]
             why = f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as by list(loader)"
             self.fail(f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes")  # type: ignore[union-attr]
+        self._check_eager()
         asking = _program_frame(sys._getframe(2))
         self._asked_at = (asking.f_code, asking.f_lasti) if asking else None
         batch = self._ask(lambda: self._examination.send(self._began_anew))
@@ -501,6 +562,17 @@ class Watch:
         for process in multiprocessing.active_children():
             process.terminate()
         os._exit(status)
+
+
+def _program_of(loader: Any) -> Any:
+    """The parts of a program that has such a loader."""
+    if "tensorflow" in type(loader).__module__:
+        from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
+
+        return TfDataProgram(loader)
+    from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+
+    return DataLoaderProgram(loader)
 
 
 def _is_library(file: str) -> bool:

@@ -160,6 +160,51 @@ def test_loops_of_libraries_are_measured_beyond_their_epoch(diagnose, tmp_path, 
     assert not list(tmp_path.glob("out/checkpoint*")) and not list(tmp_path.glob("checkpoints/*"))
 
 
+TENSORFLOW = """
+import keras, sys
+import tensorflow as tf
+
+data = tf.data.Dataset.from_tensor_slices((tf.zeros([64, 4]), tf.zeros([64, 1]))).shuffle(64).cache().batch(8)
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+
+@tf.function
+def train(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x) - y) ** 2)
+    model.optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+@tf.function
+def train_epoch(batches):
+    for _ in tf.range(4):
+        train(*next(batches))
+
+{loop}
+print("uploaded")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", ["for step, (x, y) in enumerate(data):\n    train(x, y)", "model.fit(data, epochs=1)"])
+def test_loops_over_tf_data_are_measured_and_their_pipeline_is_read(diagnose, loop):
+    ended = diagnose("", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}"))
+    assert ended.returncode == 0, ended.stderr
+    assert "wrong: cache() comes after shuffle()" in json.loads(ended.stdout)["remarks"][0] and "uploaded" not in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loop", "message"),
+    [
+        ("train_epoch(iter(data))", "inside a tf.function"),
+        ("import numpy\nmodel.fit(numpy.zeros((8, 4)))", "was given a numpy.ndarray"),
+    ],
+)
+def test_what_is_not_seen_of_tensorflow_is_said(diagnose, loop, message):
+    ended = diagnose("", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}"))
+    assert ended.returncode == 1 and message in ended.stderr and "uploaded" not in ended.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_diagnosis_that_is_stopped_leaves_no_process(tmp_path, number):
     """Its workers are in a process that is not a child of the command, and get no signal of a terminal."""
