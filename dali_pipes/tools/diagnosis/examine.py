@@ -126,7 +126,7 @@ def examination(
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
 
     found, items, tried = figures(rounds, program.workers, program.burst), None, list[Fix]()
-    if found.wait_share + found.start_share >= COSTS and not is_late():
+    if found.wait_share + found.start_share >= COSTS and not any(each.is_late for each in ended):
         try:
             announce("what an item spends its time with")
             items = program.profile(min(ITEMS_S, budget.seconds))

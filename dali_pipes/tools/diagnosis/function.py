@@ -1,6 +1,7 @@
 """diagnose(): the examination of a loader and a step that a user has."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -56,7 +57,8 @@ def diagnose(
     Raises:
         ConfigError: no such loader, or one without batches.
     """
-    program = _program(loader, step)
+    caller = Path(sys._getframe(2).f_code.co_filename)  # beyond the check of the arguments
+    program = _program(loader, step, caller)
     budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
     with steps(budget.steps) as announce:
         diagnosis = examine(program, budget, announce if show else lambda text: None)
@@ -65,7 +67,7 @@ def diagnose(
     return diagnosis
 
 
-def _program(loader: Any, step: Step) -> TrainingProgram:
+def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
     tensorflow = sys.modules.get("tensorflow")  # whoever has a data set of its has imported it
     is_tfdata = tensorflow is not None and isinstance(loader, tensorflow.data.Dataset)
     if not is_tfdata and not isinstance(loader, (DataLoader, Loader, ConvertedLoader)):
@@ -79,4 +81,4 @@ def _program(loader: Any, step: Step) -> TrainingProgram:
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
         return TfDataProgram(loader, step)
-    return DataLoaderProgram(loader, step) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)
+    return DataLoaderProgram(loader, step, (caller, None)) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)

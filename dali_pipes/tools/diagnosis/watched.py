@@ -137,6 +137,7 @@ class Watch:
         self._start = job["start"]
         self._loops: dict[tuple[int, str], Loop] = {}
         self._last_loop: Loop | None = None
+        self._built_at: dict[int, tuple[Path, int]] = {}  # by id of a loader
         self._alive: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
         self._since_step: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
         self._batches = 0
@@ -183,6 +184,16 @@ class Watch:
             if "__iter__" in vars(cls):  # such as a loader whose workers outlive an epoch
                 cls.__iter__ = watched(cls.__iter__)
 
+        initialize = loaders.__init__
+
+        @wraps(initialize)
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            initialize(self, *arguments, **options)
+            frame = _program_frame(sys._getframe(1))
+            if frame is not None and not watch._inside:
+                watch._built_at[id(self)] = Path(frame.f_code.co_filename).absolute(), frame.f_lineno
+
+        loaders.__init__ = __init__
         loaders.__iter__ = watched(loaders.__iter__)
         loaders.__init_subclass__ = classmethod(of_subclass)
 
@@ -418,7 +429,7 @@ class Watch:
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
-            self._program = _program_of(iterator.loader)
+            self._program = _program_of(iterator.loader, self._built_at.get(id(iterator.loader)))
             budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
             announce = lambda text: self.send({"doing": text})  # noqa: E731
             self._examination = examination(self._program, budget, announce, step, self._rounds)
@@ -564,15 +575,15 @@ class Watch:
         os._exit(status)
 
 
-def _program_of(loader: Any) -> Any:
-    """The parts of a program that has such a loader."""
+def _program_of(loader: Any, built_at: tuple[Path, int] | None) -> Any:
+    """The parts of a program that has such a loader, which was built at that line."""
     if "tensorflow" in type(loader).__module__:
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
         return TfDataProgram(loader)
     from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 
-    return DataLoaderProgram(loader)
+    return DataLoaderProgram(loader, built_at=built_at)
 
 
 def _is_library(file: str) -> bool:
