@@ -52,11 +52,14 @@ def diagnose(tmp_path):
     return run
 
 
-def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose):
-    ended = diagnose(TRAINS)
+def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tmp_path):
+    ended = diagnose(TRAINS, "out=kept")
     result = json.loads(ended.stdout)
     assert ended.returncode == 0 and result["loop"].endswith("train.py:9") and "train.py:8: 8 batches" in result["loops_before"][0]
     assert "words ['lr=1', '--x']" in ended.stderr and "uploaded" not in ended.stderr
+    (file,) = tmp_path.glob("kept/*/result.json")
+    assert json.loads(file.read_text()) == result and result["program"] == ["train.py", "lr=1", "--x"] and str(file) in ended.stderr
+    assert result["provenance"]["overrides"] == ["seconds=0.1", "rounds=1", "out=kept"]
 
 
 def test_a_program_that_fails_ends_with_its_own_status_and_traceback(diagnose):
