@@ -200,8 +200,8 @@ class ConvertedProgram(TrainingProgram):
 class Epochs:
     """A DataLoader, or what is like one, epoch after epoch."""
 
-    def __init__(self, loader: Any):
-        self._loader = loader
+    def __init__(self, loader: Any, name: str = "DataLoader"):
+        self._loader, self._name = loader, name
         self._iterator: Any = None
         self._taken = 0
 
@@ -221,7 +221,7 @@ class Epochs:
                 self._taken += 1
                 yield batch
             if self._taken == before:
-                raise ConfigError("the DataLoader yields no batch; check its dataset, batch_size and drop_last")
+                raise ConfigError(f"the {self._name} yields no batch; check its dataset, batch_size and drop_last")
 
     def close(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):

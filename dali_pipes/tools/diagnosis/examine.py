@@ -35,6 +35,7 @@ class Diagnosis:
         resident: the share of the files that was in the page cache when the cold run began; None: unknown, or not run.
         seconds: how long it took.
         left_out: what was not measured for want of time, in words.
+        remarks: what is wrong with the program, or may cost time, as it can be seen without measuring; in words.
     """
 
     verdict: Verdict
@@ -47,6 +48,7 @@ class Diagnosis:
     resident: float | None
     seconds: float
     left_out: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,19 @@ def examination(
             fixes[place] = replace(fix, measured=(yield from measured_gain(program, fix, budget, announce)))
             break
     slow = slow if verdict.name == "straggler" else []
-    return Diagnosis(verdict, found, one_off, fixes, rounds, items, slow, resident, time.monotonic() - begin, tuple(left_out))
+    return Diagnosis(
+        verdict,
+        found,
+        one_off,
+        fixes,
+        rounds,
+        items,
+        slow,
+        resident,
+        time.monotonic() - begin,
+        tuple(left_out),
+        tuple(program.remarks()),
+    )
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:

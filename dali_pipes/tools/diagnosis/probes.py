@@ -132,6 +132,10 @@ class TrainingProgram(ABC):
         """What an item spends its time with, from making some for so many seconds in this thread; None: cannot be seen."""
         return None
 
+    def remarks(self) -> list[str]:
+        """What can be seen without measuring: what is wrong, or may cost time; with what to do instead."""
+        return []
+
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
         """Other settings of the loader's processes, to be tried before there is a verdict."""
         return []

@@ -23,6 +23,8 @@ FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch")
 def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
     """The answer first, then what it rests on."""
     say(console, "", headline(diagnosis), *(f"  also: {line}" for line in _also(diagnosis)), "")
+    if diagnosis.remarks:
+        say(console, *(f"  {line}" for line in diagnosis.remarks), "")
     say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
     if diagnosis.left_out:
         say(console, f"  - not tried, for want of time: {'; '.join(diagnosis.left_out)}")
@@ -175,5 +177,6 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "slow_images": [{"name": name, "seconds": seconds} for name, seconds in diagnosis.slow],
         "seconds": diagnosis.seconds,
         "left_out": list(diagnosis.left_out),
+        "remarks": list(diagnosis.remarks),
         "windows": [asdict(one) for one in diagnosis.rounds],
     }

@@ -20,6 +20,7 @@ import psutil
 
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.system.child import Guard
+from dali_pipes.system.files import new_folder
 from dali_pipes.tools.diagnosis.watched import LIMIT_SIGNAL
 
 _START = "import sys; sys.path.pop(0); sys.path.append({root!r}); from dali_pipes.tools.diagnosis.watched import main; main()"
@@ -159,6 +160,20 @@ def diagnose_program(words: Sequence[str], *, seconds: float, rounds: int, cold:
     over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
     why = found.get("error", f"{where}, and was ended" if over else f"{_describe_end(child.process.returncode)}, and no word")
     raise ProgramError(f"{' '.join(words)} was not diagnosed {over}({why})", found.get("status", 1))
+
+
+def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) -> dict[str, Any]:
+    """Writes the result with its provenance into a new folder in `out`, says where, and returns it.
+
+    Args:
+        options: those of diagnose, as they were given.
+    """
+    from dali_pipes.system.provenance import provenance
+    from dali_pipes.system.stdout import save_result
+
+    result = result | {"provenance": provenance({"program": result["program"]}, list(options))}
+    _say(f"all figures: {save_result(new_folder(out), result)}")
+    return result
 
 
 class _Child:

@@ -136,8 +136,8 @@ class Watch:
         self._job, self._answers, self._pid = job, answers, os.getpid()
         self._start = job["start"]
         self._loops: dict[tuple[int, str], Loop] = {}
-        self.built_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # the file and line of each DataLoader
         self._last_loop: Loop | None = None
+        self._built_at: dict[int, tuple[Path, int]] = {}  # by id of a loader
         self._alive: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
         self._since_step: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
         self._batches = 0
@@ -164,6 +164,9 @@ class Watch:
             "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(self._count_step),
             "torch.distributed.distributed_c10d": self._refuse_process_groups,
             "torch.multiprocessing.spawn": self._refuse_spawning,
+            "tensorflow.python.data.ops.dataset_ops": self._watch_datasets,
+            "keras.src.optimizers.base_optimizer": self._count_keras_steps,
+            "keras.src.backend.tensorflow.trainer": self._examine_keras_fit,
         }
 
     def _watch_loaders(self, module: ModuleType) -> None:
@@ -186,11 +189,60 @@ class Watch:
         @wraps(initialize)
         def __init__(self: Any, *arguments: Any, **options: Any) -> None:
             initialize(self, *arguments, **options)
-            watch.built_at[self] = _place(sys._getframe(1))
+            frame = _program_frame(sys._getframe(1))
+            if frame is not None and not watch._inside:
+                watch._built_at[id(self)] = Path(frame.f_code.co_filename).absolute(), frame.f_lineno
 
         loaders.__init__ = __init__
         loaders.__iter__ = watched(loaders.__iter__)
         loaders.__init_subclass__ = classmethod(of_subclass)
+
+    def _watch_datasets(self, module: Any) -> None:
+        """Loops of the program over tf.data; TensorFlow's and Keras's own hand their iterators to compiled functions."""
+        original = module.DatasetV2.__iter__
+
+        @wraps(original)
+        def __iter__(dataset: Any) -> Any:
+            asking = sys._getframe(1).f_code.co_filename
+            is_own = "/site-packages/tensorflow/" in asking or "/site-packages/keras/" in asking
+            return original(dataset) if is_own else self.begin(dataset, original)
+
+        module.DatasetV2.__iter__ = __iter__
+
+    def _count_keras_steps(self, module: Any) -> None:
+        """In a compiled function that is once, when it is traced in its first step, which is enough."""
+        original = module.BaseOptimizer.apply
+
+        @wraps(original)
+        def apply(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            applied = original(optimizer, *arguments, **options)
+            self._count_step(optimizer, arguments, options)
+            return applied
+
+        module.BaseOptimizer.apply = apply
+
+    def _examine_keras_fit(self, module: Any) -> None:
+        """model.fit(dataset): its loop is compiled with the iterator, so train_on_batch stands for its step."""
+        original = module.TensorFlowTrainer.fit
+
+        @wraps(original)
+        def fit(model: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
+            import tensorflow
+
+            if os.getpid() != self._pid:
+                return original(model, x, *arguments, **options)
+            place = _place(sys._getframe(1))
+            if not isinstance(x, tensorflow.data.Dataset):
+                kind = f"{type(x).__module__.split('.')[0]}.{type(x).__qualname__}"
+                self.fail(f"{place}: model.fit was given a {kind}; of fit, only data sets of tf.data are watched")
+            return self._drive_fit(place, x, lambda batch: model.train_on_batch(*batch))
+
+        module.TensorFlowTrainer.fit = fit
+
+    def _drive_fit(self, place: str, dataset: Any, step: Callable[[Any], Any]) -> NoReturn:
+        self._take_over(WatchedIterator(self, dataset, None), Loop(place, time.time() - self._start), step)
+        while True:
+            step(self._next_examined())
 
     def _refuse_process_groups(self, module: ModuleType) -> None:
         original = module.init_process_group
@@ -247,6 +299,7 @@ class Watch:
         if self._examined and iterator.loader is self._examined.loader:
             return self._next_examined()
         loop = iterator.loop or self._loop_of(iterator)
+        self._check_eager()
         if self._examined is None and (loop.single >= 2 or iterator.steps) and self._is_dearest(iterator):
             self._take_over(iterator, loop)
             return self._next_examined()
@@ -269,6 +322,12 @@ class Watch:
         self._last_loop = loop
         self._since_step.add(iterator)
         return batch
+
+    def _check_eager(self) -> None:
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly():
+            self.fail(f"{_place(sys._getframe(2))}: an iterator of tf.data is used inside a tf.function, where its batches are not "
+                      "seen; in the program, call dali_pipes.diagnose(dataset, step)")  # fmt: skip
 
     def _next_of(self, iterator: WatchedIterator) -> Any:
         """The next batch; a partner of the loader that is examined begins again, or it would end the loop of both."""
@@ -353,8 +412,12 @@ class Watch:
 
     # The examination
 
-    def _take_over(self, iterator: WatchedIterator, loop: Loop) -> None:
-        """From here on the program's loop trains on what the examination asks for."""
+    def _take_over(self, iterator: WatchedIterator, loop: Loop, step: Callable[[Any], Any] | None = None) -> None:
+        """From here on the program's loop trains on what the examination asks for.
+
+        Args:
+            step: what the loop does with a batch, if that is known.
+        """
         self._inside = True
         try:
             self._examined = Examined(iterator.loader, loop, iterator.taken == 0, frozenset(map(id, self._partners(iterator))))
@@ -363,15 +426,13 @@ class Watch:
             if hasattr(inner, "_shutdown_workers"):
                 inner._shutdown_workers()
                 iterator.loader._iterator = None
-            from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
-            file, _, line = self.built_at.get(iterator.loader, "").rpartition(":")
-            self._program = DataLoaderProgram(iterator.loader, built_at=(Path(file), int(line)) if file else None)
+            self._program = _program_of(iterator.loader, self._built_at.get(id(iterator.loader)))
             budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
             announce = lambda text: self.send({"doing": text})  # noqa: E731
-            self._examination = examination(self._program, budget, announce, rounds=self._rounds)
+            self._examination = examination(self._program, budget, announce, step, self._rounds)
             self._thread = threading.get_ident()
             self._keep_checkpoints()
             self._let_schedules_end()
@@ -379,9 +440,10 @@ class Watch:
             self._inside = False
 
     def _next_examined(self) -> Any:
-        if self._untrained >= _UNTRAINED:
+        if self._untrained >= _UNTRAINED and "torch" in type(self._examined.loader).__module__:  # type: ignore[union-attr]
             why = f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as by list(loader)"
             self.fail(f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes")  # type: ignore[union-attr]
+        self._check_eager()
         asking = _program_frame(sys._getframe(2))
         self._asked_at = (asking.f_code, asking.f_lasti) if asking else None
         batch = self._ask(lambda: self._examination.send(self._began_anew))
@@ -511,6 +573,17 @@ class Watch:
         for process in multiprocessing.active_children():
             process.terminate()
         os._exit(status)
+
+
+def _program_of(loader: Any, built_at: tuple[Path, int] | None) -> Any:
+    """The parts of a program that has such a loader, which was built at that line."""
+    if "tensorflow" in type(loader).__module__:
+        from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
+
+        return TfDataProgram(loader)
+    from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+
+    return DataLoaderProgram(loader, built_at=built_at)
 
 
 def _is_library(file: str) -> bool:

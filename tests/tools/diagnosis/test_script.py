@@ -52,11 +52,14 @@ def diagnose(tmp_path):
     return run
 
 
-def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose):
-    ended = diagnose(TRAINS)
+def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tmp_path):
+    ended = diagnose(TRAINS, "out=kept")
     result = json.loads(ended.stdout)
     assert ended.returncode == 0 and result["loop"].endswith("train.py:9") and "train.py:8: 8 batches" in result["loops_before"][0]
     assert "words ['lr=1', '--x']" in ended.stderr and "uploaded" not in ended.stderr
+    (file,) = tmp_path.glob("kept/*/result.json")
+    assert json.loads(file.read_text()) == result and result["program"] == ["train.py", "lr=1", "--x"] and str(file) in ended.stderr
+    assert result["provenance"]["overrides"] == ["seconds=0.1", "rounds=1", "out=kept"]
 
 
 def test_a_program_that_fails_ends_with_its_own_status_and_traceback(diagnose):
@@ -158,6 +161,51 @@ def test_loops_of_libraries_are_measured_beyond_their_epoch(diagnose, tmp_path, 
     assert not result["ended_early"] and not result["other_loaders"] and "train.py" in result["loop"]
     assert "validates 1" not in ended.stderr and "uploaded" not in ended.stderr
     assert not list(tmp_path.glob("out/checkpoint*")) and not list(tmp_path.glob("checkpoints/*"))
+
+
+TENSORFLOW = """
+import keras, sys
+import tensorflow as tf
+
+data = tf.data.Dataset.from_tensor_slices((tf.zeros([64, 4]), tf.zeros([64, 1]))).shuffle(64).cache().batch(8)
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+
+@tf.function
+def train(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x) - y) ** 2)
+    model.optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+@tf.function
+def train_epoch(batches):
+    for _ in tf.range(4):
+        train(*next(batches))
+
+{loop}
+print("uploaded")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", ["for step, (x, y) in enumerate(data):\n    train(x, y)", "model.fit(data, epochs=1)"])
+def test_loops_over_tf_data_are_measured_and_their_pipeline_is_read(diagnose, loop):
+    ended = diagnose("", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}"))
+    assert ended.returncode == 0, ended.stderr
+    assert "wrong: cache() comes after shuffle()" in json.loads(ended.stdout)["remarks"][0] and "uploaded" not in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loop", "message"),
+    [
+        ("train_epoch(iter(data))", "inside a tf.function"),
+        ("import numpy\nmodel.fit(numpy.zeros((8, 4)))", "was given a numpy.ndarray"),
+    ],
+)
+def test_what_is_not_seen_of_tensorflow_is_said(diagnose, loop, message):
+    ended = diagnose("", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}"))
+    assert ended.returncode == 1 and message in ended.stderr and "uploaded" not in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -169,6 +169,15 @@ def test_what_cannot_be_measured_is_said(watch, kind):
     assert "uploaded" not in output or kind == "list"
 
 
+def test_the_lines_to_change_are_those_that_build_the_loader(watch):
+    slow = "class Slow(TensorDataset):\n    def __getitem__(self, index):\n        time.sleep(0.001)\n        return index\n"
+    answers, _, _ = watch(
+        HEAD + slow + "slow = DataLoader(Slow(torch.zeros(64)), 4)\nfor x in slow:\n    step(torch.zeros(1, 4))\n"
+    )
+    patch = next(each["patch"] for each in answers["diagnosis"]["fixes"] if each["patch"])
+    assert "\n-slow = DataLoader(Slow(torch.zeros(64)), 4)\n+slow = DataLoader(Slow(torch.zeros(64)), 4, num_workers=" in patch
+
+
 def test_a_traceback_is_the_programs_own(watch):
     answers, _, _ = watch(HEAD + "for x, y in loader:\n    step(x)\n    loader.missing\n")
     frames = [each for each in answers["trace"].splitlines() if each.strip().startswith("File")]
