@@ -315,7 +315,7 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
     for found, spent in sums.items():
         share, waits = spent[0] / wall, sum(spent[1:]) < spent[0] / 2
         if share >= LEAST_SHARE:
-            named = _without_operators(found, share * total / items, watched) if share >= LOOP_SHARE else found
+            named = _without_operators(found, spent[1] / wall * total / items, watched) if share >= LOOP_SHARE else found
             parts.append(ItemPart(named.name, named.where, named.text, share, share * total / items, waits, named.kind))
     blocked = sum(max(0.0, spent[0] - spent[1] - spent[2]) for spent in sampler.stacks.values())
     scale = total / wall / items
@@ -340,12 +340,12 @@ class _Place:
     loop: CodeType | None = None
 
 
-def _without_operators(found: _Place, seconds: float, watched: _Watched) -> _Place:
+def _without_operators(found: _Place, cpu_s: float, watched: _Watched) -> _Place:
     """A loop whose lines take longer than Python needs for them is named by its function: its operators compute, not the loop."""
     if found.loop is None:
         return found
     lines = watched.count_lines(found.loop)
-    if not lines or seconds / lines < OPERATOR_S:
+    if not lines or cpu_s / lines < OPERATOR_S:
         return found
     return replace(found, name=found.name.removeprefix("a Python loop in "), kind="operator")
 
