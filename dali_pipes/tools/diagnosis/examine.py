@@ -126,7 +126,9 @@ def examination(
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
 
     found, items, tried = figures(rounds, program.workers, program.burst), None, list[Fix]()
-    if found.wait_share + found.start_share >= COSTS and not any(each.is_late for each in ended):
+    if found.wait_share + found.start_share >= COSTS and any(each.is_late for each in ended):
+        left_out.append("what an item spends its time with, other numbers of workers")
+    elif found.wait_share + found.start_share >= COSTS:  # also past the limit: the cause rests on it, and it takes a second
         try:
             announce("what an item spends its time with")
             items = program.profile(min(ITEMS_S, budget.seconds))
@@ -136,7 +138,7 @@ def examination(
                 if is_late(0.8):
                     left_out.append(fix.what)
                 else:
-                    tried.append((yield from _predicted(fix, program, rounds, budget, announce)))
+                    tried.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
         except LoopEnded as end:
             ended.append(end)
             left_out.append("other numbers of workers")
@@ -153,7 +155,7 @@ def examination(
                 left_out.append(fix.what)
                 continue
             try:
-                fixes.append((yield from _predicted(fix, program, rounds, budget, announce)))
+                fixes.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
             except LoopEnded as end:
                 ended.append(end)
                 left_out.append(fix.what)
@@ -238,14 +240,25 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
     return replace(one_off, fewer_gain=max(gains[False], default=None), more_gain=more)
 
 
-def _predicted(fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce) -> Training[Fix]:
-    """The fix with its predicted gain: only the part that is changed is run, alone."""
+def _predicted(
+    fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce, trains: bool
+) -> Training[Fix]:
+    """The fix with its predicted gain: another loader is trained with for one window, another model is run alone.
+
+    Args:
+        trains: whether the loop is still there to train; else the loader is run alone as well.
+    """
     announce(f"what it would gain: {fix.what}")
     changed: Window | None = None
     try:
         if fix.program is not None and fix.part == "loader":
             with fix.program.feed() as feed:
-                changed = yield from Probes(fix.program, feed, budget.seconds).loader()
+                probes = Probes(fix.program, feed, budget.seconds)
+                if trains:
+                    yield from probes.start()
+                    trained = yield from probes.together()
+                    return replace(fix, predicted=_interval([trained.rate / one.together.rate for one in rounds]))
+                changed = yield from probes.loader()
         elif fix.program is not None and (step := fix.program.step()):
             with fix.program.feed() as feed:
                 probes = Probes(fix.program, feed, budget.seconds)
@@ -278,9 +291,9 @@ def predicted_gain(fix: Fix, program: TrainingProgram, rounds: list[Round], chan
         return None
     for one in rounds:
         serial = not program.in_flight
-        before = pace(one.model, one.loader, serial)
+        before = pace(one.steps, one.loader, serial)
         for factors in zip(*fix.speeds_up.values(), strict=True) if fix.speeds_up else [()]:
-            parts, cores = {"model": one.model, "loader": one.loader}, available_cpus()
+            parts, cores = {"model": one.steps, "loader": one.loader}, available_cpus()
             if changed is not None and fix.program is not None:
                 parts[fix.part], serial = changed, not fix.program.in_flight
             else:  # the same work in less time; for as much CPU time where it only waits less
@@ -290,8 +303,11 @@ def predicted_gain(fix: Fix, program: TrainingProgram, rounds: list[Round], chan
                 cores = _cores()
             after = pace(parts["model"], parts["loader"], serial, cores)
             gains += [after / before, after / one.together.rate]
-    middle = median(gains)
-    return Gain(middle, min(gains) * (1 - _MARGIN), max(gains) * (1 + _MARGIN))
+    return _interval(gains)
+
+
+def _interval(gains: list[float]) -> Gain:
+    return Gain(median(gains), min(gains) * (1 - _MARGIN), max(gains) * (1 + _MARGIN))
 
 
 def measured_gain(program: TrainingProgram, fix: Fix, budget: ProbeBudget, announce: Announce) -> Training[float | None]:

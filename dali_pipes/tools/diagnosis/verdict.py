@@ -250,7 +250,8 @@ def figures(rounds: Sequence[Round], workers: int, burst: int) -> Figures:
     def of(read: Callable[[Window], float], *parts: str) -> float:
         return median(read(getattr(one, part)) for one in rounds for part in parts)
 
-    rates = {part: of(lambda window: window.rate, part) for part in ("model", "loader", "together")}
+    rates = {part: of(lambda window: window.rate, part) for part in ("steps", "loader", "together")}
+    rates["model"] = rates.pop("steps")
     blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
     return Figures(
         **rates,

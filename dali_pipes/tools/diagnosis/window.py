@@ -151,6 +151,16 @@ class Round:
     loader: Window
     together: Window
 
+    @property
+    def steps(self) -> Window:
+        """The model, as fast as it was seen to be.
+
+        Beside other programs a model that never waits uses up its share of the cores, and its threads then wait for each
+        other. A step that comes after a wait has the cores at once: in training it is faster then, and that is what it takes.
+        """
+        factor = self.together.step_s / self.model.step_s
+        return replace(self.model.scaled(factor), cpu_s=self.model.cpu_s * factor) if 0 < factor < 1 else self.model
+
 
 def watch(
     batches: Iterator[Any],

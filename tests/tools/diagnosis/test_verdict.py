@@ -174,11 +174,11 @@ def test_only_a_cause_that_costs_more_than_the_others_is_of_high_confidence():
 
 def test_figures_are_medians():
     rounds = [
-        Round(window(rate, waits=(0.0,) * 2), window(2 * rate), window(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)
+        Round(window(rate, waits=(0.0,) * 4), window(2 * rate), window(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)
     ]
     found = figures(rounds, 2, 1)
     assert (found.model, found.loader, found.together) == (120, 240, 30) and found.overlap == 0.25
-    assert found.wait_share == pytest.approx(0.2) and found.contention == 0
+    assert found.wait_share == pytest.approx(0.2) and found.contention == pytest.approx(1 - 0.25 / 0.4)
 
 
 def test_stragglers_are_distinguished_from_bursts():
