@@ -20,6 +20,7 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
 from dali_pipes.tools.diagnosis.patch import patch_of
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
+from dali_pipes.tools.diagnosis.step_calls import StepCalls
 from dali_pipes.tools.diagnosis.verdict import COSTS, SATURATED, Figures
 from dali_pipes.tools.diagnosis.window import Step
 
@@ -44,6 +45,7 @@ class DataLoaderProgram(TrainingProgram):
 
     def __init__(self, loader: DataLoader, step: Step | None = None, built_at: tuple[Path, int | None] | None = None):
         self._loader, self._step, self._built_at = loader, step, built_at
+        self.step_calls: StepCalls | None = None  # those of the step, if they are counted
         self.processes = loader.num_workers
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
@@ -67,6 +69,9 @@ class DataLoaderProgram(TrainingProgram):
 
     def step(self) -> Step | None:
         return self._step
+
+    def remarks(self) -> list[str]:
+        return self.step_calls.remarks(self._loader.pin_memory) if self.step_calls else []
 
     def transfer_size(self) -> tuple[int, bool]:
         tensors = [each for each in arrays_of(next(iter(self._loader))) if isinstance(each, torch.Tensor) and not each.is_cuda]

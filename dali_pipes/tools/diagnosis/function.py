@@ -16,6 +16,7 @@ from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
 from dali_pipes.tools.diagnosis.loader_program import LoaderProgram
 from dali_pipes.tools.diagnosis.probes import TrainingProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis
+from dali_pipes.tools.diagnosis.step_calls import StepCalls
 from dali_pipes.tools.diagnosis.window import Step
 
 _PAIRS = 3  # with and without a fix that is verified
@@ -81,4 +82,9 @@ def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
         return TfDataProgram(loader, step)
-    return DataLoaderProgram(loader, step, (caller, None)) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)
+    if not isinstance(loader, DataLoader):
+        return LoaderProgram(loader, step)
+    calls = StepCalls()
+    program = DataLoaderProgram(loader, calls.watching(step), (caller, None))
+    program.step_calls = calls
+    return program

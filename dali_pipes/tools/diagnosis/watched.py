@@ -146,6 +146,7 @@ class Watch:
         self._examined: Examined | None = None
         self._examination: Any = None
         self._program: Any = None
+        self._step_calls: Any = None
         self._thread = 0
         self._steps = self._untrained = 0
         self._began_anew: bool | None = None  # whether the loop was left in the last step; None: there was no step
@@ -429,11 +430,14 @@ class Watch:
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
-            self._program = _program_of(iterator.loader, self._built_at.get(id(iterator.loader)))
+            self._program = _program_of(iterator.loader, self._built_at.get(id(iterator.loader)), lambda: not self._inside)
             budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
             announce = lambda text: self.send({"doing": text})  # noqa: E731
             self._examination = examination(self._program, budget, announce, step, self._rounds)
             self._thread = threading.get_ident()
+            self._step_calls = getattr(self._program, "step_calls", None)
+            if self._step_calls:
+                self._step_calls.start()
             self._keep_checkpoints()
             self._let_schedules_end()
         finally:
@@ -448,6 +452,8 @@ class Watch:
         self._asked_at = (asking.f_code, asking.f_lasti) if asking else None
         batch = self._ask(lambda: self._examination.send(self._began_anew))
         self._began_anew = False
+        if self._step_calls and self._steps:
+            self._step_calls.end_step()
         self._steps += 1
         self._untrained += 1
         return batch
@@ -575,15 +581,18 @@ class Watch:
         os._exit(status)
 
 
-def _program_of(loader: Any, built_at: tuple[Path, int] | None) -> Any:
-    """The parts of a program that has such a loader, which was built at that line."""
+def _program_of(loader: Any, built_at: tuple[Path, int] | None, is_step: Callable[[], bool]) -> Any:
+    """The parts of a program that has such a loader, which was built at that line; calls are its step's if `is_step()`."""
     if "tensorflow" in type(loader).__module__:
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
         return TfDataProgram(loader)
     from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+    from dali_pipes.tools.diagnosis.step_calls import StepCalls
 
-    return DataLoaderProgram(loader, built_at=built_at)
+    program = DataLoaderProgram(loader, built_at=built_at)
+    program.step_calls = StepCalls(is_step)
+    return program
 
 
 def _is_library(file: str) -> bool:

@@ -178,6 +178,18 @@ def test_the_lines_to_change_are_those_that_build_the_loader(watch):
     assert "\n-slow = DataLoader(Slow(torch.zeros(64)), 4)\n+slow = DataLoader(Slow(torch.zeros(64)), 4, num_workers=" in patch
 
 
+def test_calls_of_the_step_are_named_and_those_of_the_loader_are_not(watch):
+    reads = "class Reads(TensorDataset):\n    def __getitem__(self, index):\n        return self.tensors[0][index].sum().item()\n"
+    loop = "for x in DataLoader(Reads(torch.zeros(64, 4)), 4):\n    repr(step(torch.zeros(1, 4)))  # prints\n"
+    answers, _, _ = watch(HEAD + reads + loop)
+    line = (HEAD + reads + loop).splitlines().index("    repr(step(torch.zeros(1, 4)))  # prints") + 1
+    remarks = answers["diagnosis"]["remarks"]
+    assert (
+        remarks[0].startswith(f"possible on a GPU: an f-string in train.py:{line} ") or f"print() in train.py:{line} " in remarks[0]
+    )
+    assert not any(".item()" in each for each in remarks) and "no autocast was seen" in answers["text"]
+
+
 def test_a_traceback_is_the_programs_own(watch):
     answers, _, _ = watch(HEAD + "for x, y in loader:\n    step(x)\n    loader.missing\n")
     frames = [each for each in answers["trace"].splitlines() if each.strip().startswith("File")]
