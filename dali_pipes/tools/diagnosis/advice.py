@@ -19,7 +19,9 @@ _REMEDIES = {
 _EXACT = 0.25  # what such a calculation may be off, of the gain
 
 
-def advice(verdict: str, found: Figures, one_off: OneOffFigures, workers: int, cores: int) -> Iterator[Fix]:
+def advice(
+    verdict: str, found: Figures, one_off: OneOffFigures, workers: int, cores: int, items: ItemProfile | None = None
+) -> Iterator[Fix]:
     """What a person could change, for one verdict; the gain is a calculation from the share of the time that is lost."""
     usable = min(max(workers, 1), cores) / max(found.loader_cores, _LEAST)  # if the loader never waited
     match verdict:
@@ -28,7 +30,10 @@ def advice(verdict: str, found: Figures, one_off: OneOffFigures, workers: int, c
             yield Fix(what, "the network, not this machine, sets the pace", speeds_up={"loader": _about(usable)})
         case "fetch-bound":
             what = "copy the data to a local disk, or into memory (/dev/shm)"
-            yield Fix(what, "workers that do not wait for data only compute", speeds_up={"loader": _about(usable)})
+            if items and items.parts and items.parts[0].kind == "wait":
+                what = f"make what {items.parts[0].name} waits for faster, or do without it"
+            # from nothing, if it is not this that it waits for, to all
+            yield Fix(what, "workers that do not wait for data only compute", speeds_up={"loader": (1.0, _about(usable)[1])})
         case "straggler":
             what = "find the images that take long (those above, if any are named), and fix or remove them"
             share = 1 - found.straggling

@@ -147,7 +147,7 @@ def examination(
 
     fixes = list(tried)
     for name in [verdict.name, *(cause.name for cause in verdict.also)]:
-        advised = [*advice(name, found, one_off, program.workers, _cores()), *remedies(name, items)]
+        advised = [*advice(name, found, one_off, program.workers, _cores(), items), *remedies(name, items)]
         for fix in [*program.fixes(name), *advised]:
             if fix.what in [*(other.what for other in fixes), *left_out]:
                 continue
@@ -160,7 +160,7 @@ def examination(
                 ended.append(end)
                 left_out.append(fix.what)
     fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
-    fixes = sorted(fixes, key=lambda fix: -(fix.predicted.estimate if fix.predicted else 0))
+    fixes = sorted(fixes, key=lambda fix: -(fix.predicted.low if fix.predicted else 0))  # the surest first
     for place, fix in enumerate(fixes):
         if budget.verify_pairs and fix.program:
             fixes[place] = replace(fix, measured=(yield from measured_gain(program, fix, budget, announce)))

@@ -50,7 +50,8 @@ def headline(diagnosis: Diagnosis) -> str:
     if part is not None and verdict.name.startswith(("prep", "fetch", "straggler")):
         why += f"; {describe_part(part, diagnosis)}"
     first = next((fix for fix in diagnosis.fixes if fix.predicted), None)
-    return f"{why}." + (f" Do this: {first.what} ({_gain(first)})." if first else "")
+    wrong = "".join(f"{line[0].upper()}{line[1:]}. " for line in diagnosis.remarks if line.startswith("wrong: "))
+    return f"{wrong}{why}." + (f" Do this: {first.what} ({_gain(first)})." if first else "")
 
 
 def dearest(diagnosis: Diagnosis) -> ItemPart | None:
@@ -83,7 +84,7 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]
     if found.start_share >= 0.01:
-        why = "workers are made anew for each of them" if one_off.starts_anew else "all workers make their first batches"
+        why = "workers are made anew for each of them" if one_off.starts_anew else "the first batches of each take longer"
         lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: {why}")
     if diagnosis.items:
         lines += [describe_part(part, diagnosis) for part in diagnosis.items.parts[:3]]

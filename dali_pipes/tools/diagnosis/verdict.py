@@ -33,7 +33,7 @@ VERDICTS = {
     "prep-bound (too many workers)": "training waits for the loader, and fewer worker processes would be faster",
     "prep-bound (item by item)": "training waits for items that are made one by one; to hand them over from workers costs as much",
     "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
-    "start-bound": "training waits at the start of each epoch, until worker processes have started and made their first batches",
+    "start-bound": "training waits at the start of each epoch, while the loader begins anew",
     "other programs": "other programs on this machine take the cores that the loader and the model need",
     "cgroup-throttled": "a CPU quota keeps this program from running",
     "transfer-bound": "training waits for batches on their way to the GPU",
@@ -203,8 +203,8 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
     if found.loader_sets_pace and not one_off.decodes_on_gpu:
         # the steps are slower for it too: what a loader that costs nothing would gain is lost to it
         left = max(left + found.contention * found.step_share, found.prep_stall - found.start_share)
-    cores = found.loader_cores < IDLE_WORKERS * min(max(workers, 1), _cores())
-    waits = cores if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
+    idle = found.loader_cores * found.loader_freed < IDLE_WORKERS * min(max(workers, 1), _cores())
+    waits = idle if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
     if (one_off.transfer_share or 0.0) >= TRANSFER:
         name = "transfer-bound"
     elif found.straggling >= STRAGGLING:
