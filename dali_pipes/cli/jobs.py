@@ -78,10 +78,13 @@ def start(name: str) -> None:
 def _diagnose_program(words: list[str]) -> None:
     """diagnose's words before `--` are options, those behind it the user's program, which Hydra never sees."""
     from dali_pipes.system.stdout import print_json
-    from dali_pipes.tools.diagnosis.script import diagnose_program
+    from dali_pipes.tools.diagnosis.script import diagnose_program, save_diagnosis
 
     place = words.index("--")
-    print_json(diagnose_program(words[place + 1 :], **program_options(words[:place])))
+    options = program_options(words[:place])
+    out = options.pop("out")
+    result = diagnose_program(words[place + 1 :], **options)
+    print_json(save_diagnosis(result, Path(out), words[:place]))
 
 
 def program_options(words: Sequence[str]) -> dict[str, Any]:
@@ -90,17 +93,18 @@ def program_options(words: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: a word is no such option, or its value no such number.
     """
-    options: dict[str, Any] = {"seconds": 1.5, "rounds": 3, "cold": False, "limit": 600.0}
+    options: dict[str, Any] = {"seconds": 1.5, "rounds": 3, "cold": False, "limit": 600.0, "out": "runs/diagnose"}
     for word in words:
         option, _, value = word.partition("=")
         if option not in options:
             raise ConfigError(f"{word}: before -- diagnose takes {', '.join(f'{each}=' for each in options)} only")
         try:
             options[option] = {"true": True, "false": False}[value] if option == "cold" else type(options[option])(value)
+            options["out"] = at_home(options["out"])
         except (KeyError, ValueError):
             takes = {bool: "true or false", int: "whole numbers", float: "numbers"}[type(options[option])]
             raise ConfigError(f"{option} is {value}; it takes {takes}") from None
-        if option != "cold" and not 0 < options[option] < 1e6:
+        if option not in ("cold", "out") and not 0 < options[option] < 1e6:
             raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
     return options
 
@@ -260,7 +264,7 @@ def diagnose(config: Any) -> None:
 
     dali-pipes diagnose data.train=/my/images model=resnet18 loader=torch loader.num_workers=4
     dali-pipes diagnose experiment=imagenet_resnet50 data.root=/imagenet verify=true
-    dali-pipes diagnose seconds=1 limit=300 -- train.py ARGS     # your own program, as it is; rounds= and cold= too
+    dali-pipes diagnose seconds=1 limit=300 -- train.py ARGS     # your own program, as it is; rounds=, cold=, out= too
     """
     with _extra_for_training():
         from dali_pipes.tools.diagnosis.run import diagnose

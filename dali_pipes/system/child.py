@@ -36,6 +36,23 @@ class ChildError(DaliPipesError):
         self.wrote = wrote
 
 
+class Guard:
+    """Kills a process group if this process ends before `dismiss()`, however that comes."""
+
+    def __init__(self, group: int):
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, str(group)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # what is sent to our group, as SIGHUP by a terminal, does not reach it
+        )
+
+    def dismiss(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate(b"ended\n")
+
+
 class Child:
     """A process that calls "module:function" with a Controller; the module is imported there only. Ends with the `with` block.
 
@@ -64,13 +81,7 @@ class Child:
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, str(self._process.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # what is sent to our group, as SIGHUP by a terminal, does not reach it
-        )
+        self._guard = Guard(self._process.pid)
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -147,8 +158,7 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
             self._signal(signal.SIGKILL)
-        with contextlib.suppress(BrokenPipeError):
-            self._guard.communicate(b"ended\n")
+        self._guard.dismiss()
         self._reader.join(_KILLED_WITHIN_S)
         self.wrote = self._written()
         self._errors.close()

@@ -95,6 +95,12 @@ def test_a_missing_extra_is_named(command, monkeypatch, capsys, tmp_path):
     ],
 )
 def test_words_before_a_program_are_options_of_diagnose(words, message):
-    assert jobs.program_options(["rounds=2", "cold=true"]) == {"seconds": 1.5, "rounds": 2, "cold": True, "limit": 600.0}
+    assert jobs.program_options(["rounds=2", "cold=true"]) == {
+        "seconds": 1.5,
+        "rounds": 2,
+        "cold": True,
+        "limit": 600.0,
+        "out": "runs/diagnose",
+    }
     with pytest.raises(ConfigError, match=message):
         jobs.program_options(words)

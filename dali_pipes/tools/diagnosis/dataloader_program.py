@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils._pytree import tree_map
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
+from dali_pipes.tools.diagnosis.patch import patch_of
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.verdict import COSTS, SATURATED, Figures
 from dali_pipes.tools.diagnosis.window import Step
@@ -35,13 +36,18 @@ _WAITING = 0.5  # share of an item's time in which it only waits; then more work
 
 
 class DataLoaderProgram(TrainingProgram):
-    """A DataLoader and a step; without a step, a program's own loop trains on what it yields."""
+    """A DataLoader and a step; without a step, a program's own loop trains on what it yields.
 
-    def __init__(self, loader: DataLoader, step: Step | None = None):
-        self._loader, self._step = loader, step
+    Args:
+        built_at: the file that builds it, and the line if that is known.
+    """
+
+    def __init__(self, loader: DataLoader, step: Step | None = None, built_at: tuple[Path, int | None] | None = None):
+        self._loader, self._step, self._built_at = loader, step, built_at
         self.processes = loader.num_workers
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
+        self.starts_anew = bool(loader.num_workers) and not loader.persistent_workers
         self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
         self.data_bytes = sum(path.stat().st_size for path in self.paths)
         try:
@@ -94,9 +100,8 @@ class DataLoaderProgram(TrainingProgram):
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
         """Settings of the worker processes that the figures make likely."""
         now, cores = self._loader.num_workers, available_cpus()
-        starts_anew = bool(now) and not self._loader.persistent_workers
         fixes = list[Fix]()
-        if starts_anew and found.start_share >= COSTS:
+        if self.starts_anew and found.start_share >= COSTS:
             fixes.append(self._with("workers live from epoch to epoch", persistent_workers=True))
 
         waits = items is not None and items.blocked_s >= _WAITING * items.seconds
@@ -121,7 +126,7 @@ class DataLoaderProgram(TrainingProgram):
         return fixes
 
     def fixes(self, verdict: str) -> list[Fix]:
-        return [*self._more_ahead(verdict), *self._ours(verdict)]
+        return [*self._more_ahead(verdict), *self._whole_batches(verdict), *self._ours(verdict)]
 
     def _with(self, why: str, **options: Any) -> Fix:
         """The fix that is another value of options of the DataLoader."""
@@ -131,11 +136,25 @@ class DataLoaderProgram(TrainingProgram):
         elif self._loader.persistent_workers or self.epoch is None or self.epoch < _SHORT_EPOCH:
             what += "" if "persistent_workers" in options or self._loader.persistent_workers else ", persistent_workers=True"
             options.setdefault("persistent_workers", True)
-        return Fix(what, why, DataLoaderProgram(_again(self._loader, **options), self._step))
+        patch = patch_of(self._built_at[0], options, self._built_at[1]) if self._built_at else ""
+        return Fix(what, why, DataLoaderProgram(_again(self._loader, **options), self._step), patch=patch)
 
     def _more_ahead(self, verdict: str) -> Iterator[Fix]:
         if verdict == "straggler" and self._loader.num_workers:
             yield self._with("more lies ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2))
+
+    def _whole_batches(self, verdict: str) -> Iterator[Fix]:
+        """The same batches of tensors in memory, each indexed at once rather than sample by sample and collated."""
+        loader, dataset = self._loader, self._loader.dataset
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        if not verdict.startswith("prep-bound") or type(dataset) is not TensorDataset or loader.batch_sampler is None:
+            return
+        if loader.collate_fn is default_collate:
+            whole = DataLoader(loader.dataset, sampler=loader.batch_sampler, batch_size=None, generator=loader.generator)
+            what = "DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, drop_last), batch_size=None)"
+            why = "the tensors are indexed once for a whole batch; the batches stay the same"
+            yield Fix(what, why, DataLoaderProgram(whole, self._step))
 
     def _ours(self, verdict: str) -> Iterator[Fix]:
         """The same samples, transform and batches, made by DALI, if all of it can be converted."""
@@ -181,8 +200,8 @@ class ConvertedProgram(TrainingProgram):
 class Epochs:
     """A DataLoader, or what is like one, epoch after epoch."""
 
-    def __init__(self, loader: Any):
-        self._loader = loader
+    def __init__(self, loader: Any, name: str = "DataLoader"):
+        self._loader, self._name = loader, name
         self._iterator: Any = None
         self._taken = 0
 
@@ -202,7 +221,7 @@ class Epochs:
                 self._taken += 1
                 yield batch
             if self._taken == before:
-                raise ConfigError("the DataLoader yields no batch; check its dataset, batch_size and drop_last")
+                raise ConfigError(f"the {self._name} yields no batch; check its dataset, batch_size and drop_last")
 
     def close(self) -> None:
         if hasattr(self._iterator, "_shutdown_workers"):

@@ -16,7 +16,7 @@ from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Fix, Gain, Probes, TrainingProgram, copy_seconds
 from dali_pipes.tools.diagnosis.verdict import COSTS, Figures, OneOffFigures, Verdict, figures, judge
-from dali_pipes.tools.diagnosis.window import Round, Step, Training, Window, drive
+from dali_pipes.tools.diagnosis.window import LoopEnded, Round, Step, Training, Window, drive
 
 WORTH = 1.03  # a smaller gain is not proposed
 PARTS = ("model", "loader", "together")
@@ -35,6 +35,7 @@ class Diagnosis:
         resident: the share of the files that was in the page cache when the cold run began; None: unknown, or not run.
         seconds: how long it took.
         left_out: what was not measured for want of time, in words.
+        remarks: what is wrong with the program, or may cost time, as it can be seen without measuring; in words.
     """
 
     verdict: Verdict
@@ -47,6 +48,7 @@ class Diagnosis:
     resident: float | None
     seconds: float
     left_out: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +83,65 @@ def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = 
 
 
 def examination(
-    program: TrainingProgram, budget: ProbeBudget, announce: Announce = lambda text: None, step: Step | None = None
+    program: TrainingProgram,
+    budget: ProbeBudget,
+    announce: Announce = lambda text: None,
+    step: Step | None = None,
+    rounds: list[Round] | None = None,
 ) -> Training[Diagnosis]:
     """The same for a program whose own loop trains on the batches that this yields.
 
     Args:
         step: one that may be tried with a larger batch; None: nothing is tried that the loop may not bear.
+        rounds: where complete rounds are put, for who wants to know whether there is one.
+
+    Raises:
+        LoopEnded: it was thrown in before one round was complete; later it only leaves out what needs training or time.
     """
-    begin, left_out = time.monotonic(), list[str]()
+    begin, left_out, ended = time.monotonic(), list[str](), list[LoopEnded]()
+    one_off, resident, slow = OneOffFigures(), None, list[tuple[str, float]]()
 
     def is_late(share: float = 1.0) -> bool:
-        return time.monotonic() - begin > share * budget.limit_s
+        return time.monotonic() - begin > share * budget.limit_s or any(each.is_late for each in ended)
 
     with program.feed() as feed:
         announce("the first batches")
-        probes, rounds = Probes(program, feed, budget.seconds), list[Round]()
+        probes, rounds = Probes(program, feed, budget.seconds), [] if rounds is None else rounds
         yield from probes.start()
-        for number in range(budget.rounds):
-            before = time.monotonic()
-            rounds.append((yield from _round(probes, number, budget.rounds, announce)))
-            last = number + 1 == budget.rounds
-            if not last and time.monotonic() - begin + (time.monotonic() - before) > 0.6 * budget.limit_s:
-                left_out.append(f"{budget.rounds - number - 1} of {budget.rounds} rounds")
-                break
-        one_off, resident = yield from _one_off(program, probes, rounds, budget, announce, step)
+        try:
+            for number in range(budget.rounds):
+                before = time.monotonic()
+                rounds.append((yield from _round(probes, number, budget.rounds, announce)))
+                last = number + 1 == budget.rounds
+                if not last and time.monotonic() - begin + (time.monotonic() - before) > 0.6 * budget.limit_s:
+                    left_out.append(f"{budget.rounds - number - 1} of {budget.rounds} rounds")
+                    break
+            one_off, resident = yield from _one_off(program, probes, rounds, budget, announce, step)
+        except LoopEnded as end:
+            if not rounds:
+                raise
+            ended.append(end)
+            missing = budget.rounds - len(rounds)
+            left_out.append(f"{missing} of {budget.rounds} rounds, and " * bool(missing) + "what needs further steps of the loop")
         slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
 
     found, items, tried = figures(rounds, program.workers, program.burst), None, list[Fix]()
-    if found.wait_share + found.start_share >= COSTS:
-        announce("what an item spends its time with")
-        items = program.profile(min(ITEMS_S, budget.seconds))
-        if items:
-            one_off = replace(one_off, item_waits=items.blocked_s / items.seconds)
-        for fix in program.other_workers(found, items):
-            if is_late(0.8):
-                left_out.append(fix.what)
-            else:
-                tried.append((yield from _predicted(fix, program, rounds, budget, announce)))
+    if found.wait_share + found.start_share >= COSTS and any(each.is_late for each in ended):
+        left_out.append("what an item spends its time with, other numbers of workers")
+    elif found.wait_share + found.start_share >= COSTS:  # also past the limit: the cause rests on it, and it takes a second
+        try:
+            announce("what an item spends its time with")
+            items = program.profile(min(ITEMS_S, budget.seconds))
+            if items:
+                one_off = replace(one_off, item_waits=items.blocked_s / items.seconds)
+            for fix in program.other_workers(found, items):
+                if is_late(0.8):
+                    left_out.append(fix.what)
+                else:
+                    tried.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
+        except LoopEnded as end:
+            ended.append(end)
+            left_out.append("other numbers of workers")
         one_off = _with_gains(one_off, program.processes, tried)
     verdict = judge(rounds, one_off, program.workers, program.burst)
 
@@ -129,8 +153,12 @@ def examination(
                 continue
             if fix.program and is_late(0.9):
                 left_out.append(fix.what)
-            else:
-                fixes.append((yield from _predicted(fix, program, rounds, budget, announce)))
+                continue
+            try:
+                fixes.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
+            except LoopEnded as end:
+                ended.append(end)
+                left_out.append(fix.what)
     fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
     fixes = sorted(fixes, key=lambda fix: -(fix.predicted.estimate if fix.predicted else 0))
     for place, fix in enumerate(fixes):
@@ -138,7 +166,19 @@ def examination(
             fixes[place] = replace(fix, measured=(yield from measured_gain(program, fix, budget, announce)))
             break
     slow = slow if verdict.name == "straggler" else []
-    return Diagnosis(verdict, found, one_off, fixes, rounds, items, slow, resident, time.monotonic() - begin, tuple(left_out))
+    return Diagnosis(
+        verdict,
+        found,
+        one_off,
+        fixes,
+        rounds,
+        items,
+        slow,
+        resident,
+        time.monotonic() - begin,
+        tuple(left_out),
+        tuple(program.remarks()),
+    )
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:
@@ -173,6 +213,7 @@ def _one_off(
         data_fits=program.data_bytes < memory_left(),
         decodes_on_gpu=program.decodes_on_gpu,
         is_fetched=program.is_fetched,
+        starts_anew=program.starts_anew,
     )
     if torch.cuda.is_available():
         announce("the GPU during a step")
@@ -199,14 +240,25 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
     return replace(one_off, fewer_gain=max(gains[False], default=None), more_gain=more)
 
 
-def _predicted(fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce) -> Training[Fix]:
-    """The fix with its predicted gain: only the part that is changed is run, alone."""
+def _predicted(
+    fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce, trains: bool
+) -> Training[Fix]:
+    """The fix with its predicted gain: another loader is trained with for one window, another model is run alone.
+
+    Args:
+        trains: whether the loop is still there to train; else the loader is run alone as well.
+    """
     announce(f"what it would gain: {fix.what}")
     changed: Window | None = None
     try:
         if fix.program is not None and fix.part == "loader":
             with fix.program.feed() as feed:
-                changed = yield from Probes(fix.program, feed, budget.seconds).loader()
+                probes = Probes(fix.program, feed, budget.seconds)
+                if trains:
+                    yield from probes.start()
+                    trained = yield from probes.together()
+                    return replace(fix, predicted=_interval([trained.rate / one.together.rate for one in rounds]))
+                changed = yield from probes.loader()
         elif fix.program is not None and (step := fix.program.step()):
             with fix.program.feed() as feed:
                 probes = Probes(fix.program, feed, budget.seconds)
@@ -239,9 +291,9 @@ def predicted_gain(fix: Fix, program: TrainingProgram, rounds: list[Round], chan
         return None
     for one in rounds:
         serial = not program.in_flight
-        before = pace(one.model, one.loader, serial)
+        before = pace(one.steps, one.loader, serial)
         for factors in zip(*fix.speeds_up.values(), strict=True) if fix.speeds_up else [()]:
-            parts, cores = {"model": one.model, "loader": one.loader}, available_cpus()
+            parts, cores = {"model": one.steps, "loader": one.loader}, available_cpus()
             if changed is not None and fix.program is not None:
                 parts[fix.part], serial = changed, not fix.program.in_flight
             else:  # the same work in less time; for as much CPU time where it only waits less
@@ -251,8 +303,11 @@ def predicted_gain(fix: Fix, program: TrainingProgram, rounds: list[Round], chan
                 cores = _cores()
             after = pace(parts["model"], parts["loader"], serial, cores)
             gains += [after / before, after / one.together.rate]
-    middle = median(gains)
-    return Gain(middle, min(gains) * (1 - _MARGIN), max(gains) * (1 + _MARGIN))
+    return _interval(gains)
+
+
+def _interval(gains: list[float]) -> Gain:
+    return Gain(median(gains), min(gains) * (1 - _MARGIN), max(gains) * (1 + _MARGIN))
 
 
 def measured_gain(program: TrainingProgram, fix: Fix, budget: ProbeBudget, announce: Announce) -> Training[float | None]:

@@ -1,5 +1,9 @@
 """diagnose(): the examination of a loader and a step that a user has."""
 
+import sys
+from pathlib import Path
+from typing import Any
+
 from rich.console import Console
 from torch.utils.data import DataLoader
 
@@ -10,6 +14,7 @@ from dali_pipes.system.progress import steps
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
 from dali_pipes.tools.diagnosis.loader_program import LoaderProgram
+from dali_pipes.tools.diagnosis.probes import TrainingProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis
 from dali_pipes.tools.diagnosis.window import Step
 
@@ -18,7 +23,7 @@ _PAIRS = 3  # with and without a fix that is verified
 
 @checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000), limit=(1, 86_400))
 def diagnose(
-    loader: DataLoader | Loader | ConvertedLoader,
+    loader: Any,
     step: Step,
     *,
     seconds: float = 1.5,
@@ -28,15 +33,15 @@ def diagnose(
     limit: float = 60.0,
     show: bool = True,
 ) -> Diagnosis:
-    """Why training waits, for a program that uses PyTorch's DataLoader, or a loader of ours.
+    """Why training waits, for a program that uses PyTorch's DataLoader, tf.data, or a loader of ours.
 
     The loader is run from its start several times, in the thread that calls this, and the step with real batches: do it before
     training.
 
     Args:
-        loader: any DataLoader, what `build_loader` built, or what `from_torch` made. If a DataLoader's dataset has `samples`, like
-            torchvision's ImageFolder, the files are known: then cold files are tried as well. If `from_torch` can convert it, the
-            gain of that is.
+        loader: any DataLoader, a tf.data.Dataset, what `build_loader` built, or what `from_torch` made. If a DataLoader's dataset
+            has `samples`, like torchvision's ImageFolder, the files are known: then cold files are tried as well. If `from_torch`
+            can convert it, the gain of that is.
         step: is called with each batch as the loader yields it, and does all that training does with it. On a GPU it copies the
             batch there, unless the batch is already there.
         seconds: minimum duration of each measurement; at least three steps are taken.
@@ -52,14 +57,28 @@ def diagnose(
     Raises:
         ConfigError: no such loader, or one without batches.
     """
-    if not isinstance(loader, (DataLoader, Loader, ConvertedLoader)):
-        raise ConfigError(f"{type(loader).__name__} is not a torch DataLoader, nor a loader of dali_pipes: diagnose(loader, step)")
-    if not callable(step):
-        raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
-    program = DataLoaderProgram(loader, step) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)
+    caller = Path(sys._getframe(2).f_code.co_filename)  # beyond the check of the arguments
+    program = _program(loader, step, caller)
     budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
     with steps(budget.steps) as announce:
         diagnosis = examine(program, budget, announce if show else lambda text: None)
     if show:
         print_diagnosis(diagnosis, program.workers, Console(stderr=True))
     return diagnosis
+
+
+def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
+    tensorflow = sys.modules.get("tensorflow")  # whoever has a data set of its has imported it
+    is_tfdata = tensorflow is not None and isinstance(loader, tensorflow.data.Dataset)
+    if not is_tfdata and not isinstance(loader, (DataLoader, Loader, ConvertedLoader)):
+        raise ConfigError(
+            f"{type(loader).__name__} is not a torch DataLoader, nor a loader of dali_pipes, nor a tf.data.Dataset: "
+            "diagnose(loader, step)"
+        )
+    if not callable(step):
+        raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
+    if is_tfdata:
+        from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
+
+        return TfDataProgram(loader, step)
+    return DataLoaderProgram(loader, step, (caller, None)) if isinstance(loader, DataLoader) else LoaderProgram(loader, step)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,6 +26,8 @@ from torch.utils.data import IterableDataset
 TICK_S = 0.001
 LEAST_SHARE = 0.02
 MOST_FAILED = 10
+OPERATOR_S = 5e-6  # a line of Python takes a tenth of it; what takes longer computes in C
+LOOP_SHARE = 0.1  # of an item, from which on its lines are counted
 _STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _PACKAGE = str(Path(__file__).parents[2])
 _PLUMBING = ("torch.nn.modules.module", "torch.utils._contextlib", "torch.utils.data", "contextlib", "functools")
@@ -46,7 +48,8 @@ class ItemPart:
         share: of the elapsed time of fetching and collating.
         seconds: per item.
         waits: for most of its time nothing was computed, and the thread did not stand in the run queue either.
-        kind: "open", "decode", "transform", "python_loop", "text_parsing", "wait", "collate" or "other".
+        kind: "open", "decode", "transform", "python_loop", "text_parsing", "wait", "collate", "operator" (C code that is
+            called by operators in a loop of the user's) or "other".
     """
 
     name: str
@@ -101,9 +104,10 @@ def profile_items(
             for batch in batches:
                 if not watched.take(batch) or time.perf_counter() - begin >= seconds or watched.failed >= MOST_FAILED:
                     break
+        profile = _summary(watched, sampler)
     if not watched.items and watched.error is not None:
         raise watched.error
-    return _summary(watched, sampler)
+    return profile
 
 
 class _Watched:
@@ -115,6 +119,7 @@ class _Watched:
         self.items = self.failed = 0
         self.fetch_s = self.collate_s = 0.0
         self.error: Exception | None = None
+        self._last: Any = None  # the last index of which an item was made
 
     def take(self, batch: Any) -> bool:
         """False: an iterable data set has ended."""
@@ -152,10 +157,37 @@ class _Watched:
         self.error = self.error or error
 
     def _fetch(self, index: Any) -> Any:
-        return next(self._stream) if self._stream is not None else self._dataset[index]
+        item = next(self._stream) if self._stream is not None else self._dataset[index]
+        self._last = index
+        return item
 
     def _fetch_many(self, indices: Sequence[Any]) -> Any:
-        return self._dataset.__getitems__(indices)
+        items = self._dataset.__getitems__(indices)
+        self._last = list(indices)[:1]
+        return items
+
+    def count_lines(self, code: CodeType) -> int:
+        """How many lines of this code one more item runs; 0 if that cannot be counted."""
+        lines = 0
+
+        def count(frame: FrameType, event: str, argument: Any) -> Any:
+            nonlocal lines
+            if frame.f_code is not code:
+                return None
+            lines += event == "line"
+            return count
+
+        if sys.gettrace() is not None:  # a debugger
+            return 0
+        sys.settrace(lambda frame, event, argument: count if frame.f_code is code else None)
+        try:
+            many = self._auto and self._stream is None and getattr(self._dataset, "__getitems__", None)
+            (self._fetch_many if many else self._fetch)(self._last)
+        except (Exception, StopIteration):
+            return 0
+        finally:
+            sys.settrace(None)
+        return lines
 
     def _collated(self, made: Any) -> Any:
         return self._collate(made)
@@ -176,7 +208,8 @@ class _Sampler(ABC):
     """
 
     def __init__(self) -> None:
-        self.stacks: dict[tuple[_Entry, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        # by whether a batch is collated, and the stack below that
+        self.stacks: dict[tuple[bool, tuple[_Entry, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
         self.globals: dict[CodeType, dict[str, Any]] = {}
         self.objects: dict[int, Any] = {}
         self._thread = threading.get_native_id()
@@ -191,6 +224,8 @@ class _Sampler(ABC):
 
     def add(self, frame: FrameType | None) -> None:
         now, stack = self._clocks(), list[_Entry]()
+        while frame is not None and frame.f_code.co_filename == __file__ and frame.f_code not in _ROOTS:
+            frame = frame.f_back  # of this handler, which was itself interrupted
         while frame is not None and frame.f_code not in _ROOTS:
             code, owner = frame.f_code, 0
             if code.co_name in ("__call__", "forward") and code.co_argcount:
@@ -201,7 +236,7 @@ class _Sampler(ABC):
             stack.append((code, frame.f_lasti, owner))
             frame = frame.f_back
         if frame is not None:
-            sums = self.stacks[tuple(reversed(stack))]
+            sums = self.stacks[frame.f_code is _Watched._collated.__code__, tuple(reversed(stack))]
             for place in range(3):
                 sums[place] += now[place] - self._last[place]
         self._last = now
@@ -269,18 +304,19 @@ def _same_random_states() -> Iterator[None]:
 
 def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
     items, total = max(watched.items, 1), watched.fetch_s + watched.collate_s
-    sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for stack, spent in sampler.stacks.items():
+    sums: dict[_Place, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for (collates, stack), spent in sampler.stacks.items():
         if stack:
             for place, each in enumerate(spent):
-                sums[_place(stack, sampler)][place] += each
+                sums[_place(stack, sampler, collates)][place] += each
     wall, cpu, queued = (sum(each[place] for each in sampler.stacks.values()) for place in range(3))
     wall = max(wall, 1e-9)
-    parts = [
-        ItemPart(name, where, text, spent[0] / wall, spent[0] / wall * total / items, sum(spent[1:]) < spent[0] / 2, kind)
-        for (name, where, text, kind), spent in sums.items()
-        if spent[0] / wall >= LEAST_SHARE
-    ]
+    parts = list[ItemPart]()
+    for found, spent in sums.items():
+        share, waits = spent[0] / wall, sum(spent[1:]) < spent[0] / 2
+        if share >= LEAST_SHARE:
+            named = _without_operators(found, spent[1] / wall * total / items, watched) if share >= LOOP_SHARE else found
+            parts.append(ItemPart(named.name, named.where, named.text, share, share * total / items, waits, named.kind))
     blocked = sum(max(0.0, spent[0] - spent[1] - spent[2]) for spent in sampler.stacks.values())
     scale = total / wall / items
     parts.sort(key=lambda part: -part.share)
@@ -289,8 +325,32 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
     )
 
 
-def _place(stack: tuple[_Entry, ...], sampler: _Sampler) -> tuple[str, str, str, str]:
-    """Name, where, text and kind."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a sample fell; see `ItemPart`.
+
+    Attributes:
+        loop: of a Python loop, the code that it is in.
+    """
+
+    name: str
+    where: str
+    text: str
+    kind: str
+    loop: CodeType | None = None
+
+
+def _without_operators(found: _Place, cpu_s: float, watched: _Watched) -> _Place:
+    """A loop whose lines take longer than Python needs for them is named by its function: its operators compute, not the loop."""
+    if found.loop is None:
+        return found
+    lines = watched.count_lines(found.loop)
+    if not lines or cpu_s / lines < OPERATOR_S:
+        return found
+    return replace(found, name=found.name.removeprefix("a Python loop in "), kind="operator")
+
+
+def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Place:
     own = [place for place, (code, _, _) in enumerate(stack) if _is_users(code.co_filename)]
     last = own[-1] if own else -1
     code, offset, _ = stack[last]
@@ -301,20 +361,25 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler) -> tuple[str, str, str,
     for each, _, _ in below:
         if _module(each, sampler).startswith("PIL.ImageFile") and each.co_name == "load":
             first = next(code for code, _, _ in below if _module(code, sampler).startswith("PIL."))
-            return f"decoding ({_public(first, sampler)})", where, text, "decode"
+            return _Place(f"decoding ({_public(first, sampler)})", where, text, "decode")
     if step := next(
         (sampler.objects[owner] for _, _, owner in reversed(below) if owner and _is_step(sampler.objects[owner])), None
     ):
-        return type(step).__name__, where, text, "transform"
+        return _Place(type(step).__name__, where, text, "transform")
     if below:
         first = next((code for code, _, _ in below if not code.co_name.startswith("__")), below[0][0])
         name = _public(first, sampler)
-        return name, where, text, _kind(name, _module(first, sampler))
+        if collates and not own:
+            return _Place(f"collating ({name})", where, text, "collate")
+        return _Place(name, where, text, _kind(name, _module(first, sampler)))
     called = _called(code, offset)
+    if not own:
+        name = called if called and not _is_small(called) else code.co_qualname.split(".<locals>")[0]
+        return _Place(f"collating ({name})" if collates else name, where, text, "collate" if collates else "other")
     if loop is not None and (called is None or _is_small(called)):
         name = next(part for part in reversed(code.co_qualname.split(".")) if not part.startswith("<"))
-        return f"a Python loop in {name}()", *_where(code, loop), "python_loop"
-    return called or f"{code.co_name}()", where, text, _kind(called or "", "")
+        return _Place(f"a Python loop in {name}()", *_where(code, loop), "python_loop", code)
+    return _Place(called or f"{code.co_name}()", where, text, _kind(called or "", ""))
 
 
 @cache

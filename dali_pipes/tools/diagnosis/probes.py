@@ -58,6 +58,7 @@ class Fix:
         note: side effects.
         predicted: its gain as a factor on images/s, with the interval that it lies in; None: unknown.
         measured: its gain, with the change made; None: not measured.
+        patch: the change of the program's text, as a unified diff; "" if it is none, or not known.
     """
 
     what: str
@@ -69,6 +70,7 @@ class Fix:
     note: str = ""
     predicted: "Gain | None" = None
     measured: float | None = None
+    patch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class TrainingProgram(ABC):
         data_bytes: of all files of the data set.
         decodes_on_gpu: whether the loader does.
         is_fetched: whether images come out of an object store.
+        starts_anew: whether each epoch starts worker processes anew.
         epoch: batches of an epoch; None: unknown.
     """
 
@@ -102,6 +105,7 @@ class TrainingProgram(ABC):
     paths: Sequence[Path] = ()
     data_bytes = 0
     decodes_on_gpu = is_fetched = False
+    starts_anew = False
     epoch: int | None = None
 
     @abstractmethod
@@ -127,6 +131,10 @@ class TrainingProgram(ABC):
     def profile(self, seconds: float) -> ItemProfile | None:
         """What an item spends its time with, from making some for so many seconds in this thread; None: cannot be seen."""
         return None
+
+    def remarks(self) -> list[str]:
+        """What can be seen without measuring: what is wrong, or may cost time; with what to do instead."""
+        return []
 
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
         """Other settings of the loader's processes, to be tried before there is a verdict."""

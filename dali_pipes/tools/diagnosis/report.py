@@ -17,12 +17,14 @@ from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
 BAR = 30  # characters
-FIX_KEYS = ("what", "why", "note", "predicted", "measured")
+FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch")
 
 
 def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
     """The answer first, then what it rests on."""
     say(console, "", headline(diagnosis), *(f"  also: {line}" for line in _also(diagnosis)), "")
+    if diagnosis.remarks:
+        say(console, *(f"  {line}" for line in diagnosis.remarks), "")
     say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
     if diagnosis.left_out:
         say(console, f"  - not tried, for want of time: {'; '.join(diagnosis.left_out)}")
@@ -31,6 +33,8 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
     console.print(_paces(diagnosis))
     if diagnosis.fixes:
         console.print(_fixes(diagnosis.fixes))
+        patch = next((fix.patch for fix in diagnosis.fixes if fix.patch), "")
+        say(console, *(f"  {line}" for line in patch.splitlines()))
     else:
         console.print("Nothing was found that would make it 3 % faster or more.")
 
@@ -79,7 +83,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]
     if found.start_share >= 0.01:
-        lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: workers are made anew for each of them")
+        why = "workers are made anew for each of them" if one_off.starts_anew else "all workers make their first batches"
+        lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: {why}")
     if diagnosis.items:
         lines += [describe_part(part, diagnosis) for part in diagnosis.items.parts[:3]]
     if found.blocked is not None and one_off.device_busy is None:
@@ -172,5 +177,6 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "slow_images": [{"name": name, "seconds": seconds} for name, seconds in diagnosis.slow],
         "seconds": diagnosis.seconds,
         "left_out": list(diagnosis.left_out),
+        "remarks": list(diagnosis.remarks),
         "windows": [asdict(one) for one in diagnosis.rounds],
     }

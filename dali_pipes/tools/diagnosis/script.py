@@ -3,58 +3,121 @@
 import contextlib
 import json
 import os
+import re
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from dali_pipes.errors import ConfigError, DaliPipesError
+from dali_pipes.system.child import Guard
+from dali_pipes.system.files import new_folder
 from dali_pipes.tools.diagnosis.watched import LIMIT_SIGNAL
 
 _START = "import sys; sys.path.pop(0); sys.path.append({root!r}); from dali_pipes.tools.diagnosis.watched import main; main()"
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun")
-_GRACE_S = 5.0  # for the answer of a program that has reached its limit
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
+_STARTERS = ("uv", "poetry", "conda", "env", "nohup", "nice", "time", "taskset", "numactl", "sudo", "bash", "sh", "jupyter")
+_WITH_VALUE = ("-W", "-X")  # options of python
+_GRACE_S = 5.0  # for the answer of a program that has reached its limit, or was interrupted
 
 
 class ProgramError(DaliPipesError):
-    """A program that could not be diagnosed; the text says why."""
+    """A program that could not be diagnosed; the text says why.
 
-    status = 1
+    Attributes:
+        status: the program's own, if it failed by itself.
+    """
+
+    def __init__(self, message: str, status: int = 1):
+        super().__init__(message)
+        self.status = status
 
 
-def check_program(words: Sequence[str]) -> tuple[list[str], bool]:
-    """The words of the program without `python`, and whether the first is a module's name.
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a user would start with `python`.
+
+    Attributes:
+        words: the file or the module, and its arguments.
+        is_module: whether it is a module.
+        flags: options of python itself.
+    """
+
+    words: list[str]
+    is_module: bool = False
+    flags: tuple[str, ...] = ()
+
+
+def read_program(words: Sequence[str]) -> Program:
+    """The program that these words of a command line start, with or without `python` in front.
 
     Raises:
         ConfigError: it is no program that diagnose can watch.
     """
-    given = list(words)
-    if given and Path(given[0]).name.startswith("python"):
-        given.pop(0)
-    module = given[:1] == ["-m"]
-    given = given[1:] if module else given
+    given, flags = list(words), list[str]()
+    if given and re.fullmatch(r"i?python(\d+(\.\d+)*)?", Path(given[0]).name):
+        _note_interpreter(given.pop(0))
+        while given and given[0].startswith("-") and given[0] not in ("-m", "-c", "-"):
+            flags += [given.pop(0) for _ in range(2 if given[0] in _WITH_VALUE else 1)]
+    is_module = given[:1] == ["-m"]
+    given = given[1:] if is_module else given
     if not given:
         raise ConfigError("-- is followed by no program; write dali-pipes diagnose -- train.py ARGS")
+    _refuse_others(given, is_module)
+    if not is_module and not Path(given[0]).exists() and (script := _console_script(given[0])):
+        given[0] = script
+    if not is_module and not Path(given[0]).is_file() and not (Path(given[0]) / "__main__.py").is_file():
+        raise ConfigError(f"{given[0]}: no such file; after -- comes a Python program and its arguments")
+    return Program(given, is_module, tuple(flags))
+
+
+def _refuse_others(given: list[str], is_module: bool) -> None:
+    """By name, with what to write instead."""
     name = Path(given[0])
-    alone = "give the program itself, which then trains in one process on one device: dali-pipes diagnose -- train.py ARGS"
-    if name.name in _LAUNCHERS or (module and given[0] in ("torch.distributed.run", "torch.distributed.launch")):
-        raise ConfigError(f"{name.name} starts several processes, of which diagnose cannot watch the loops; {alone}")
+    script = next((place for place, word in enumerate(given) if word.endswith(".py")), None)
+    instead = f"dali-pipes diagnose -- {' '.join(given[script:]) if script else 'train.py ARGS'}"
+    if name.name in _LAUNCHERS or (is_module and given[0] in _LAUNCHER_MODULES):
+        why = "starts several processes, of which diagnose cannot watch the loops"
+        raise ConfigError(f"{name.name} {why}; give the program itself, which then trains in one process on one device: {instead}")
     if name.suffix == ".ipynb":
         raise ConfigError(f"{name}: a notebook; in it, call dali_pipes.diagnose(loader, step), or export it (jupyter nbconvert)")
+    if name.suffix == ".ipy":
+        raise ConfigError(f"{name}: IPython's own syntax; in IPython, call dali_pipes.diagnose(loader, step), or make it a .py")
     if name.suffix in (".sh", ".bash"):
-        raise ConfigError(f"{name}: a shell script; give the Python program that it starts: dali-pipes diagnose -- train.py ARGS")
+        raise ConfigError(f"{name}: a shell script; give the Python program that it starts: {instead}")
+    if given[0] in ("-c", "-"):
+        raise ConfigError("a program without a file cannot be diagnosed; write it into one: dali-pipes diagnose -- train.py ARGS")
+    if name.name in _STARTERS and not is_module and not name.is_file():
+        raise ConfigError(f"{name}: it starts other programs; put it in front of dali-pipes and give the program itself: {instead}")
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise ConfigError("WORLD_SIZE is set: a process of several; start diagnose without torchrun or srun")
-    if not module and not name.is_file():
-        raise ConfigError(f"{name}: no such file; after -- comes a Python program and its arguments")
-    return given, module
+
+
+def _note_interpreter(python: str) -> None:
+    """Says so if the program will not run in the environment that these words name."""
+    found = shutil.which(python)
+    if found and Path(found).parent.resolve() != (Path(sys.prefix) / "bin").resolve():
+        _say(f"it runs with {sys.executable}, where dali_pipes is installed, and not with {found}")
+
+
+def _console_script(name: str) -> str | None:
+    """The Python program that an installed command is, such as `yolo`."""
+    found = shutil.which(name)
+    if not found:
+        return None
+    with open(found, "rb") as file:
+        first = file.readline(200)
+    return found if first.startswith(b"#!") and b"python" in first else None
 
 
 def diagnose_program(words: Sequence[str], *, seconds: float, rounds: int, cold: bool, limit: float) -> dict[str, Any]:
@@ -66,49 +129,108 @@ def diagnose_program(words: Sequence[str], *, seconds: float, rounds: int, cold:
     Raises:
         ConfigError: no program that can be watched.
         ProgramError: no loop was found, or it could not be measured.
+        KeyboardInterrupt: Ctrl-C; what was found until then has been printed.
     """
-    program, module = check_program(words)
+    program = read_program(words)
     _say(f"running {' '.join(words)} until its training loop begins")
-    start, found = time.time(), dict[str, Any]()
+    start, found, interrupted = time.time(), dict[str, Any](), False
     with tempfile.NamedTemporaryFile("r") as dump:
-        job = {"program": program, "module": module, "seconds": seconds, "rounds": rounds, "cold": cold, "start": start}
-        job |= {"dump": dump.name, "parent": os.getpid(), "width": 120}
-        with _started(job) as (process, answers):
-            for answer in _answers(process, answers, start + limit):
-                found |= answer
-                if "doing" in answer:
-                    _say(answer["doing"])
-                elif "seconds" in answer:
-                    earlier = "".join(f"; before it {each}" for each in answer["before"])
-                    _say(f"the loop at {answer['loop']} began after {answer['seconds']:.1f} s{earlier}")
+        job = {"program": program.words, "module": program.is_module, "seconds": seconds, "rounds": rounds, "cold": cold}
+        job |= {"start": start, "dump": dump.name, "width": 120}
+        with _started(job, program.flags) as child:
+            try:
+                child.collect(found, start + limit)
+            except KeyboardInterrupt:
+                interrupted = True
+                _say("interrupted; what has been found so far:")
+                child.collect(found, time.time())
         stack = [line.strip() for line in dump.read().splitlines() if line.strip().startswith("File")][:1]
-    if "diagnosis" in found:
-        print(found["text"], end="", file=sys.stderr)
-        before = {"seconds_before_loop": found["seconds"], "loops_before": found["before"]}
-        return {"program": list(words), **before, **found["diagnosis"]}
     if found.get("trace"):
         print(found["trace"], end="", file=sys.stderr)
-    over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
+    if "diagnosis" in found:
+        print(found["text"], end="", file=sys.stderr)
+        if not interrupted:
+            before = {"seconds_before_loop": found["seconds"], "loops_before": found["before"]}
+            return {"program": list(words), **before, **found["diagnosis"]}
     where = f"it was at {stack[0]}" if stack else "it did not say where it was"
-    why = found.get("error", f"{where}, and was ended" if over else f"it ended with status {process.returncode}, and no word")
-    raise ProgramError(f"{' '.join(words)} was not diagnosed {over}({why})")
+    if interrupted:
+        if "diagnosis" not in found:
+            _say(found.get("error", where))
+        raise KeyboardInterrupt
+    over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
+    why = found.get("error", f"{where}, and was ended" if over else f"{_describe_end(child.process.returncode)}, and no word")
+    raise ProgramError(f"{' '.join(words)} was not diagnosed {over}({why})", found.get("status", 1))
+
+
+def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) -> dict[str, Any]:
+    """Writes the result with its provenance into a new folder in `out`, says where, and returns it.
+
+    Args:
+        options: those of diagnose, as they were given.
+    """
+    from dali_pipes.system.provenance import provenance
+    from dali_pipes.system.stdout import save_result
+
+    result = result | {"provenance": provenance({"program": result["program"]}, list(options))}
+    _say(f"all figures: {save_result(new_folder(out), result)}")
+    return result
+
+
+class _Child:
+    """The process of the program, and the descriptor of its answers."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reading: int):
+        self.process, self._reading, self._rest = process, reading, b""
+
+    def collect(self, found: dict[str, Any], deadline: float) -> None:
+        """Adds to `found` what it sends until it ends, and says what it does; at the deadline it is asked for what it has."""
+        for answer in self._answers(deadline):
+            found |= answer
+            if "doing" in answer:
+                _say(answer["doing"])
+            elif "seconds" in answer:
+                earlier = "".join(f"; before it {each}" for each in answer["before"])
+                _say(f"the loop at {answer['loop']} began after {answer['seconds']:.1f} s{earlier}")
+
+    def _answers(self, deadline: float) -> Iterator[dict[str, Any]]:
+        """Its lines. Its workers hold the pipe open for longer than it lives."""
+        asked = False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._reading, selectors.EVENT_READ)
+            while True:
+                ended = self.process.poll() is not None
+                while selector.select(0.0 if ended else 0.1):
+                    data = os.read(self._reading, 65536)
+                    if not data:
+                        selector.unregister(self._reading)
+                        break
+                    *lines, self._rest = (self._rest + data).split(b"\n")
+                    yield from map(json.loads, lines)
+                if ended or (asked and time.time() > deadline + _GRACE_S):
+                    return
+                if not selector.get_map():
+                    time.sleep(0.05)
+                if not asked and time.time() >= deadline:
+                    self.process.send_signal(LIMIT_SIGNAL)
+                    asked = True
 
 
 @contextlib.contextmanager
-def _started(job: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The process and the descriptor of its answers; at the end of the block it is ended with all its descendants."""
+def _started(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
+    """At the end of the block the process is ended with all its descendants; if this process is killed before, its group is."""
     reading, writing = os.pipe()
     code = _START.format(root=str(Path(__file__).resolve().parents[3]))
     process = subprocess.Popen(
-        [sys.executable, "-c", code, json.dumps(job | {"pipe": writing})],
+        [sys.executable, *flags, "-c", code, json.dumps(job | {"pipe": writing})],
         stdin=subprocess.DEVNULL,
         stdout=sys.__stderr__,
         pass_fds=(writing,),
         start_new_session=True,
     )
+    guard = Guard(process.pid)
     os.close(writing)
     try:
-        yield process, reading
+        yield _Child(process, reading)
     finally:
         descendants = list[psutil.Process]()
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -119,30 +241,13 @@ def _started(job: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[bytes], int
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
         process.wait()
+        guard.dismiss()
         os.close(reading)
 
 
-def _answers(process: subprocess.Popen[bytes], reading: int, deadline: float) -> Iterator[dict[str, Any]]:
-    """The lines that it sends until it ends; at the deadline it is asked where it is. Its workers hold the pipe open for longer."""
-    rest, asked = b"", False
-    with selectors.DefaultSelector() as selector:
-        selector.register(reading, selectors.EVENT_READ)
-        while True:
-            ended = process.poll() is not None
-            while selector.select(0.0 if ended else 0.1):
-                data = os.read(reading, 65536)
-                if not data:
-                    selector.unregister(reading)
-                    break
-                *lines, rest = (rest + data).split(b"\n")
-                yield from map(json.loads, lines)
-            if ended or (asked and time.time() > deadline + _GRACE_S):
-                return
-            if not selector.get_map():
-                time.sleep(0.05)
-            if not asked and time.time() > deadline:
-                process.send_signal(LIMIT_SIGNAL)
-                asked = True
+def _describe_end(status: int) -> str:
+    """How a process ended."""
+    return f"it was ended by {signal.Signals(-status).name}" if status < 0 else f"it ended with status {status}"
 
 
 def _say(text: str) -> None:

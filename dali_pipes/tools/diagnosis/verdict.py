@@ -33,7 +33,7 @@ VERDICTS = {
     "prep-bound (too many workers)": "training waits for the loader, and fewer worker processes would be faster",
     "prep-bound (item by item)": "training waits for items that are made one by one; to hand them over from workers costs as much",
     "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
-    "start-bound": "training waits at the start of each epoch, while worker processes are started anew",
+    "start-bound": "training waits at the start of each epoch, until worker processes have started and made their first batches",
     "other programs": "other programs on this machine take the cores that the loader and the model need",
     "cgroup-throttled": "a CPU quota keeps this program from running",
     "transfer-bound": "training waits for batches on their way to the GPU",
@@ -63,6 +63,7 @@ class OneOffFigures:
         item_waits: share of an item's time in which it neither computes nor waits for a core.
         fewer_gain: factor on images/s of the whole with the best of the smaller numbers of workers that were tried.
         more_gain: the same with more workers than now, for a loader without any.
+        starts_anew: whether each epoch starts the loader's worker processes anew.
     """
 
     larger_gain: float | None = None
@@ -76,6 +77,7 @@ class OneOffFigures:
     item_waits: float | None = None
     fewer_gain: float | None = None
     more_gain: float | None = None
+    starts_anew: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,11 @@ class Figures:
     def prep_stall(self) -> float:
         """The share of the model's own pace that is lost to the loader, with files in memory."""
         return max(0.0, 1 - self.together / self.model)
+
+    @property
+    def loader_sets_pace(self) -> bool:
+        """Whether the loader is the slower part, were there no other programs."""
+        return self.loader * self.loader_freed < self.model * self.model_freed
 
     @property
     def step_share(self) -> float:
@@ -193,6 +200,9 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
     """What training waits for in next(): the start of an epoch, the cores that others have, and the loader itself."""
     by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (1 - 1 / found.model_freed)
     left = found.wait_share / found.loader_freed
+    if found.loader_sets_pace and not one_off.decodes_on_gpu:
+        # the steps are slower for it too: what a loader that costs nothing would gain is lost to it
+        left = max(left + found.contention * found.step_share, found.prep_stall - found.start_share)
     cores = found.loader_cores < IDLE_WORKERS * min(max(workers, 1), _cores())
     waits = cores if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
     if (one_off.transfer_share or 0.0) >= TRANSFER:
@@ -209,7 +219,10 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "prep-bound (CPU saturated)"
     else:
         name = "prep-bound (too few workers)"
-    return [Cause("start-bound", found.start_share), Cause("other programs", by_others), Cause(name, left)]
+    start = found.start_share
+    if name == "prep-bound (too many workers)" and not one_off.starts_anew:
+        left, start = left + start, 0.0  # as many workers as there are have to make their first batches
+    return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
 def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
@@ -224,7 +237,8 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
         known.append(Cause("sync-bound", (found.blocked or 0.0) * alone))
     elif (one_off.larger_gain or 0.0) >= LAUNCHING and undisturbed:
         known.append(Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * alone))
-    if found.contention >= CONTENTION and found.model_freed <= 1 / (1 - CONTENTION):
+    is_of_the_loader = found.loader_sets_pace and not one_off.decodes_on_gpu
+    if found.contention >= CONTENTION and found.model_freed <= 1 / (1 - CONTENTION) and not is_of_the_loader:
         copies = (one_off.transfer_share or 0.0) >= TRANSFER
         known.append(Cause("transfer-bound" if copies else "decode-contention", found.contention * steps))
     return known
@@ -236,7 +250,8 @@ def figures(rounds: Sequence[Round], workers: int, burst: int) -> Figures:
     def of(read: Callable[[Window], float], *parts: str) -> float:
         return median(read(getattr(one, part)) for one in rounds for part in parts)
 
-    rates = {part: of(lambda window: window.rate, part) for part in ("model", "loader", "together")}
+    rates = {part: of(lambda window: window.rate, part) for part in ("steps", "loader", "together")}
+    rates["model"] = rates.pop("steps")
     blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
     return Figures(
         **rates,

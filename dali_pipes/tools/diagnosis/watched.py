@@ -4,7 +4,7 @@ Nothing heavy is imported before the program has done so itself, since a program
 """
 
 import contextlib
-import ctypes
+import dis
 import faulthandler
 import importlib.abc
 import json
@@ -14,21 +14,26 @@ import runpy
 import signal
 import sys
 import sysconfig
+import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from io import StringIO
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import IO, Any, NoReturn
+
+from dali_pipes.tools.diagnosis import libraries
 
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
 MEASURING_S = 60.0  # from then on nothing further is begun
-_PR_SET_PDEATHSIG = 1
 _STDLIB = sysconfig.get_path("stdlib")
-_OPTIMIZER_STEPS = 1  # as often it has to step in a loop before that counts as training
+_PACKAGE = str(Path(__file__).parents[2])
+_START_FOLDER = Path.cwd()  # a program may go elsewhere
+_UNTRAINED = 1000  # batches in a row on which no optimizer has stepped; more are no accumulated gradients
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class Loop:
         place: the file and line that takes its batches.
         began: seconds from the program's start to its first batch.
         waited_s: inside next().
+        taken, stepped: batches of its last iterator, and whether an optimizer has stepped since the last of them.
         single: iterators in a row that were left after one batch on which an optimizer has stepped.
     """
 
@@ -47,10 +53,27 @@ class Loop:
     batches: int = 0
     waited_s: float = 0.0
     optimizer_steps: int = 0
+    taken: int = 0
+    stepped: bool = False
     single: int = 0
 
     def __str__(self) -> str:
         return f"{self.place}: {self.batches} batches, {self.waited_s:.1f} s of waiting for them"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The loop that is measured.
+
+    Attributes:
+        every_step: whether each of its steps makes an iterator.
+        partners: iterators of other DataLoaders that the same line takes a batch of, as `zip` does; they begin again when they end.
+    """
+
+    loader: Any
+    loop: Loop
+    every_step: bool
+    partners: frozenset[int]
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -82,7 +105,8 @@ class WatchedIterator:
     def __init__(self, watch: "Watch", loader: Any, iterator: Any):
         self._watch, self.loader, self.iterator = watch, loader, iterator
         self.loop: Loop | None = None
-        self.taken, self.is_exhausted = 0, False
+        self.taken, self.steps, self.is_exhausted = 0, 0, False
+        self.taken_at = 0  # its last batch, among all batches of all loaders
 
     def __iter__(self) -> "WatchedIterator":
         return self
@@ -91,7 +115,7 @@ class WatchedIterator:
         return self._watch.next_batch(self)
 
     def __len__(self) -> int:
-        return len(self.iterator)
+        return len(self.loader if self.iterator is None else self.iterator)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.iterator, name)
@@ -112,25 +136,37 @@ class Watch:
         self._job, self._answers, self._pid = job, answers, os.getpid()
         self._start = job["start"]
         self._loops: dict[tuple[int, str], Loop] = {}
-        self._last: WatchedIterator | None = None
         self._last_loop: Loop | None = None
+        self._built_at: dict[int, tuple[Path, int]] = {}  # by id of a loader
+        self._alive: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
+        self._since_step: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
+        self._batches = 0
         self._inside = False
-        self._thread = 0
         self._steps_outside = 0
-        self._examined: tuple[Any, Loop, bool] | None = None  # loader, loop, whether each step makes an iterator
+        self._examined: Examined | None = None
         self._examination: Any = None
         self._program: Any = None
-        self._steps = 0
+        self._thread = 0
+        self._steps = self._untrained = 0
+        self._began_anew: bool | None = None  # whether the loop was left in the last step; None: there was no step
+        self._rounds = list[Any]()  # that are complete
+        self._asked_at: tuple[CodeType, int] | None = None  # where the loop asks for its batches
+        self._tracing: tuple[FrameType, Any] | None = None
+        self._is_finishing = False
+        self._ended = ""  # why it was measured no longer
         self.unwritten = 0
 
     # What is put in the place of PyTorch's own
 
     def hooks(self) -> dict[str, Callable[[ModuleType], None]]:
-        return {
+        return libraries.hooks(lambda: self.is_examining) | {
             "torch.utils.data.dataloader": self._watch_loaders,
             "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(self._count_step),
             "torch.distributed.distributed_c10d": self._refuse_process_groups,
             "torch.multiprocessing.spawn": self._refuse_spawning,
+            "tensorflow.python.data.ops.dataset_ops": self._watch_datasets,
+            "keras.src.optimizers.base_optimizer": self._count_keras_steps,
+            "keras.src.backend.tensorflow.trainer": self._examine_keras_fit,
         }
 
     def _watch_loaders(self, module: ModuleType) -> None:
@@ -148,8 +184,65 @@ class Watch:
             if "__iter__" in vars(cls):  # such as a loader whose workers outlive an epoch
                 cls.__iter__ = watched(cls.__iter__)
 
+        initialize = loaders.__init__
+
+        @wraps(initialize)
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            initialize(self, *arguments, **options)
+            frame = _program_frame(sys._getframe(1))
+            if frame is not None and not watch._inside:
+                watch._built_at[id(self)] = Path(frame.f_code.co_filename).absolute(), frame.f_lineno
+
+        loaders.__init__ = __init__
         loaders.__iter__ = watched(loaders.__iter__)
         loaders.__init_subclass__ = classmethod(of_subclass)
+
+    def _watch_datasets(self, module: Any) -> None:
+        """Loops of the program over tf.data; TensorFlow's and Keras's own hand their iterators to compiled functions."""
+        original = module.DatasetV2.__iter__
+
+        @wraps(original)
+        def __iter__(dataset: Any) -> Any:
+            asking = sys._getframe(1).f_code.co_filename
+            is_own = "/site-packages/tensorflow/" in asking or "/site-packages/keras/" in asking
+            return original(dataset) if is_own else self.begin(dataset, original)
+
+        module.DatasetV2.__iter__ = __iter__
+
+    def _count_keras_steps(self, module: Any) -> None:
+        """In a compiled function that is once, when it is traced in its first step, which is enough."""
+        original = module.BaseOptimizer.apply
+
+        @wraps(original)
+        def apply(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            applied = original(optimizer, *arguments, **options)
+            self._count_step(optimizer, arguments, options)
+            return applied
+
+        module.BaseOptimizer.apply = apply
+
+    def _examine_keras_fit(self, module: Any) -> None:
+        """model.fit(dataset): its loop is compiled with the iterator, so train_on_batch stands for its step."""
+        original = module.TensorFlowTrainer.fit
+
+        @wraps(original)
+        def fit(model: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
+            import tensorflow
+
+            if os.getpid() != self._pid:
+                return original(model, x, *arguments, **options)
+            place = _place(sys._getframe(1))
+            if not isinstance(x, tensorflow.data.Dataset):
+                kind = f"{type(x).__module__.split('.')[0]}.{type(x).__qualname__}"
+                self.fail(f"{place}: model.fit was given a {kind}; of fit, only data sets of tf.data are watched")
+            return self._drive_fit(place, x, lambda batch: model.train_on_batch(*batch))
+
+        module.TensorFlowTrainer.fit = fit
+
+    def _drive_fit(self, place: str, dataset: Any, step: Callable[[Any], Any]) -> NoReturn:
+        self._take_over(WatchedIterator(self, dataset, None), Loop(place, time.time() - self._start), step)
+        while True:
+            step(self._next_examined())
 
     def _refuse_process_groups(self, module: ModuleType) -> None:
         original = module.init_process_group
@@ -161,7 +254,10 @@ class Watch:
                 self.fail("the program trains in several processes (init_process_group); diagnose runs one: give it one device")
             return original(*arguments, **options)
 
-        module.init_process_group = init_process_group  # type: ignore[attr-defined]
+        places: list[Any] = [module, sys.modules["torch.distributed"]]
+        for place in places:  # the package has its own name for it, if it was imported before
+            if hasattr(place, "init_process_group"):
+                place.init_process_group = init_process_group
 
     def _refuse_spawning(self, module: ModuleType) -> None:
         def refuse(*arguments: Any, **options: Any) -> NoReturn:
@@ -172,13 +268,23 @@ class Watch:
 
     # What the program does
 
+    @property
+    def is_examining(self) -> bool:
+        return self._examined is not None
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether enough has been measured for a verdict."""
+        return bool(self._rounds)
+
     def begin(self, loader: Any, original: Callable[[Any], Any]) -> Any:
         """iter(loader)."""
         if self._inside or os.getpid() != self._pid:
             return original(loader)
-        if self._examined and loader is self._examined[0]:
-            if not self._examined[2]:
-                self._stop_unfinished("the loop counts its batches and has begun another epoch")
+        if self._examined and loader is self._examined.loader:
+            self._trace_no_more()
+            if self._began_anew is not None and not self._examined.every_step:
+                self._began_anew = True
             return WatchedIterator(self, loader, None)
         self._inside = True
         try:
@@ -190,16 +296,17 @@ class Watch:
         """next() of an iterator over a DataLoader."""
         if self._inside or os.getpid() != self._pid:
             return next(iterator.iterator)
-        if self._examined and iterator.loader is self._examined[0]:
+        if self._examined and iterator.loader is self._examined.loader:
             return self._next_examined()
         loop = iterator.loop or self._loop_of(iterator)
-        if self._examined is None and (loop.single >= 2 or (loop.optimizer_steps >= _OPTIMIZER_STEPS and iterator.taken)):
+        self._check_eager()
+        if self._examined is None and (loop.single >= 2 or iterator.steps) and self._is_dearest(iterator):
             self._take_over(iterator, loop)
             return self._next_examined()
 
         begin, self._inside = time.monotonic(), True
         try:
-            batch = next(iterator.iterator)
+            batch = self._next_of(iterator)
         except StopIteration:
             iterator.is_exhausted = True
             raise
@@ -207,25 +314,89 @@ class Watch:
             self._inside = False
             loop.waited_s += time.monotonic() - begin
         loop.batches += 1
+        loop.taken += 1
+        loop.stepped = False
         iterator.taken += 1
+        self._batches += 1
+        iterator.taken_at = self._batches
         self._last_loop = loop
+        self._since_step.add(iterator)
         return batch
+
+    def _check_eager(self) -> None:
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly():
+            self.fail(f"{_place(sys._getframe(2))}: an iterator of tf.data is used inside a tf.function, where its batches are not "
+                      "seen; in the program, call dali_pipes.diagnose(dataset, step)")  # fmt: skip
+
+    def _next_of(self, iterator: WatchedIterator) -> Any:
+        """The next batch; a partner of the loader that is examined begins again, or it would end the loop of both."""
+        try:
+            return next(iterator.iterator)
+        except StopIteration:
+            if not self._examined or id(iterator) not in self._examined.partners:
+                raise
+        iterator.iterator = iter(iterator.loader)
+        return next(iterator.iterator)
+
+    def _is_dearest(self, iterator: WatchedIterator) -> bool:
+        """Whether none of the loaders that the same line iterates is waited for longer."""
+        loops = [each.loop for each in (iterator, *self._partners(iterator)) if each.loop]
+        return max(loops, key=lambda loop: loop.waited_s) is iterator.loop
+
+    def _partners(self, iterator: WatchedIterator) -> list[WatchedIterator]:
+        """Those of which the same line has taken a batch since it took the last one of this."""
+        return [
+            each
+            for each in self._alive
+            if each.loop and iterator.loop and each.loop is not iterator.loop and each.loop.place == iterator.loop.place
+            and not each.is_exhausted and each.taken_at > iterator.taken_at
+        ]  # fmt: skip
 
     def leave(self, iterator: WatchedIterator) -> None:
         """The program has let go of an iterator."""
-        if self._inside or os.getpid() != self._pid:
+        if self._inside or os.getpid() != self._pid or not self._examined or iterator.loader is not self._examined.loader:
             return
-        if self._examined and iterator.loader is self._examined[0] and iterator.iterator is not None and _breaks():
-            self._stop_unfinished("the loop was left by the program itself")
+        frame = None if iterator.iterator is None and self._examined.every_step else _breaking()
+        if frame is None:
+            return
+        around = _enclosing_loop(frame, self._asked_at)
+        if self._rounds or around is None:
+            self.end_early("the loop was left by the program itself")
+        else:
+            self._trace_until_left(*around)
+
+    def _trace_until_left(self, frame: FrameType, first: int, last: int) -> None:
+        """Stops the program when it leaves an outer loop, such as that over epochs: nothing of what follows may run."""
+
+        def trace(traced: FrameType, event: str, argument: Any) -> Any:
+            if event == "return" or not first <= traced.f_lasti <= last:
+                self._trace_no_more()
+                self.end_early("the loop was left by the program itself, and the one around it is over")
+            return trace
+
+        self._tracing = (frame, sys.gettrace())
+        frame.f_trace = trace
+        sys.settrace(lambda *arguments: None)
+
+    def _trace_no_more(self) -> None:
+        if self._tracing:
+            (frame, before), self._tracing = self._tracing, None
+            frame.f_trace = None
+            sys.settrace(before)
 
     def _count_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
         if self._inside or os.getpid() != self._pid:
             return
+        self._untrained = 0
+        for iterator in self._since_step:
+            iterator.steps += not iterator.is_exhausted
+        self._since_step.clear()
         if self._last_loop is None:
             self._steps_outside += 1
-            return
-        self._last_loop.optimizer_steps += 1
-        self._last_loop.single += 1
+        else:
+            self._last_loop.optimizer_steps += 1
+            self._last_loop.stepped = True
 
     def _loop_of(self, iterator: WatchedIterator) -> Loop:
         place = _place(sys._getframe(2))
@@ -233,47 +404,100 @@ class Watch:
         loop = self._loops.get(key)
         if loop is None:
             loop = self._loops[key] = Loop(place, time.time() - self._start)
-        elif loop.batches and loop.single < loop.batches:
-            loop.single = 0  # not each of its iterators was for one batch
+        loop.single = loop.single + 1 if loop.taken == 1 and loop.stepped else 0
+        loop.taken = 0
         iterator.loop = loop
+        self._alive.add(iterator)
         return loop
 
     # The examination
 
-    def _take_over(self, iterator: WatchedIterator, loop: Loop) -> None:
-        """From here on the program's loop trains on what the examination asks for."""
+    def _take_over(self, iterator: WatchedIterator, loop: Loop, step: Callable[[Any], Any] | None = None) -> None:
+        """From here on the program's loop trains on what the examination asks for.
+
+        Args:
+            step: what the loop does with a batch, if that is known.
+        """
         self._inside = True
         try:
+            self._examined = Examined(iterator.loader, loop, iterator.taken == 0, frozenset(map(id, self._partners(iterator))))
             self.send({"loop": loop.place, "seconds": time.time() - self._start, "before": self._others(loop)})
             inner = iterator.iterator
             if hasattr(inner, "_shutdown_workers"):
                 inner._shutdown_workers()
                 iterator.loader._iterator = None
-            from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
-            every_step = iterator.taken == 0
-            self._program = DataLoaderProgram(iterator.loader)
+            self._program = _program_of(iterator.loader, self._built_at.get(id(iterator.loader)))
             budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
-            self._examined = (iterator.loader, loop, every_step)
-            self._examination = examination(self._program, budget, lambda text: self.send({"doing": text}))
+            announce = lambda text: self.send({"doing": text})  # noqa: E731
+            self._examination = examination(self._program, budget, announce, step, self._rounds)
+            self._thread = threading.get_ident()
             self._keep_checkpoints()
+            self._let_schedules_end()
         finally:
             self._inside = False
 
     def _next_examined(self) -> Any:
+        if self._untrained >= _UNTRAINED and "torch" in type(self._examined.loader).__module__:  # type: ignore[union-attr]
+            why = f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as by list(loader)"
+            self.fail(f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes")  # type: ignore[union-attr]
+        self._check_eager()
+        asking = _program_frame(sys._getframe(2))
+        self._asked_at = (asking.f_code, asking.f_lasti) if asking else None
+        batch = self._ask(lambda: self._examination.send(self._began_anew))
+        self._began_anew = False
+        self._steps += 1
+        self._untrained += 1
+        return batch
+
+    def _ask(self, examination: Callable[[], Any]) -> Any:
+        """The batch that the examination yields; if it has come to its end, so does the program."""
         self._inside = True
         try:
-            batch = self._examination.send(None)
-            self._steps += 1
-            return batch
+            return examination()
         except StopIteration as end:
             self._finish(end.value)
         except Exception:
             self.fail("its loop could not be measured", traceback.format_exc())
         finally:
             self._inside = False
+
+    def end_early(self, why: str, is_late: bool = False) -> NoReturn:
+        """Ends the program with what has been measured of its loop.
+
+        Args:
+            is_late: whether nothing further is to be tried, not even what needs no training.
+        """
+        assert self._examined is not None
+        from dali_pipes.tools.diagnosis.window import LoopEnded
+
+        place, after = self._examined.loop.place, f"after {self._steps} measured batches"
+        if not self._rounds:
+            self.fail(
+                f"{place}: {why} {after}, before one round of the measurement was done; let the loop go on for longer, or take "
+                "less with seconds=0.2 rounds=1"
+            )
+        self._ended = f"{why} {after}"
+        self._ask(lambda: self._examination.throw(LoopEnded(is_late)))
+        self.fail("its loop could not be measured to the end")
+
+    def at_limit(self, frame: FrameType | None) -> None:
+        """The time is over: what has been measured is reported, or else where the program is."""
+        if self._is_finishing:
+            return
+        at = f"it was at {_place(frame)}"
+        if self._examined is None:
+            self.fail(f"its training loop had not begun; {at}; {self.seen()}")
+        if not self._rounds or threading.get_ident() != self._thread:
+            self.fail(f"one round of the measurement was not done; {at}, {self._steps} batches after its loop was found")
+        if not self._inside:
+            self.end_early("the time was over", is_late=True)
+        from dali_pipes.tools.diagnosis.window import LoopEnded
+
+        self._ended = f"the time was over after {self._steps} measured batches"
+        raise LoopEnded(is_late=True)  # in the examination, which this has interrupted
 
     def _keep_checkpoints(self) -> None:
         """A model that was trained on the same batches again and again must not take the place of the user's own."""
@@ -283,26 +507,46 @@ class Watch:
             self.unwritten += 1
 
         torch.save = save
+        if safetensors := sys.modules.get("safetensors.torch"):
+            safetensors.save_file = safetensors.save_model = save  # type: ignore[attr-defined]
+
+    def _let_schedules_end(self) -> None:
+        """A schedule of so many steps, such as OneCycleLR's, refuses the steps that the measurement takes beyond them."""
+        from torch.optim.lr_scheduler import LRScheduler
+
+        original = LRScheduler.step
+
+        @wraps(original)
+        def step(*arguments: Any, **options: Any) -> None:
+            with contextlib.suppress(ValueError):
+                original(*arguments, **options)
+
+        LRScheduler.step = step  # type: ignore[method-assign]
 
     def _finish(self, diagnosis: Any) -> NoReturn:
         from rich.console import Console
 
         from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 
-        text = StringIO()
-        print_diagnosis(diagnosis, self._program.workers, Console(file=text, width=self._job["width"]))
+        self._is_finishing = True
         assert self._examined is not None
-        _, loop, every_step = self._examined
-        found: dict[str, Any] = {"loop": loop.place, "new_iterator_every_step": every_step, "checkpoints_left_out": self.unwritten}
+        examined, text = self._examined, StringIO()
+        console = Console(file=text, width=self._job["width"])
+        if self._ended:
+            print(f"\n{examined.loop.place}: {self._ended}; the report is about these", file=text)
+        if examined.partners:
+            others = f"{len(examined.partners)} other DataLoader{'s' * (len(examined.partners) > 1)}"
+            print(f"\nThe loop also takes batches from {others}: waiting for these counts as part of its step.", file=text)
+        print_diagnosis(diagnosis, self._program.workers, console)
+        found: dict[str, Any] = {
+            "loop": examined.loop.place,
+            "new_iterator_every_step": examined.every_step,
+            "other_loaders": len(examined.partners),
+            "ended_early": self._ended,
+            "checkpoints_left_out": self.unwritten,
+        }
         self.send({"diagnosis": to_dict(diagnosis, self._program.workers) | found, "text": text.getvalue()})
         self.end(0)
-
-    def _stop_unfinished(self, why: str) -> NoReturn:
-        assert self._examined is not None
-        self.fail(
-            f"{self._examined[1].place}: {why} after {self._steps} measured batches, before the measurement was done; let the "
-            "loop go on for longer, or take less with seconds=0.5 rounds=1"
-        )
 
     def _others(self, loop: Loop | None = None) -> list[str]:
         return [str(each) for each in self._loops.values() if each is not loop and each.batches]
@@ -314,9 +558,9 @@ class Watch:
         stepped = sum(loop.optimizer_steps for loop in self._loops.values())
         return f"{text}; optimizers stepped {stepped + self._steps_outside} times"
 
-    def fail(self, message: str, trace: str = "") -> NoReturn:
-        self.send({"error": message, "trace": trace})
-        self.end(1)
+    def fail(self, message: str, trace: str = "", status: int = 1) -> NoReturn:
+        self.send({"error": message, "trace": trace, "status": status})
+        self.end(status)
 
     def send(self, answer: dict[str, Any]) -> None:
         print(json.dumps(answer), file=self._answers, flush=True)
@@ -331,57 +575,108 @@ class Watch:
         os._exit(status)
 
 
-def _place(frame: FrameType | None) -> str:
-    """The file and line of the innermost frame that is not of an installed library."""
-    innermost = frame
-    while frame is not None:
-        file = frame.f_code.co_filename
-        library = "site-packages" in file or "dist-packages" in file or file.startswith(_STDLIB)
-        if not library and file != __file__ and Path(file).is_file():
-            return f"{file}:{frame.f_lineno}"
+def _program_of(loader: Any, built_at: tuple[Path, int] | None) -> Any:
+    """The parts of a program that has such a loader, which was built at that line."""
+    if "tensorflow" in type(loader).__module__:
+        from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
+
+        return TfDataProgram(loader)
+    from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+
+    return DataLoaderProgram(loader, built_at=built_at)
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file or file.startswith((_STDLIB, _PACKAGE + "/", "<frozen"))
+
+
+def _program_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is not of an installed library."""
+    while frame is not None and (_is_library(frame.f_code.co_filename) or not Path(frame.f_code.co_filename).is_file()):
         frame = frame.f_back
-    return f"{innermost.f_code.co_filename}:{innermost.f_lineno}" if innermost else "?"
+    return frame
 
 
-def _breaks() -> bool:
-    """Whether a frame of the program is just popping an iterator, as `break` and `return` do; an exception has another opcode."""
-    import dis
+def _place(frame: FrameType | None) -> str:
+    """The file and line of the innermost frame that is not of an installed library, from the program's first working directory."""
+    found = _program_frame(frame) or frame
+    if found is None:
+        return "?"
+    file = Path(found.f_code.co_filename)
+    return f"{file.relative_to(_START_FOLDER) if file.is_relative_to(_START_FOLDER) else file}:{found.f_lineno}"
 
+
+def _breaking() -> FrameType | None:
+    """The frame of the program that is just popping an iterator, as `break` and `return` do; an exception has another opcode."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_code.co_filename == __file__ or "site-packages" in frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is None:
-        return False
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("POP_TOP", "POP_ITER", "END_FOR")
+    if frame is None or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in ("POP_TOP", "POP_ITER", "END_FOR"):
+        return None
+    return frame
+
+
+def _enclosing_loop(frame: FrameType, asked_at: tuple[CodeType, int] | None) -> tuple[FrameType, int, int] | None:
+    """The loop of the program around the one that asked for batches there: its frame, and its first and last instruction."""
+    here: FrameType | None = frame
+    depth = 1 if asked_at and asked_at[0] is frame.f_code else 0  # the loop that is left, in its own frame
+    while here is not None and here.f_code is not main.__code__:
+        at = asked_at[1] if depth and asked_at else here.f_lasti
+        around = [] if _is_library(here.f_code.co_filename) else _loops_around(here.f_code, at)
+        if len(around) > depth:
+            return here, *around[depth]
+        here, depth = here.f_back, 0
+    return None
+
+
+def _loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
+    """First and last instruction of each loop around an instruction, the innermost first; by its jumps back."""
+    ends: dict[int, int] = {}
+    for each in dis.get_instructions(code):
+        if "BACKWARD" in each.opname and "NO_INT" not in each.opname:
+            ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
+    return sorted(((first, last) for first, last in ends.items() if first <= offset <= last), reverse=True)
+
+
+def _own_traceback(error: BaseException) -> str:
+    """As Python would print it: without the frames that are not of the program."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def main() -> None:
-    """The first word is the job as JSON: pipe, dump, parent, start, program (its words), module, seconds, rounds, cold, width."""
+    """The first word is the job as JSON: pipe, dump, start, program (its words), module, seconds, rounds, cold, width."""
     job = json.loads(sys.argv[1])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != job["parent"]:
-        os._exit(1)
     os.set_inheritable(job["pipe"], False)
     watch = Watch(job, os.fdopen(job["pipe"], "w"))
-
-    def at_limit(number: int, frame: FrameType | None) -> None:
-        watch.fail(f"its training loop had not begun; it was at {_place(frame)}; {watch.seen()}")
-
-    signal.signal(LIMIT_SIGNAL, at_limit)
+    signal.signal(LIMIT_SIGNAL, lambda number, frame: watch.at_limit(frame))
     dump = open(job["dump"], "w")  # noqa: SIM115  for the life of the process: a call into C lets no handler of Python's run
     faulthandler.register(LIMIT_SIGNAL, file=dump, all_threads=False, chain=True)
-    sys.meta_path.insert(0, AfterImport(watch.hooks()))
+    hooks = watch.hooks()
+    for name in [each for each in hooks if each in sys.modules]:
+        hooks.pop(name)(sys.modules[name])
+    sys.meta_path.insert(0, AfterImport(hooks))
     program, *_ = sys.argv[:] = job["program"]
     try:
         if job["module"]:
             sys.path.insert(0, str(Path.cwd()))
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
-            sys.path.insert(0, str(Path(program).resolve().parent))
-            runpy.run_path(program, run_name="__main__")
+            if not Path(program).is_dir():
+                sys.path.insert(0, str(Path(program).resolve().parent))
+            runpy.run_path(str(Path(program).absolute()), run_name="__main__")
     except SystemExit as end:
+        if watch.is_examining:
+            watch.end_early("the program ended by itself")
         if end.code not in (None, 0):
-            watch.fail(f"it ended by itself with {end.code!r}; {watch.seen()}")
-    except BaseException:
-        watch.fail("it failed by itself; its traceback is above", traceback.format_exc())
+            watch.fail(f"it ended by itself with {end.code!r}; {watch.seen()}", status=end.code if isinstance(end.code, int) else 1)
+    except BaseException as error:
+        if watch.has_rounds:
+            sys.stderr.write(_own_traceback(error))
+            watch.end_early("the program failed by itself, with the traceback above,")
+        watch.fail(f"it failed by itself; its traceback is above; {watch.seen()}", _own_traceback(error))
+    if watch.is_examining:
+        watch.end_early("the program ended by itself")
     watch.fail(f"it ended without a loop over a DataLoader in which an optimizer steps; {watch.seen()}")

@@ -21,7 +21,20 @@ from dali_pipes.system.telemetry import cpu_seconds, queued_seconds, throttled_s
 
 T = TypeVar("T")
 Step = Callable[[Any], object]
-Training = Generator[Any, None, T]  # yields batches to train on; its value is what was found out
+# yields batches to train on, and is sent whether the loop was left in that step and has begun anew; its value is what was found out
+Training = Generator[Any, bool | None, T]
+
+
+class LoopEnded(BaseException):
+    """Thrown into what trains: no batch that it yields is trained on from here on. No error that a probe could survive.
+
+    Args:
+        is_late: whether there is no time either for what needs no training.
+    """
+
+    def __init__(self, is_late: bool):
+        super().__init__(is_late)
+        self.is_late = is_late
 
 
 def drive(work: Training[T], step: Step) -> T:
@@ -138,6 +151,16 @@ class Round:
     loader: Window
     together: Window
 
+    @property
+    def steps(self) -> Window:
+        """The model, as fast as it was seen to be.
+
+        Beside other programs a model that never waits uses up its share of the cores, and its threads then wait for each
+        other. A step that comes after a wait has the cores at once: in training it is faster then, and that is what it takes.
+        """
+        factor = self.together.step_s / self.model.step_s
+        return replace(self.model.scaled(factor), cpu_s=self.model.cpu_s * factor) if 0 < factor < 1 else self.model
+
 
 def watch(
     batches: Iterator[Any],
@@ -157,27 +180,34 @@ def watch(
         epoch: batches of an epoch, if known.
         trains: whether the batches are trained on; else they are dropped.
     """
-    images, blocked, waits, starts = 0, 0.0, list[float | None](), list[float]()
-    on_gpu, marks = torch.cuda.is_available(), list[tuple[Any, Any]]()
+    images, blocked, left_s, waits, starts = 0, 0.0, 0.0, list[float | None](), list[float]()
+    on_gpu, runs = torch.cuda.is_available(), [list[tuple[Any, Any]]()]
     before, begin = _counters(), time.monotonic()
-    while (time.monotonic() - begin < seconds or len(waits) < least) and (images < most or not waits):
+    while (time.monotonic() - begin - left_s < seconds or len(waits) < least) and (images < most or not waits):
         first, asked = starts_epoch(), time.monotonic()
         batch = next(batches)
         waited = time.monotonic() - asked
-        waits.append(None if first else waited)
-        starts += [waited] if first else []
 
         clock, ran, begun = time.monotonic(), _ran(), _mark(on_gpu)
-        if trains:
-            yield batch
+        if trains and (yield batch):
+            # what a program does between two rounds of its loop, such as a validation, is no part of training
+            left_s += time.monotonic() - asked
+            runs.append([])
+            continue
         blocked += time.monotonic() - clock - (_ran() - ran)
-        marks.append((begun, _mark(on_gpu)))
+        runs[-1].append((begun, _mark(on_gpu)))
+        waits.append(None if first else waited)
+        starts += [waited] if first else []
         images += count(batch)
 
     if on_gpu:
         torch.cuda.synchronize()
     took, after = time.monotonic() - begin, _counters()
-    grown: dict[str, Any] = {name: None if None in (before[name], after[name]) else after[name] - before[name] for name in before}
+    within = 1 - left_s / took  # nobody read the counters when the loop was left; it is taken to use as much as training does
+    grown: dict[str, Any] = {
+        name: None if None in (before[name], after[name]) else (after[name] - before[name]) * within for name in before
+    }
+    took *= within
     return Window(
         images=images,
         seconds=took,
@@ -185,13 +215,13 @@ def watch(
         waits_s=tuple(waits),
         starts_s=tuple(starts),
         epoch=epoch,
-        gaps_s=gaps(marks) if on_gpu else None,
+        gaps_s=tuple(itertools.chain(*map(gaps, runs))) if on_gpu else None,
         blocked_s=blocked if _ran() else None,
         queued_s=max(0.0, grown["queued_s"]),
         busy=grown["busy_s"] / max(grown["total_s"], 1e-9),
         throttled_s=grown["throttled_s"],
         memory_stall=None if grown["stalled_s"] is None else grown["stalled_s"] / took,
-        alloc_retries=grown["alloc_retries"],
+        alloc_retries=round(grown["alloc_retries"]),
     )
 
 

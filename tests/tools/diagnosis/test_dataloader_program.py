@@ -9,7 +9,7 @@ import pytest
 import torch
 from later import later
 from planted import Samples, computing, loader
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again, count_items
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
@@ -96,6 +96,25 @@ def test_what_from_torch_makes_of_it_is_tried(image_folder):
         assert tuple(images.shape) == (8, 3, 64, 64) and len(labels) == 8 and fix.program.count((images, labels)) == 8
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_tensors_in_memory_are_tried_in_whole_batches_that_are_the_same(drop_last):
+    data = Subset(TensorDataset(torch.arange(20.0).reshape(10, 2), torch.arange(10)), range(9))
+    options = {"batch_size": 4, "shuffle": True, "drop_last": drop_last}
+    loader = DataLoader(data, generator=torch.Generator().manual_seed(1), **options)
+    program = DataLoaderProgram(loader, computing(0))
+    assert not list(program._whole_batches("model-bound"))
+    (fix,) = program._whole_batches("prep-bound (item by item)")
+    loader.generator.manual_seed(1)
+    expected = list(loader)
+    loader.generator.manual_seed(1)
+    whole = list(fix.program._loader)
+    assert len(whole) == len(expected) == len(loader)
+    for one, other in zip(whole, expected, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    own = DataLoader(data, 4, collate_fn=len)
+    assert not list(DataLoaderProgram(own, computing(0))._whole_batches("prep-bound (item by item)"))
+
+
 def test_what_cannot_be_converted_is_not_promised():
     assert not list(DataLoaderProgram(loader(Samples()), computing(0)).fixes("prep-bound (CPU saturated)"))
 
@@ -119,7 +138,7 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
     def failing(*arguments):
         raise OSError("too many open files")
 
-    monkeypatch.setattr("dali_pipes.tools.diagnosis.examine.predicted_gain", failing)
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.examine._interval", failing)
     found = examine(DataLoaderProgram(loader(Samples(sleep=0.005), workers=1), step), ProbeBudget(1, 0.2))
     assert found.one_off.larger_gain is None and found.fixes
     assert all("could not be tried: too many open files" in each.note for each in found.fixes)

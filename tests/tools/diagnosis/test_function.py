@@ -1,5 +1,7 @@
 """dp.diagnose."""
 
+import runpy
+
 import pytest
 import torch
 from planted import Samples, computing, loader
@@ -55,3 +57,18 @@ def test_what_the_limit_leaves_out_is_said(capsys):
     assert len(found.rounds) == 1 and "2 of 3 rounds" in found.left_out and any("num_workers=" in each for each in found.left_out)
     assert f"not tried, for want of time: {'; '.join(found.left_out)}" in capsys.readouterr().err
     assert dp.diagnose(loader(Samples(), workers=0), computing(0.01), seconds=0.1, rounds=1, show=False).left_out == ()
+
+
+def test_the_lines_to_change_are_shown(tmp_path, capsys):
+    program = (
+        "import time, torch, dali_pipes as dp\nfrom torch.utils.data import DataLoader\n"
+        "class Slow(torch.utils.data.Dataset):\n    __len__ = lambda self: 64\n"
+        "    def __getitem__(self, index):\n        time.sleep(0.002)\n        return index\n"
+        "found = dp.diagnose(DataLoader(Slow(), 4), lambda batch: None, seconds=0.1, rounds=1)\n"
+    )
+    file = tmp_path / "train.py"
+    file.write_text(program)
+    found = runpy.run_path(str(file))["found"]
+    (first, *_) = [fix for fix in found.fixes if fix.patch]
+    assert f"+found = dp.diagnose(DataLoader(Slow(), 4, {first.what.replace(': ', '=')}), lambda" in first.patch
+    assert f"  --- {file}" in capsys.readouterr().err

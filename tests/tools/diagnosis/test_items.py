@@ -28,6 +28,13 @@ PLANTED = {
         "    image = Image.new('RGB', (256, 256))\n"
         "    def __getitem__(self, i):\n        return self.turn(self.image)\n",
     ),
+    "products": (
+        "multiply()",
+        "operator",
+        "    weights = np.eye(200)\n    def __getitem__(self, i):\n        return multiply(self.weights)\n"
+        "def multiply(weights):\n    product = weights\n    for _ in range(10):\n        product = product @ weights\n"
+        "    return product\n",
+    ),
     "tokens": (
         "a Python loop in split()",
         "python_loop",
@@ -77,3 +84,5 @@ def test_random_states_are_put_back_and_errors_are_not_swallowed():
 def test_tensors():
     found = profile_items(TensorDataset(torch.zeros(64, 3)), [range(64)] * 200, default_collate, 0.3)
     assert found.items and not [part for part in found.parts if part.kind in ("python_loop", "wait", "decode")]
+    assert "collating (torch.stack)" in {part.name for part in found.parts if part.kind == "collate"}, found.parts
+    assert all("<" not in part.name for part in found.parts), found.parts

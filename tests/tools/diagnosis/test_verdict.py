@@ -45,6 +45,16 @@ def test_a_step_that_is_slower_with_new_batches_is_not_called_model_bound():
     assert said(slower, transfer_share=0.6) == "transfer-bound"
 
 
+def test_steps_that_are_slower_beside_a_slower_loader_are_its_fault():
+    """With all cores busy it is the step that takes longer, rather than next()."""
+    beside = replace(WAITING, wait_share=0.1, contention=0.8, together=90, busy=1.0)
+    (cause,) = causes(beside, OneOffFigures(), 2)
+    assert cause.name == "prep-bound (CPU saturated)" and cause.loss == pytest.approx(0.91)
+    assert said(beside, decodes_on_gpu=True) == "decode-contention"
+    disturbed = replace(beside, others=2.0, loader_freed=1.6, model_freed=1.8)
+    assert [each.name for each in causes(disturbed, OneOffFigures(), 2)] == ["prep-bound (CPU saturated)", "other programs"]
+
+
 def test_items_that_wait_are_not_short_of_cores():
     """However many cores their workers keep busy, as beside other programs, or with more workers than cores."""
     assert said(WAITING, item_waits=0.9) == "fetch-bound"
@@ -59,12 +69,21 @@ def test_what_other_numbers_of_workers_gain_decides():
     assert said(replace(WAITING, busy=0.97), more_gain=1.6) == "prep-bound (too few workers)"
 
 
+def test_the_first_batches_of_too_many_workers_belong_to_that_cause():
+    found = replace(WAITING, together=400, wait_share=0.2, start_share=0.4)
+    names = {
+        anew: [each.name for each in causes(found, OneOffFigures(fewer_gain=2.0, starts_anew=anew), 64)] for anew in (True, False)
+    }
+    assert names == {True: ["start-bound", "prep-bound (too many workers)"], False: ["prep-bound (too many workers)"]}
+
+
 def test_the_dearest_cause_comes_first_and_the_others_are_named():
-    both = replace(WAITING, wait_share=0.3, start_share=0.5)
+    both = replace(WAITING, together=200, wait_share=0.3, start_share=0.5)
     assert [each.name for each in causes(both, OneOffFigures(), 2)] == ["start-bound", "prep-bound (too few workers)"]
-    both = replace(WAITING, wait_share=0.5, loader_freed=2.0, blocked=0.8)
+    both = replace(WAITING, together=700, wait_share=0.3, loader_freed=1.5, blocked=0.8)
     assert [(each.name, each.loss) for each in causes(both, OneOffFigures(), 2)] == [
-        ("sync-bound", pytest.approx(0.396)), ("other programs", pytest.approx(0.25)), ("prep-bound (too few workers)", 0.25)
+        ("sync-bound", pytest.approx(0.8 * 0.7 * 0.99)), ("prep-bound (too few workers)", pytest.approx(0.3)),
+        ("other programs", pytest.approx(0.1))
     ]  # fmt: skip
 
 
@@ -155,11 +174,11 @@ def test_only_a_cause_that_costs_more_than_the_others_is_of_high_confidence():
 
 def test_figures_are_medians():
     rounds = [
-        Round(window(rate, waits=(0.0,) * 2), window(2 * rate), window(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)
+        Round(window(rate, waits=(0.0,) * 4), window(2 * rate), window(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)
     ]
     found = figures(rounds, 2, 1)
     assert (found.model, found.loader, found.together) == (120, 240, 30) and found.overlap == 0.25
-    assert found.wait_share == pytest.approx(0.2) and found.contention == 0
+    assert found.wait_share == pytest.approx(0.2) and found.contention == pytest.approx(1 - 0.25 / 0.4)
 
 
 def test_stragglers_are_distinguished_from_bursts():

@@ -8,7 +8,7 @@ import pytest
 from planted import compute
 
 from dali_pipes.tools.diagnosis.probes import covered
-from dali_pipes.tools.diagnosis.window import Window, drive, gaps, watch
+from dali_pipes.tools.diagnosis.window import Round, Window, drive, gaps, watch
 
 
 def endless(seconds=0.0):
@@ -117,3 +117,11 @@ def test_on_a_gpu_only_what_it_stood_still_is_waiting():
 def test_intervals_that_overlap_count_once():
     assert covered([(0, 2), (1, 3), (10, 11), (10.5, 10.6)]) == pytest.approx(4)
     assert covered([]) == 0
+
+
+def test_a_step_that_is_faster_after_a_wait_is_what_the_model_can_do():
+    alone = made(waits_s=(0.0,) * 10, seconds=1.0, cpu_s=0.8)
+    waiting = made(waits_s=(0.09,) * 10, seconds=1.0)
+    assert Round(alone, waiting, waiting).steps.step_s == pytest.approx(0.01)
+    assert Round(alone, waiting, waiting).steps.cpu_s == pytest.approx(0.08)
+    assert Round(waiting, waiting, alone).steps is waiting

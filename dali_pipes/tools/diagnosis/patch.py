@@ -1,0 +1,83 @@
+"""The change of a user's program that a fix of a DataLoader's options is, as a unified diff of the lines that build it."""
+
+import ast
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_POSITIONS = (
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "drop_last",
+)
+
+
+def patch_of(file: Path, options: dict[str, Any], line: int | None = None) -> str:
+    """The diff that gives these options to the DataLoader that is built in this file; "" if that cannot be said for certain.
+
+    Args:
+        options: None takes the option out, where the program has it.
+        line: one of the lines of the call; None: the only call of a DataLoader in the file.
+    """
+    try:
+        text = file.read_text()
+        calls = [each for each in _calls(ast.parse(text)) if line is None or each.lineno <= line <= (each.end_lineno or 0)]
+    except (OSError, ValueError, SyntaxError):
+        return ""
+    if len(calls) != 1 or any(each.arg is None for each in calls[0].keywords):  # **options may hold any of them
+        return ""
+    changed = _change(text, calls[0], options)
+    if changed == text:
+        return ""
+    name = str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
+    return "\n".join(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, n=0, lineterm=""))
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name == "DataLoader":
+                yield node
+
+
+def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
+    data, starts = text.encode(), [0]  # ast counts columns in bytes
+    for each in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(each))
+
+    def place(line: int | None, column: int | None) -> int:
+        assert line is not None and column is not None, "a node of a parsed file has both ends"
+        return starts[line - 1] + column
+
+    edits, added = list[tuple[int, int, str]](), list[str]()
+    given: dict[str | None, ast.expr] = dict(zip(_POSITIONS, call.args, strict=False))
+    given |= {each.arg: each.value for each in call.keywords}
+    for name, value in options.items():
+        if name in given:
+            node = given[name]
+            neutral = False if name == "persistent_workers" else None
+            written = repr(neutral if value is None else value)
+            edits.append((place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset), written))
+        elif value is not None:
+            added.append(f"{name}={value!r}")
+    if added:
+        nodes = [*call.args, *(each.value for each in call.keywords)]
+        last = max((place(each.end_lineno, each.end_col_offset) for each in nodes), default=None)
+        if last is None:
+            at, comma = place(call.end_lineno, call.end_col_offset) - 1, ""
+        else:
+            at, comma = last, ", "
+            while data[at : at + 1] == b")" and at < place(call.end_lineno, call.end_col_offset) - 1:
+                at += 1  # of parentheses around the last argument
+        edits.append((at, at, comma + ", ".join(added)))
+    for first, end, written in sorted(edits, reverse=True):
+        data = data[:first] + written.encode() + data[end:]
+    return data.decode()

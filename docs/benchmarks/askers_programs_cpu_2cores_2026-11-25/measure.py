@@ -1,0 +1,216 @@
+"""What `dali-pipes diagnose -- program.py` says of programs with a planted cause, and what its first fix gains when it is made.
+
+python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json [PROGRAM …]
+
+Each program is diagnosed three times alone and three times beside two busy processes; pairs of causes once. Of the first diagnosis
+in each condition the first fix is made in the program's text, and the pace of the program before and after it is measured.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests/support"))
+from planted import hogs
+
+from dali_pipes.measure.stats import paired_ratio
+from dali_pipes.system.progress import track
+
+PROGRAMS = Path(__file__).parent / "programs"
+RUNS, PAIRS, SECONDS = 3, 2, 4.0
+OTHERS = "other programs"
+# program: the verdicts that are right, and a part of the items that has to be named among the dearest two
+EXPECTED = {
+    "tensors_no_worker": ({"prep-bound (item by item)"}, "TensorDataset"),
+    "tensors_8_workers": ({"prep-bound (too many workers)"}, ""),
+    "tensors_64_workers": ({"prep-bound (too many workers)"}, ""),
+    "python_resize": ({"prep-bound (CPU saturated)"}, "a Python loop in resize()"),
+    "loadtxt_features": ({"prep-bound (CPU saturated)"}, "np.loadtxt"),
+    "slow_storage": ({"fetch-bound"}, "time.sleep"),
+    "rotated_cifar": ({"prep-bound (CPU saturated)"}, "RandomRotation"),
+    "short_epochs": ({"start-bound"}, ""),
+    "one_worker_jpegs": ({"prep-bound (too few workers)"}, "decoding"),
+    "batches_of_one": ({"launch-bound"}, ""),
+    "large_model": ({"model-bound"}, ""),
+    "waiting_step": ({"sync-bound"}, ""),
+}
+# Rotates a batch of small images, each by its own angle.
+ROTATION = """angles = torch.empty(len(images)).uniform_(-0.5, 0.5)
+        sin, cos, zero = angles.sin(), angles.cos(), 0 * angles
+        turns = torch.stack([torch.stack([cos, -sin, zero], 1), torch.stack([sin, cos, zero], 1)], 1)
+        grid = nn.functional.affine_grid(turns, images.shape, False)
+        images = nn.functional.grid_sample(images, grid, align_corners=False)
+        loss = nn"""
+
+
+def waiting(seconds):
+    """A step that sleeps."""
+    return r"optimizer\.step\(\)", f"optimizer.step()\n        __import__('time').sleep({seconds})"
+
+
+# What is changed in a program's text, by a part of the fix's name: regular expressions, and what is written instead.
+CHANGES = {
+    "BatchSampler": [
+        (r"DataLoader\(TensorDataset\(images, labels\), batch_size=128.*\)", "DataLoader(data, sampler=order, batch_size=None)"),
+        ("train_loader = ", "order = BatchSampler(RandomSampler(data), 128, False)\ntrain_loader = "),
+        ("\norder = ", "\ndata = TensorDataset(images, labels)\norder = "),
+        ("import DataLoader,", "import BatchSampler, DataLoader, RandomSampler,"),
+    ],
+    "np.loadtxt": [(r"savetxt\(", "save("), (r"\.txt", ".npy"), ("loadtxt", "load")],
+    "a Python loop": [(r"image = resize\(self.*", "image = self.images[index % 64][::4, ::4].copy()")],
+    "RandomRotation": [(r"    transforms\.RandomRotation.*\n", ""), ("loss = nn", ROTATION)],
+    "copy the data": [(r" *time\.sleep\(0\.01\)\n", "")],
+    "take .item()": [(r" *log\(loss.item\(\)\)\n", "")],
+}
+# Two causes in one program: the program of the first, what plants the second, and the verdicts or items that have to be named.
+ONE_WORKER, FOUR_WORKERS = ("num_workers=2", "num_workers=1"), ("num_workers=2", "num_workers=4")
+FEW, LOOP = "prep-bound (too few workers)", "a Python loop in resize()"
+WITHOUT_PERSISTENCE, SLEEPING_ITEM = (
+    (", persistent_workers=True", ""),
+    (r"features = np", "__import__('time').sleep(0.001); features = np"),
+)
+PAIRED = {
+    "np.loadtxt, one worker": ("loadtxt_features", [ONE_WORKER], {FEW, "np.loadtxt"}),
+    "np.loadtxt, a waiting step": ("loadtxt_features", [waiting(0.03)], {"sync-bound", "np.loadtxt"}),
+    "np.loadtxt, sleeping items": ("loadtxt_features", [SLEEPING_ITEM], {"np.loadtxt", "sleep"}),
+    "slow storage, a waiting step": ("slow_storage", [waiting(0.06)], {"sync-bound", "fetch-bound"}),
+    "slow storage, short epochs": (
+        "slow_storage",
+        [("return 4000", "return 64"), WITHOUT_PERSISTENCE, FOUR_WORKERS],
+        {"fetch-bound", "start-bound"},
+    ),
+    "slow storage, other programs": ("slow_storage", OTHERS, {"fetch-bound"}),
+    "a Python loop, short epochs": ("python_resize", [("return 2000", "return 128"), FOUR_WORKERS], {"start-bound", LOOP}),
+    "rotation, one worker": ("rotated_cifar", [ONE_WORKER], {FEW, "RandomRotation"}),
+    "rotation, batches of one": ("rotated_cifar", [("batch_size=64", "batch_size=1")], {"launch-bound", "RandomRotation"}),
+    "short epochs, a waiting step": ("short_epochs", [waiting(0.01)], {"start-bound", "sync-bound"}),
+    "one worker, other programs": ("one_worker_jpegs", OTHERS, {"prep-bound", OTHERS}),
+    "a large model, other programs": ("large_model", OTHERS, {OTHERS}),
+}
+# Counts what a program takes from its DataLoaders for some seconds, after the first two.
+COUNTS = """
+import os, runpy, sys, time
+import torch.utils.data.dataloader as module
+start, images, began = None, 0, None
+original = module.DataLoader.__iter__
+def counting(self):
+    global start, images, began
+    for batch in original(self):
+        now = time.monotonic()
+        start = start or now
+        if began is None and now - start > 2:
+            began = now
+        elif began is not None:
+            images += len(batch[0])
+            if now - began > {seconds}:
+                print(images / (now - began), flush=True)
+                os.killpg(0, 9)
+        yield batch
+module.DataLoader.__iter__ = counting
+runpy.run_path({program!r}, run_name="__main__")
+"""
+
+
+def main(out, *names):
+    conditions = {"alone": nullcontext, "beside two busy processes": lambda: hogs(2)}
+    found = json.loads(Path(out).read_text()) if Path(out).exists() else {}
+    work = [(name, PROGRAMS / f"{name}.py", EXPECTED[name], condition) for name in names or EXPECTED for condition in conditions]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, program, expected, condition in track(work, lambda item: f"{item[0]} {item[3]}", len(work)):
+            for run in range(RUNS):
+                with conditions[condition]():
+                    one = diagnosed(program, *expected, condition != "alone")
+                    if run == 0 and one["fixes"]:
+                        one |= gain_of(program, one["fixes"][0], Path(folder), conditions[condition])
+                say(f"{name}, {condition}", one)
+                found.setdefault(f"{name}, {condition}", []).append(one)
+                Path(out).write_text(json.dumps(found, indent=1))
+        for name, (base, change, causes) in ({} if names else PAIRED).items():
+            program = changed(PROGRAMS / f"{base}.py", [] if change == OTHERS else change, Path(folder))
+            with hogs(2) if change == OTHERS else nullcontext():
+                one = diagnosed(program, causes, "", False)
+            named = " ".join([one["verdict"], *one["also"], *one["parts"]])
+            one["right"] = all(cause in named for cause in causes)
+            say(name, one)
+            found[f"pair: {name}"] = [one]
+            Path(out).write_text(json.dumps(found, indent=1))
+
+
+def diagnosed(program, verdicts, part, disturbed):
+    """The verdict, whether it is right, and the seconds that it took."""
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "dali_pipes.cli", "diagnose", "--", str(program)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    seconds = time.monotonic() - begin
+    if ended.returncode:
+        return {
+            "verdict": ended.stderr[-300:],
+            "right": False,
+            "confidence": "",
+            "fixes": [],
+            "seconds": seconds,
+            "also": [],
+            "parts": [],
+        }
+    said = json.loads(ended.stdout)
+    parts = [each["name"] for each in (said["items"] or {"parts": []})["parts"][:3]]
+    also = [each["name"] for each in said["also"]]
+    first = {said["verdict"]} & (verdicts | ({OTHERS} if disturbed else set()))
+    right = bool(first) and bool(verdicts & {said["verdict"], *also}) and (not parts or any(part in each for each in parts[:2]))
+    fixes = [{"what": fix["what"], "predicted": fix["predicted"]} for fix in said["fixes"] if fix["predicted"]]
+    found = {name: said[name] for name in ("verdict", "confidence", "rounds_say", "figures", "says")}
+    return found | {"also": also, "parts": parts, "right": right, "fixes": fixes, "seconds": seconds}
+
+
+def gain_of(program, fix, folder, condition):
+    """The pace with the fix made over that before it."""
+    changes = next((change for name, change in CHANGES.items() if name in fix["what"]), None)
+    options = dict(re.findall(r"(num_workers|persistent_workers)=(\w+)", fix["what"]))
+    if options and "BatchSampler" not in fix["what"]:
+        options = {"persistent_workers": "True"} | options if options.get("num_workers") != "0" else options
+        written = "".join(f", {name}={value}" for name, value in options.items())
+        changes = [(r"(, num_workers=\d+)?(, persistent_workers=True)?\)\n\nmodel", written + ")\n\nmodel")]
+    stops = "stop the other programs" in fix["what"]
+    if changes is None and not stops:
+        return {"made": None}
+    after = program if stops else changed(program, changes, folder)
+    rates = {"before": [], "after": []}
+    for number in range(PAIRS):
+        for which in ("before", "after") if number % 2 == 0 else ("after", "before"):
+            with nullcontext() if stops and which == "after" else condition():
+                rates[which].append(pace(program if which == "before" else after))
+    low, high = fix["predicted"]["low"], fix["predicted"]["high"]
+    gain = paired_ratio(rates["before"], rates["after"]).estimate
+    return {"made": fix["what"], "predicted": fix["predicted"], "measured": gain, "within": low <= gain <= high}
+
+
+def changed(program, changes, folder):
+    text = program.read_text()
+    for old, new in changes:
+        before, text = text, re.sub(old, lambda match, new=new: new, text)
+        assert before != text, f"{program.name} has no {old}"
+    file = folder / program.name
+    file.write_text(text)
+    return file
+
+
+def pace(program):
+    """Images per second of the program as it is."""
+    command = [sys.executable, "-c", COUNTS.format(seconds=SECONDS, program=str(program))]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    return float(ended.stdout.split()[-1])
+
+
+def say(name, one):
+    gain = f"; {one['made']}: {one['measured']:.2f}, predicted {one['predicted']}" if one.get("made") else ""
+    text = f"{name}: {'right' if one['right'] else 'WRONG'}, {one['verdict']} ({one['confidence']}), also {one['also']}"
+    print(f"{text}, items {one['parts']}, {one['seconds']:.0f} s{gain}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
