@@ -94,7 +94,8 @@ def __getattr__(name: str) -> Any:
         for home in _HOMES:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
                 return globals().setdefault(name, getattr(module, name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    text = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(text if name.startswith("_") else text + import_module(f"{__name__}.errors").proposal(name, __all__))
 
 
 def __dir__() -> list[str]:

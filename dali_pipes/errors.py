@@ -4,13 +4,15 @@ keeps its traceback."""
 import inspect
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields
+from decimal import Decimal
+from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
-from types import UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from types import MappingProxyType, UnionType
+from typing import Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -152,14 +154,20 @@ def check_options(options: Any) -> None:
             object.__setattr__(options, each.name, value)  # also where the dataclass is frozen
 
 
-def checks_arguments(**bounds: tuple[int | float, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checks_arguments(
+    elsewhere: Mapping[str, str] = MappingProxyType({}), /, **bounds: tuple[int | float, ...]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Makes the numbers that a function is called with plain, and checks them and the paths before anything else is done.
 
     Its parameters whose annotations are int, float, bool, or text and a path, take only such values. `bounds` are the smallest and,
     after it, the largest value of some numbers.
 
+    Args:
+        elsewhere: by names that other libraries give to such arguments what to write instead.
+
     Raises:
-        ConfigError: a value of another kind, or outside of the bounds. A wrong call itself is Python's TypeError.
+        ConfigError: a value of another kind, or outside of the bounds. A wrong call itself is Python's TypeError, which proposes a
+            name for one that is unknown.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -172,7 +180,8 @@ def checks_arguments(**bounds: tuple[int | float, ...]) -> Callable[[Callable[P,
             try:
                 given = signature.bind(*args, **kwargs)
             except TypeError:
-                return function(*args, **kwargs)  # which says what is wrong
+                refuse_unknown(function.__name__, kwargs, signature.parameters, elsewhere)
+                return function(*args, **kwargs)  # which says what else is wrong
             for name in kinds.keys() & given.arguments.keys():
                 given.arguments[name] = _check_kind(name, plain(given.arguments[name]), kinds[name], *bounds.get(name, ()))
             return function(*given.args, **given.kwargs)
@@ -180,6 +189,36 @@ def checks_arguments(**bounds: tuple[int | float, ...]) -> Callable[[Callable[P,
         return checked
 
     return decorate
+
+
+def refuse_unknown(
+    what: str, given: Collection[str], known: Collection[str], elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Raises Python's TypeError for the first keyword that is not known, with a proposal."""
+    if (unknown := next((name for name in given if name not in known), None)) is not None:
+        text = f"{what}() got an unexpected keyword argument {unknown!r}"
+        raise TypeError(f"{text}; write {elsewhere[unknown]}" if unknown in elsewhere else f"{text}{proposal(unknown, known)}")
+
+
+def proposal(name: str, known: Collection[str]) -> str:
+    """What may have been meant, to be added to an error; "" if nothing is near."""
+    by_lower = {each.lower(): each for each in known if not each.startswith("_")}
+    near = get_close_matches(name.lower(), by_lower, 1)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+
+
+class Options:
+    """The base of dataclasses of options: they take them by name, and propose one for a name that is unknown."""
+
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        names = [each.name for each in fields(cls) if each.init]  # type: ignore[arg-type]
+        if args:
+            such = f", such as {names[0]}={shown(args[0])}" if names else ""
+            raise TypeError(f"{cls.__name__}() takes its options by name{such}")
+        refuse_unknown(cls.__name__, options, names)
+        return super().__new__(cls)
 
 
 def plain(value: Any) -> Any:
@@ -203,7 +242,7 @@ def plain(value: Any) -> Any:
             return plain(value)
     if isinstance(value, Integral):
         return int(value)
-    if isinstance(value, Real):
+    if isinstance(value, (Real, Decimal)):
         return float(value)
     return str.__str__(value) if isinstance(value, str) else value
 
@@ -316,7 +355,9 @@ def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
 def check_range(option: str, value: Any, low: float, high: float) -> Any:
     """A number within these, or None."""
     value = plain(value)
-    if value is not None and not (_is_finite(value) and low <= value <= high):
+    if value is not None and not _is_finite(value):
+        raise ConfigError(f"{option} is {shown(value)}; it takes numbers from {low:g} to {high:g}")
+    if value is not None and not low <= value <= high:
         raise ConfigError(f"{option} is {shown(value)}; it must lie between {low} and {high}")
     return value
 

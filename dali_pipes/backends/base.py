@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils._pytree import register_dataclass, tree_map_only
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, checks_arguments
+from dali_pipes.errors import ConfigError, checks_arguments, shown
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -140,6 +140,8 @@ class Batch:
         """
         if isinstance(device, torch.dtype):
             device, dtype = None, device
+        if not isinstance(dtype, torch.dtype | None):
+            raise ConfigError(f"dtype is {shown(dtype)}; it takes one of PyTorch's, such as torch.float16")
         batch = self if device is None else self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
         if dtype is None:
             return batch

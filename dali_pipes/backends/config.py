@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
-from dali_pipes.errors import ConfigError, check_choice, check_min, check_options, check_range, option
+from dali_pipes.errors import ConfigError, Options, check_choice, check_min, check_options, check_range, option
 from dali_pipes.system.cpus import available_cpus, parse_cpus
 
 DECODE = ("auto", "region", "whole", "probe", "force_region")
@@ -28,7 +28,7 @@ class Concurrency(NamedTuple):
 
 
 @dataclass(kw_only=True, slots=True)
-class LoaderConfig:
+class LoaderConfig(Options):
     """The options of one backend; the base of all of them."""
 
     def __post_init__(self) -> None:

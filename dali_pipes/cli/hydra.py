@@ -22,7 +22,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, ValueNode
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationKeyError, OmegaConfBaseException, ValidationError
 
 from dali_pipes.cli.conf import MARKER, WITHIN, conf_folder, others_folder, register, texts_of, users_folder
 from dali_pipes.cli.overrides import at_home, spelled
@@ -92,7 +92,8 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
     OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
     if wrong := next((word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)), None):
-        stop_once(f"{wrong}: an option is NAME=VALUE, such as {wrong.strip('-').split('=')[0]}=…; --help explains every option")
+        such = wrong.strip("-").split("=")[0].replace("-", "_") or "data.train"
+        stop_once(f"{wrong}: an option is NAME=VALUE, such as {such}=…; --help explains every option")
     texts, sweeps = texts_of(config_name), any(word in ("-m", "--multirun") for word in sys.argv[1:])
     sys.argv[1:] = [spelled(word, texts, sweeps, _parsed) for word in sys.argv[1:]]
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
@@ -236,6 +237,9 @@ def _explain(error: BaseException, users: Path | None) -> str:
         near = near or get_close_matches(str(cause.key), map(str, cause.parent_node), 1)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         return f"there is no option {cause.full_key}{meant}; --help explains every option"
+    if isinstance(cause, InterpolationKeyError) and (found := re.match(r"Interpolation key '(.*)' not found", str(cause))):
+        escaped = f"; a path with ${{{found[1]}}} in its name is written \\${{{found[1]}}}, within single quotes"
+        return f"{cause.full_key}: ${{{found[1]}}} stands for another option, and there is no {found[1]}{escaped}"
     if found := re.match(r"Could not override '([\w./]+)'\.? *\n?No match in the defaults list", str(cause)):
         return f"there are no options {found[1]}=NAME for this job; --help explains every option"
     if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:

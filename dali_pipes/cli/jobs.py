@@ -23,7 +23,7 @@ from dali_pipes.errors import ConfigError, DaliPipesError
 def main() -> None:
     """dali-pipes JOB [OPTION=VALUE …]"""
     name, *words = sys.argv[1:] or ["--help"]
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help", "help"):
         print(_overview())
     elif "--version" in (name, *words):
         print(f"dali-pipes {version('dali_pipes')}")
@@ -33,7 +33,7 @@ def main() -> None:
         sys.argv[1:] = words
         start(name)
     else:
-        closest = difflib.get_close_matches(name, JOBS, 1)
+        closest = difflib.get_close_matches(name, [*JOBS, "--help", "--version"], 1)
         stop(f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs are {', '.join(JOBS)}")
 
 

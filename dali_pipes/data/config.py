@@ -64,6 +64,6 @@ class DataConfig:
     def source(self, split: str) -> str:
         """The folder, URL or file that names the images of "train" or "val"."""
         source = self.train if split == "train" else self.val
-        if source is None and self.root is None:
+        if not source and not self.root:
             raise ConfigError(f"no images given; set data.{split}=DIR, a folder with a subfolder of images for each class")
         return source or f"{self.root}/{split}"

@@ -6,6 +6,8 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -18,13 +20,13 @@ from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PAUSE_S
 from dali_pipes.data.shards import traffic
-from dali_pipes.errors import LARGEST_SEED, BadSampleError, ConfigError, NoGpuError, check_choice, checks_arguments, shown
+from dali_pipes.errors import LARGEST_SEED, BadSampleError, ConfigError, NoGpuError, check_choice, checks_arguments, proposal, shown
 from dali_pipes.loader.bad_samples import BadSamples, find_bad_samples
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
-from dali_pipes.loader.mistakes import refuse_other_kinds
+from dali_pipes.loader.mistakes import ELSEWHERE, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.targets import Begun, TargetReader
@@ -42,7 +44,7 @@ log = logging.getLogger(__name__)
 _END_S = 10.0  # how long the end of the program waits for a next() in another thread
 
 
-@checks_arguments(batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1))
+@checks_arguments(ELSEWHERE, batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1))
 @in_own_modes
 def build_loader(
     manifest: Manifest,
@@ -88,6 +90,7 @@ def build_loader(
         OmissionError: `strict`, and it has left out any.
     """
     refuse_other_kinds(manifest, config, transform, shard, sampling, batch_transform)
+    config, transform = replace(deepcopy(config)), replace(deepcopy(transform))  # checked again; what is set later is of no effect
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
     manifest.tell_omissions(strict)
@@ -314,7 +317,12 @@ class Loader:
         if self._batch_transform is None:
             return batch
         ids = begun.rows.ids if begun else decoded.ids.numpy()
-        return self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
+        made = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
+        if not isinstance(made, Batch):  # None would end the epoch
+            returned = "None" if made is None else f"a {type(made).__name__}"
+            instead = "a Batch, such as dataclasses.replace(batch, images=…)"
+            raise ConfigError(f"batch_transform returned {returned}; it must return {instead}")
+        return made
 
     def _make(self, epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
         """Without the samples that turn out to be bad, if they are to be substituted."""
@@ -418,7 +426,7 @@ class Loader:
                 f"a loader has no {name}: its plan says which samples come when; to go on in mid-epoch use load_state_dict(), and "
                 "for Accelerate dali_pipes.adapters.accelerate.AccelerateLoader"
             )
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{proposal(name, dir(type(self)))}")
 
     def __reduce__(self) -> Any:
         raise TypeError("a loader cannot be pickled or copied, for it has threads; build one in the process that uses it")

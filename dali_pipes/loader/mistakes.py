@@ -1,5 +1,6 @@
 """What `build_loader` says to those who pass it something else than it takes: what that is, and what to write instead."""
 
+import inspect
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -15,6 +16,22 @@ from dali_pipes.plan.plan import Shard
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
 
+# what people write who know a DataLoader or its like, and what is written here
+ELSEWHERE = {
+    "num_workers": "TorchConfig(num_workers=…) or DaliConfig(num_threads=…) as the config",
+    "num_threads": "DaliConfig(num_threads=…) as the config",
+    "prefetch_factor": "TorchConfig(prefetch_factor=…) as the config",
+    "pin_memory": "TorchConfig(pin_memory=…) as the config",
+    "persistent_workers": "TorchConfig(persistent_workers=…) as the config",
+    "drop_last": "last_batch='drop' or last_batch='partial'",
+    "sampler": "sampling=…, and shard=Shard.from_env() where several ranks train",
+    "batch_sampler": "sampling=… and batch_size=…",
+    "collate_fn": "batch_transform=…, a function of a batch and its draws",
+    "generator": "seed=…",
+    "rank": "shard=Shard(rank, world_size), or Shard.from_env() under torchrun",
+    "world_size": "shard=Shard(rank, world_size), or Shard.from_env() under torchrun",
+    "num_shards": "shard=Shard(index, count)",
+}
 _ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
 
 
@@ -41,6 +58,8 @@ def refuse_other_kinds(manifest: Any, config: Any, transform: Any, shard: Any, s
         name = type(batch_transform).__name__
         instead = "dali_pipes has MixUp, CutMix and RandomChoice of its own"
         raise ConfigError(f"batch_transform is torchvision's {name}, whose random numbers no plan holds; {instead}")
+    if batch_transform is not None and not _takes_two(batch_transform):
+        raise ConfigError(f"batch_transform is {_named(batch_transform)}; it is called with two arguments, a batch and its draws")
 
 
 def _instead_of_manifest(given: Any) -> str:
@@ -78,6 +97,16 @@ def _instead_of_sampling(given: Any) -> str:
     if isinstance(given, WeightedRandomSampler):
         return "it takes Weighted(weights=…)"
     return "it takes a sampling of dali_pipes, such as Uniform() or Weighted(weights=…)"
+
+
+def _takes_two(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # of a function of C
+        pass
+    return True
 
 
 def _named(given: Any) -> str:

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 from dali_pipes.data.image_table import Shards
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
-from dali_pipes.errors import ConfigError, OptionError, check_choice, check_if_given, check_int, check_number, check_options, option
+from dali_pipes.errors import (
+    ConfigError,
+    OptionError,
+    Options,
+    check_choice,
+    check_if_given,
+    check_int,
+    check_number,
+    check_options,
+    option,
+)
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
 from dali_pipes.plan.permutation import bijection, stored
@@ -28,7 +38,7 @@ _PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not i
 
 
 @dataclass(kw_only=True, slots=True)
-class Sampling(ABC):
+class Sampling(Options, ABC):
     """Which samples make an epoch, and in which order; the base of all samplings.
 
     Attributes:

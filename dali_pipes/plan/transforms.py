@@ -14,6 +14,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.errors import (
     ConfigError,
     OptionError,
+    Options,
     check_choice,
     check_if_given,
     check_int,
@@ -34,6 +35,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # the names in PyTorch and TensorFlow
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
 _CHECKED_AT_ONCE = 2**20  # images
+_MEANS, _STDS = (-10, 10), (1e-4, 1e4)  # with others a half-precision pixel would be infinite or 0
 LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
 
 
@@ -41,11 +43,17 @@ def _check_colors(option: str, values: Sequence[float], positive: bool = False) 
     """As a tuple; YAML has lists only."""
     if not isinstance(values, (list, tuple)) or len(values) != 3:
         raise ConfigError(f"{option} is {shown(values)}; it takes three numbers, for red, green and blue")
-    numbers = [isinstance(value, (int, float)) and math.isfinite(value) for value in values]
-    if positive and not (all(numbers) and min(values) > 0):
+    for value in values:
+        try:
+            check_number(option, value, -math.inf, math.inf)
+        except ConfigError:
+            raise ConfigError(f"{option} is {shown(list(values))}; it takes three finite numbers") from None
+    if positive and min(values) <= 0:
         raise ConfigError(f"{option} is {list(values)}; it must be positive")
-    if not all(numbers):
-        raise ConfigError(f"{option} is {list(values)}; it takes three finite numbers")
+    low, high = _STDS if positive else _MEANS
+    if not all(low <= value <= high for value in values):
+        instead = "divide those of values from 0 to 255 by 255"
+        raise ConfigError(f"{option} is {shown(list(values))}, of values from 0 to 1; it takes {low:g} to {high:g}: {instead}")
     return tuple(values)
 
 
@@ -73,7 +81,7 @@ def shape_of(size: Any) -> Pair:
 
 
 @dataclass(kw_only=True, slots=True)
-class Transform(ABC):
+class Transform(Options, ABC):
     """Size, dtype, layout and normalization of the delivered images; the base of all transforms.
 
     Attributes:
@@ -130,7 +138,7 @@ class Transform(ABC):
         """That of the epoch with the most pixels."""
         return max(map(shape_of, self.every_size), key=math.prod)
 
-    def check(self, manifest: Manifest) -> None:  # noqa: B027  nothing to check
+    def check(self, manifest: Manifest) -> None:
         """Raises a ConfigError if it cannot be carried out on all of these images; called when a loader is built."""
 
     @property

@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dali_pipes.system.interrupts import delayed_signals
 
@@ -63,6 +64,11 @@ class _OwnModes:
                     self._modes.enter_context(torch.autocast(kind, enabled=False))
             if torch.get_default_device().type != "cpu":
                 self._modes.enter_context(torch.device("cpu"))
+            # a program's own modes, such as one that counts operations or makes tensors without data
+            if torch._C._len_torch_function_stack():
+                self._modes.enter_context(torch._C.DisableTorchFunction())  # type: ignore[no-untyped-call]
+            if torch._C._len_torch_dispatch_stack():
+                self._modes.enter_context(_disable_current_modes())
 
     def leave(self) -> None:
         """Harmless when called twice."""
@@ -73,5 +79,7 @@ class _OwnModes:
 def _is_left() -> bool:
     """Whether no mode of the thread is set: nearly always, and looked up in less time than leaving them takes."""
     if torch.is_inference_mode_enabled() or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return False
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return False
     return torch.get_default_device().type == "cpu" and np.geterr() == _ERRORS

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dali_pipes as dp
 from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Slot
@@ -105,6 +108,20 @@ def precision_64_true():
         yield
 
 
+class Doubles(TorchDispatchMode):
+    """A mode of a program's own, which changes what every operation returns."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        return made.double() if isinstance(made, torch.Tensor) and made.dtype == torch.float32 else made
+
+
+class Halves(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        return made.half() if isinstance(made, torch.Tensor) and made.dtype == torch.float32 else made
+
+
 def default_dtype(dtype):
     return set_for_now(torch.get_default_dtype, torch.set_default_dtype, dtype)
 
@@ -132,6 +149,9 @@ MODES = {
     "denormals are zero": lambda: set_for_now(lambda: False, torch.set_flush_denormal, True),
     "without oneDNN": lambda: set_for_now(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
     "anomalies are looked for": lambda: torch.autograd.set_detect_anomaly(True),
+    "tensors without data": FakeTensorMode,
+    "a mode for operations": Doubles,
+    "a mode for functions": Halves,
     "NumPy raises": lambda: np.errstate(all="raise"),
     "warnings are errors": warnings_are_errors,
     "seeds": seeded,

@@ -47,6 +47,15 @@ def mistakes(folder, empty, bare, splits):
     yield "mistyped value", "preview", [train, "loader.device=cuda"], "loader.device is 'cuda'; choose one of auto, gpu, cpu"
     yield "mistyped value of an arm", "benchmark", [train, "loaders.dali_cpu.decode=crop"], "loaders.dali_cpu.decode is 'crop'"
     yield "flag", "preview", [train, "--batches=3"], "--batches=3: an option is NAME=VALUE, such as batches=…"
+    yield "flag with a dash", "preview", [train, "--batch-size", "3"], "--batch-size: an option is NAME=VALUE, such as batch_size=…"
+    yield (
+        "what other programs end their flags with",
+        "preview",
+        [train, "--", "x"],
+        "--: an option is NAME=VALUE, such as data.train=…",
+    )
+    yield "path with an option's mark", "preview", [f"data.train={folder}/${{q}}"], "there is no q; a path with ${q} in its name is"
+    yield "nothing", "preview", ["data.train="], "no images given; set data.train=DIR"
     yield "group that the job has not", "preview", [train, "model=resnet18"], "there are no options model=NAME for this job"
     yield "not a number", "preview", [train, "batch_size=many"], "error: batch_size is 'many'; it takes whole numbers"
     yield "list without brackets", "benchmark", [train, "arms=torch,dali"], "a list needs brackets: 'arms=[torch,dali]'"

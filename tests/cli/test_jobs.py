@@ -31,7 +31,12 @@ def test_help_lists_every_job_in_a_line(command, capsys, words):
 
 
 @pytest.mark.parametrize(
-    ("job", "message"), [("trian", "did you mean train? The jobs are train, benchmark, "), ("data.train=x", "The jobs are train, ")]
+    ("job", "message"),
+    [
+        ("trian", "did you mean train? The jobs are train, benchmark, "),
+        ("data.train=x", "The jobs are train, "),
+        ("--verison", "did you mean --version? "),
+    ],
 )
 def test_an_unknown_job_ends_in_one_line(command, capsys, job, message):
     with pytest.raises(SystemExit) as end:

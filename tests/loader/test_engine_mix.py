@@ -19,6 +19,9 @@ class Backend:
     def __init__(self, mix):
         self.engine_mix = mix
 
+    def explain(self):
+        return "nothing is decoded"
+
     def close(self):
         pass
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from later import later
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, WeightedRandomSampler
 
 import dali_pipes as dp
+from dali_pipes.plan.augment import policies
 
 v2 = later("torchvision.transforms.v2")
 DATASET = TensorDataset(torch.zeros(3))
@@ -159,3 +161,87 @@ assert states() == before, "imports"
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "proposed"),
+    [
+        (lambda: dp.build_loader(batchsize=8), "did you mean batch_size?"),
+        (lambda: dp.build_loader(Shuffle=False), "did you mean shuffle?"),
+        (
+            lambda: dp.build_loader(num_workers=8),
+            r"write TorchConfig\(num_workers=…\) or DaliConfig",
+        ),
+        (lambda: dp.build_loader(drop_last=True), "write last_batch='drop' or last_batch='partial'"),
+        (lambda: dp.build_loader(world_size=2), r"Shard.from_env\(\) under torchrun"),
+        (lambda: dp.TorchConfig(num_worker=2), "did you mean num_workers?"),
+        (lambda: dp.TrainTransform(sise=224), "did you mean size?"),
+        (lambda: dp.TrainTransform(224), "takes its options by name, such as size=224"),
+        (lambda: dp.TorchConfig(4), "takes its options by name"),
+        (lambda: dp.Weighted(weight=[1]), "did you mean weights?"),
+        (lambda: policies.RandAugment(magnitudes=9), "did you mean magnitude?"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_a_near_one(call, proposed):
+    with pytest.raises(TypeError, match=proposed) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_name_is_answered_with_a_near_one(thumbnails):
+    with pytest.raises(AttributeError, match="did you mean build_loader"):
+        dp.build_loder  # noqa: B018
+    with loader(thumbnails) as each, pytest.raises(AttributeError, match="did you mean set_epoch"):
+        each.set_epochs(3)
+
+
+@pytest.mark.parametrize(
+    ("batch_transform", "what"),
+    [
+        (lambda batch: batch, "it is called with two arguments, a batch and its draws"),
+        (lambda batch, draws: None, "returned None; it must return a Batch"),
+        (lambda batch, draws: (batch.images, batch.labels), "returned a tuple; it must return a Batch"),
+    ],
+)
+def test_a_batch_transform_that_makes_no_batch(thumbnails, batch_transform, what):
+    """None ended the epoch without a word."""
+    with pytest.raises(dp.ConfigError, match=what), loader(thumbnails, batch_transform=batch_transform) as each:
+        list(each)
+
+
+def test_what_is_set_after_a_loader_was_built_changes_nothing(thumbnails):
+    transform, config = dp.TrainTransform(size=16, augment=[policies.RandomRotation(degrees=9)]), dp.TorchConfig(num_workers=0)
+    with loader(thumbnails, config, transform=transform) as each:
+        before = each.state_dict()
+        transform.size, config.num_workers, transform.augment[0].degrees = 24, 3, 60
+        transform.augment.append(policies.RandomGrayscale(p=1))
+        assert next(iter(each)).images.shape[2:] == (16, 16)
+        each.set_epoch(0)
+        assert each.state_dict() == before
+    config.num_workers = -3
+    with pytest.raises(dp.ConfigError, match=r"TorchConfig.num_workers is -3"):
+        loader(thumbnails, config)
+
+
+@pytest.mark.parametrize(
+    ("option", "values", "what"),
+    [
+        ("mean", [123.675, 116.28, 103.53], "divide those of values from 0 to 255 by 255"),
+        ("std", [1e-320] * 3, "it takes 0.0001 to 10000"),
+        ("mean", [10**400] * 3, "three finite numbers"),
+        ("std", [True] * 3, "three finite numbers"),
+        ("flip", "0.5", "it takes numbers from 0 to 1"),
+    ],
+)
+def test_numbers_with_which_no_pixel_would_be_right(option, values, what):
+    with pytest.raises(dp.ConfigError, match=what):
+        dp.TrainTransform(size=16, **{option: values})
+
+
+def test_decimals_are_numbers():
+    assert dp.TrainTransform(size=16, flip=Decimal("0.5")).flip == 0.5
+
+
+def test_a_batch_of_no_such_dtype(thumbnails):
+    with loader(thumbnails) as each, pytest.raises(dp.ConfigError, match="dtype is 'float16'; it takes one of PyTorch's"):
+        next(iter(each)).to(dtype="float16")

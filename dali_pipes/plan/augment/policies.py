@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dali_pipes.errors import (
     ConfigError,
     OptionError,
+    Options,
     check_choice,
     check_int,
     check_number,
@@ -30,7 +31,7 @@ _TRIES = 10
 
 
 @dataclass(kw_only=True, slots=True)
-class Policy(ABC):
+class Policy(Options, ABC):
     """One way to draw operations."""
 
     def __post_init__(self) -> None:
@@ -236,7 +237,7 @@ class RandomRotation(Policy):
 
 
 @dataclass(kw_only=True, slots=True)
-class RandomErasing:
+class RandomErasing(Options):
     """A region of random area and aspect set to zero after normalization, with probability `p`; always the last of the policies.
 
     Zhong et al., "Random erasing data augmentation" (AAAI 2020): the first of ten attempts that fits, or nothing.
