@@ -74,7 +74,7 @@ def test_the_gain_of_advice_follows_from_the_figures():
         (fix,) = advice(verdict, found, OneOffFigures(**one_off), 1, 4)
         return {part: sum(factors) / 2 for part, factors in fix.speeds_up.items()}
 
-    assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25)) == {"loader": 4}
+    assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25)) == {"loader": (1 + 4.75) / 2}  # from nothing to all
     assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25), is_fetched=True) == {"loader": 4}
     assert speeds_up("straggler", replace(WAITING, straggling=0.5)) == {"loader": 3}
     assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75)) == {"model": 4}
