@@ -219,9 +219,8 @@ def pace(program):
 def tabulate(out):
     """The table of the page, from the results."""
     found = json.loads(Path(out).read_text())
-    print(
-        "| question | program | right, alone and beside two busy processes | its fix | predicted | measured |\n|---|---|---|---|---|---|"
-    )
+    print("| question | program | right, alone and beside two busy processes | its fix | predicted | measured |")
+    print("|---|---|---|---|---|---|")
     for name, (question, verdicts, part) in EXPECTED.items():
         runs = [found[f"{name}, {condition}"] for condition in ("alone", "beside two busy processes")]
         right = ", ".join(f"{sum(one['right'] for one in each)} of {len(each)}" for each in runs)
@@ -236,9 +235,8 @@ def tabulate(out):
     every = [one for each in found.values() for one in each]
     made = [one for one in every if one.get("made")]
     wrong = [one for one in every if not one["right"]]
-    print(
-        f"\n{len(every) - len(wrong)} of {len(every)} right; {sum(one['confidence'] == 'high' for one in wrong)} wrong with high confidence"
-    )
+    certain = sum(one["confidence"] == "high" for one in wrong)
+    print(f"\n{len(every) - len(wrong)} of {len(every)} right; {certain} wrong with high confidence")
     seconds = [one["seconds"] for one in every]
     within = sum(one["within"] for one in made)
     print(f"{within} of {len(made)} gains within their interval; {min(seconds):.0f} to {max(seconds):.0f} s to the verdict")
