@@ -31,7 +31,7 @@ VERDICTS = {
     "fetch-bound": "training waits for data: the loader spends its time waiting for them rather than computing",
     "prep-bound (too few workers)": "training waits for the loader, whose workers are all busy while cores are idle",
     "prep-bound (too many workers)": "training waits for the loader, and fewer worker processes would be faster",
-    "prep-bound (item by item)": "training waits for items that are made one by one; to hand them over from more workers costs as much",
+    "prep-bound (item by item)": "training waits for items that are made one by one; more workers would have to hand them over",
     "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
     "start-bound": "training waits at the start of each epoch, while the loader begins anew",
     "other programs": "other programs on this machine take the cores that the loader and the model need",
