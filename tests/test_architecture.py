@@ -19,7 +19,8 @@ LIBRARIES = {
         "data/scanning/decoders.py",  # whether the decoders of all loaders accept an image
         *{"tools/doctor/decode.py", "tools/doctor/software.py"},  # in a process of their own: whether these libraries work at all
     },
-    "tensorflow": {"backends/tfdata.py"},
+    # a program that is diagnosed has imported it itself
+    "tensorflow": {"backends/tfdata.py", "tools/diagnosis/tfdata_program.py", "tools/diagnosis/watched.py"},
     "fsspec": {"data/shards/remote.py"},
     "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},

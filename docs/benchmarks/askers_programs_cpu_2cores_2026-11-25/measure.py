@@ -4,7 +4,7 @@ python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json
 python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json table
 
 Each program is diagnosed three times alone and three times beside two busy processes; pairs of causes once. Of the first diagnosis
-in each condition the first fix is made in the program's text, and the pace of the program before and after it is measured.
+alone the first fix is made in the program's text, and the pace of the program before and after it is measured.
 """
 
 import json
@@ -125,7 +125,7 @@ def main(out, *names):
     conditions = {"alone": nullcontext, "beside two busy processes": lambda: hogs(2)}
     found = json.loads(Path(out).read_text()) if Path(out).exists() else {}
     programs = names or (*EXPECTED, *WRONG)
-    work = [(name, PROGRAMS / f"{name}.py", condition) for name in programs for condition in conditions]
+    work = [(name, PROGRAMS / f"{name}.py", condition) for condition in conditions for name in programs]
     with tempfile.TemporaryDirectory() as folder:
         for name, program, condition in track(work, lambda item: f"{item[0]} {item[2]}", len(work)):
             for run in range(RUNS):
@@ -136,7 +136,7 @@ def main(out, *names):
                     one = diagnosed(program, verdicts, part, condition != "alone")
                     if name in WRONG:
                         one["right"] = one.get("says", "").startswith(WRONG[name])
-                    elif run == 0 and one["fixes"]:
+                    elif run == 0 and one["fixes"] and condition == "alone":
                         one |= gain_of(program, one["fixes"][0], Path(folder), conditions[condition])
                 say(f"{name}, {condition}", one)
                 found.setdefault(f"{name}, {condition}", []).append(one)
