@@ -186,6 +186,30 @@ def test_a_file_that_cannot_be_written_is_one_line(error, message):
         hydra.explain_file_error(OSError("no file"))
 
 
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, folder):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file") as raised:  # noqa: PT011
+        (tmp_path / folder).mkdir(parents=True)
+    assert f"{tmp_path / 'file'} is a file, and a folder is needed there; name another" in hydra.explain_file_error(raised.value)
+
+
+def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
+    """Not that of the file beside it, which would replace it."""
+    with pytest.raises(OSError, match="No such file") as raised, written(Path("/proc/x.arrow")):  # noqa: PT011
+        pass
+    assert hydra.explain_file_error(raised.value) == "/proc/x.arrow: no such file or directory"
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_a_full_disk_behind_stdout_is_one_line(word):
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([sys.executable, "-m", "dali_pipes.cli", word], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2 and ended.stderr.splitlines() == [
+        "error: a file could not be written: no space left on device; free some, or write elsewhere"
+    ]
+
+
 def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(command, image_folder, tmp_path):
     words = [
         f"data.train={image_folder}",
