@@ -1,5 +1,6 @@
 """Where configurations are found: ours, and before them the user's own."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from dali_pipes.backends.config import DaliConfig, TorchConfig
 from dali_pipes.cli import conf, hydra
+from dali_pipes.system.files import written
 
 REPO = Path(__file__).parents[2]
 MINE = {
@@ -146,7 +148,7 @@ def test_a_folder_is_ours_by_what_its_files_extend(monkeypatch, tmp_path, files,
 
 def test_the_folder_of_a_file_that_cannot_be_written_is_named_as_a_whole(command, image_folder):
     done = command("scan", f"data.train={image_folder}", "data.cache_dir=null", "out=/proc/x.parquet", cwd="/proc")
-    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: /proc/.x.parquet.")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1] == "error: /proc/x.parquet: no such file or directory"
 
 
 def test_other_words_keep_their_order(mine):
@@ -189,14 +191,14 @@ def test_a_file_that_cannot_be_written_is_one_line(error, message):
 @pytest.mark.parametrize("folder", ["file", "file/below"])
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, folder):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file") as raised:  # noqa: PT011
+    with pytest.raises(OSError, match="file") as raised:
         (tmp_path / folder).mkdir(parents=True)
     assert f"{tmp_path / 'file'} is a file, and a folder is needed there; name another" in hydra.explain_file_error(raised.value)
 
 
 def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
     """Not that of the file beside it, which would replace it."""
-    with pytest.raises(OSError, match="No such file") as raised, written(Path("/proc/x.arrow")):  # noqa: PT011
+    with pytest.raises(OSError, match="No such file") as raised, written(Path("/proc/x.arrow")):
         pass
     assert hydra.explain_file_error(raised.value) == "/proc/x.arrow: no such file or directory"
 
