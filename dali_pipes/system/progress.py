@@ -1,5 +1,6 @@
 """The progress bar of everything that takes long. On stderr, so that programs can read stdout."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -28,7 +29,7 @@ def track(items: Iterable[T], description: str | Callable[[T], str], total: int,
 
 @contextmanager
 def steps(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar of about `total` steps; call the yielded function with a text as a step begins. Silent unless stderr is a terminal."""
+    """A bar of about `total` steps; call the yielded function with a text as a step begins. Lines, where stderr is no terminal."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -36,5 +37,7 @@ def steps(total: int) -> Iterator[Callable[[str], None]]:
 
         def begin_step(text: str) -> None:
             progress.update(task, description=text, advance=1)
+            if not console.is_terminal:
+                print(text, file=sys.stderr, flush=True)
 
         yield begin_step

@@ -9,7 +9,7 @@ from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures
 _LEAST = 0.02  # lower bound of a share used as a divisor
 _DEAR = 0.2  # share of an item's time from which on a part is worth a change
 # By what an item spends its time with: what to do instead, and from and to which factor that part becomes cheaper. np.load in
-# place of np.loadtxt was 648 times as fast (docs/why-is-my-gpu-idle.md); the rest are wide on purpose: nothing has been tried.
+# place of np.loadtxt was 648 times as fast (docs/diagnose.md); the rest are wide on purpose: nothing has been tried.
 _REMEDIES = {
     "text_parsing": ("parse the files once, keep them with np.save, and read them with np.load", (5.0, 600.0)),
     "python_loop": ("let NumPy or PyTorch loop: one call for all elements", (5.0, 100.0)),

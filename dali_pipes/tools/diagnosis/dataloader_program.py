@@ -21,7 +21,7 @@ from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
 from dali_pipes.tools.diagnosis.patch import patch_of
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.step_calls import StepCalls
-from dali_pipes.tools.diagnosis.verdict import COSTS, SATURATED, Figures
+from dali_pipes.tools.diagnosis.verdict import COSTS, Figures
 from dali_pipes.tools.diagnosis.window import Step
 
 _OURS = (
@@ -115,8 +115,8 @@ class DataLoaderProgram(TrainingProgram):
             counts |= {max(cores, 2 * now), 4 * max(cores, now), 8 * max(cores, now)}
         elif now == 0:
             counts |= {1, cores}
-        elif found.busy < SATURATED:
-            counts |= {max(now + 1, cores)} if now < cores else set()
+        elif now < cores:  # also where all are busy, with other programs: more processes get more of them
+            counts |= {max(now + 1, cores)}
         # a batch is handed over by copying it into shared memory; where items cost less than that, no worker is fastest
         serial = 1 / (1 / found.model + items.seconds) if items else 0.0
         if now and not waits and serial > found.together:

@@ -236,8 +236,8 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
         if fix.predicted and count is not None and now is not None and count != now:
             certain = fix.predicted.estimate if fix.predicted.low > 1 else min(fix.predicted.estimate, 1.0)
             gains[count > now].append(certain)
-    more = max(gains[True], default=None) if now == 0 else None
-    return replace(one_off, fewer_gain=max(gains[False], default=None), more_gain=more)
+    fewer, more = (max(gains[is_more], default=None) for is_more in (False, True))
+    return replace(one_off, fewer_gain=fewer, more_gain=more, is_serial=now == 0)
 
 
 def _predicted(

@@ -224,10 +224,14 @@ class _Sampler(ABC):
 
     def add(self, frame: FrameType | None) -> None:
         now, stack = self._clocks(), list[_Entry]()
-        while frame is not None and frame.f_code.co_filename == __file__ and frame.f_code not in _ROOTS:
-            frame = frame.f_back  # of this handler, which was itself interrupted
         while frame is not None and frame.f_code not in _ROOTS:
             code, owner = frame.f_code, 0
+            if (
+                code.co_filename == __file__
+            ):  # this handler was itself interrupted: what it did counts for who was interrupted first
+                stack.clear()
+                frame = frame.f_back
+                continue
             if code.co_name in ("__call__", "forward") and code.co_argcount:
                 object_ = frame.f_locals.get(code.co_varnames[0])
                 owner = id(object_)

@@ -31,7 +31,7 @@ VERDICTS = {
     "fetch-bound": "training waits for data: the loader spends its time waiting for them rather than computing",
     "prep-bound (too few workers)": "training waits for the loader, whose workers are all busy while cores are idle",
     "prep-bound (too many workers)": "training waits for the loader, and fewer worker processes would be faster",
-    "prep-bound (item by item)": "training waits for items that are made one by one; to hand them over from workers costs as much",
+    "prep-bound (item by item)": "training waits for items that are made one by one; more workers would have to hand them over",
     "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
     "start-bound": "training waits at the start of each epoch, while the loader begins anew",
     "other programs": "other programs on this machine take the cores that the loader and the model need",
@@ -62,7 +62,8 @@ class OneOffFigures:
         is_fetched: whether images come over the network, out of an object store.
         item_waits: share of an item's time in which it neither computes nor waits for a core.
         fewer_gain: factor on images/s of the whole with the best of the smaller numbers of workers that were tried.
-        more_gain: the same with more workers than now, for a loader without any.
+        more_gain: the same with more workers than now.
+        is_serial: whether the loader has no workers at all.
         starts_anew: whether each epoch starts the loader's worker processes anew.
     """
 
@@ -77,6 +78,7 @@ class OneOffFigures:
     item_waits: float | None = None
     fewer_gain: float | None = None
     more_gain: float | None = None
+    is_serial: bool = False
     starts_anew: bool = True
 
 
@@ -213,10 +215,12 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "decode-contention" if one_off.decodes_on_gpu else "fetch-bound"
     elif (one_off.fewer_gain or 0.0) >= FEWER:
         name = "prep-bound (too many workers)"
-    elif one_off.more_gain is not None and one_off.more_gain < FEWER:
-        name = "prep-bound (item by item)"
-    elif found.busy >= (SATURATED if workers < _cores() else NEARLY) and (one_off.more_gain or 0.0) < FEWER:
+    elif (one_off.more_gain or 0.0) >= FEWER:
+        name = "prep-bound (too few workers)"
+    elif found.busy >= (SATURATED if workers < _cores() else NEARLY) and not (one_off.is_serial and one_off.more_gain):
         name = "prep-bound (CPU saturated)"
+    elif one_off.more_gain is not None:
+        name = "prep-bound (item by item)"
     else:
         name = "prep-bound (too few workers)"
     start = found.start_share

@@ -25,7 +25,9 @@ def test_what_cannot_be_diagnosed():
 
 def test_a_diagnosis_begins_with_the_answer(capsys):
     found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
-    first = capsys.readouterr().err.strip().splitlines()[0]
+    progress, said = capsys.readouterr().err.split("\n\n", 1)
+    assert progress.splitlines()[0] == "the first batches"
+    first = said.splitlines()[0]
     assert f"of the time for batches. {found.verdict.name} (" in first and "Do this: " in first
     assert found.items is not None and found.items.parts[0].name == "time.sleep" and found.items.parts[0].waits
 

@@ -2,13 +2,14 @@
 
 import importlib.util
 import random
+import sys
 
 import pytest
 import torch
 from torch.utils.data import TensorDataset, default_collate
 from torchvision.datasets import ImageFolder
 
-from dali_pipes.tools.diagnosis.items import profile_items
+from dali_pipes.tools.diagnosis.items import _BySignal, _Watched, profile_items
 
 HEAD = "import time\nimport numpy as np\nfrom PIL import Image\nfrom torchvision import transforms as T\n"
 PLANTED = {
@@ -86,3 +87,30 @@ def test_tensors():
     assert found.items and not [part for part in found.parts if part.kind in ("python_loop", "wait", "decode")]
     assert "collating (torch.stack)" in {part.name for part in found.parts if part.kind == "collate"}, found.parts
     assert all("<" not in part.name for part in found.parts), found.parts
+
+
+def test_a_handler_that_is_interrupted_counts_for_what_it_interrupted():
+    """As on a busy machine, where a sample takes longer than the time between two of them."""
+    sampler = _BySignal()
+
+    class Data:
+        def __getitem__(self, index):
+            return self.late(sampler)
+
+        def late(self, sampler):
+            sampler.add(sys._getframe())
+            return 1
+
+    inside, clocks = [], sampler._clocks
+
+    def interrupted():
+        if not inside:
+            inside.append(True)
+            sampler.add(sys._getframe())  # the next signal, while the first one is in here
+        return clocks()
+
+    sampler._clocks = interrupted
+    watched = _Watched(Data(), list, True)
+    watched.take([0])
+    names = {code.co_name for _, stack in sampler.stacks for code, _, _ in stack}
+    assert names == {"__getitem__", "late"}

@@ -65,7 +65,13 @@ def test_items_that_wait_are_not_short_of_cores():
 def test_what_other_numbers_of_workers_gain_decides():
     assert said(WAITING, fewer_gain=1.5) == "prep-bound (too many workers)"
     assert said(replace(WAITING, busy=0.97), fewer_gain=1.0) == "prep-bound (CPU saturated)"
-    assert said(WAITING, more_gain=1.0) == "prep-bound (item by item)"
+    assert said(WAITING, more_gain=1.0, is_serial=True) == "prep-bound (item by item)"
+    assert said(replace(WAITING, busy=0.97), more_gain=1.0) == "prep-bound (CPU saturated)"
+    assert (
+        said(replace(WAITING, busy=0.97), more_gain=1.0, is_serial=True)
+        == said(WAITING, more_gain=1.0)
+        == "prep-bound (item by item)"
+    )
     assert said(replace(WAITING, busy=0.97), more_gain=1.6) == "prep-bound (too few workers)"
 
 
