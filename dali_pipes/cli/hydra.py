@@ -104,8 +104,9 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
     except Exception as error:
         if composed or isinstance(error, BrokenPipeError):
             raise
-        about_a_file = isinstance(error, OSError) and error.filename is not None  # hydra.run.dir, which Hydra makes
-        stop_once(explain_file_error(error) if about_a_file else _explain(error, users))
+        if isinstance(error, OSError) and error.filename is not None:  # hydra.run.dir, which Hydra makes
+            stop_once(explain_file_error(error))
+        stop_once(_explain(error, users))
 
 
 def explain_file_error(error: OSError, out: str | None = None) -> str:
