@@ -9,14 +9,18 @@ from accelerate.state import GradientState
 from dali_pipes.backends.base import Batch
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
+from dali_pipes.loader.mistakes import RefusesMisuse
 
 
-class AccelerateLoader(DataLoaderStateMixin):
+class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
     """A loader for `Accelerator.prepare`, which passes it through, and `Accelerator.register_for_checkpointing`.
 
     `accumulate` and `gather_for_metrics` ask the loader in use whether a batch is the last one, and how many samples of it are no
     repetitions (Accelerate 1.15: state.py, GradientState; data_loader.py, DataLoaderStateMixin). All else is as with `loader`.
     """
+
+    _set_once = ("dataset", "total_batch_size", "gradient_state")
+    _set_often = ("end_of_dataloader", "remainder")  # by Accelerate
 
     def __init__(self, loader: Loader):
         if not isinstance(loader, Loader):

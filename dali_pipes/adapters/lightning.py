@@ -9,7 +9,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets import describe_difference
-from dali_pipes.errors import ConfigError, ManifestError, checks_arguments
+from dali_pipes.errors import ConfigError, ManifestError, SmallDataError, checks_arguments
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Shard
 
@@ -50,6 +50,9 @@ class DataModule(LightningDataModule):
     @checks_arguments(batch_size=(1,))
     def batch_size(self, batch_size: int) -> None:
         self._batch_size, self._train, self._resume = batch_size, None, None
+        if self.trainer is not None:
+            # or Lightning 2.6 tries the tuner's first size with the loader of before (tuner/batch_size_scaling.py)
+            self.trainer.fit_loop._combined_loader = None
 
     def train_dataloader(self) -> "TrainLoader":
         if self._train and self._train.trainer is self.trainer:  # it fits once more, or reloads its loaders every n epochs
@@ -82,7 +85,13 @@ class DataModule(LightningDataModule):
         rank = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
         shard = Shard(rank["rank"], rank["num_replicas"])
         other = {"batch_size": self._batch_size} if name == "train" and self._batch_size else {}
-        loader = build(shard=shard, device=trainer.strategy.root_device, **other)
+        try:
+            loader = build(shard=shard, device=trainer.strategy.root_device, **other)
+        except SmallDataError as error:
+            if not other:
+                raise
+            largest = error.images // error.ranks
+            raise ConfigError(f"{error}; Tuner.scale_batch_size tries no larger one than max_val={largest}") from None
         self._refuse_other_classes(name, loader)
         return self._open.setdefault(name, loader)
 
@@ -125,7 +134,8 @@ class TrainLoader:
     """A training loader whose state is that after the last batch that was trained, where Lightning 2.6 has it otherwise.
 
     When training_step fails, the loader has delivered one more batch than was trained (pytorch/loops/training_epoch_loop.py).
-    With `limit_train_batches` an epoch is over before the loader has delivered it all.
+    With `limit_train_batches` an epoch is over before the loader has delivered it all. With `overfit_batches` each epoch has the
+    batches of the first one, also their crops: Lightning can stop only a DataLoader's shuffling.
     """
 
     def __init__(self, loader: Loader, trainer: Any):
@@ -145,6 +155,8 @@ class TrainLoader:
         return self._loader.batch_size
 
     def __iter__(self) -> Iterator[Batch]:
+        if self.trainer.overfit_batches:
+            self._loader.set_epoch(0)
         for batch in self._loader:
             self._trained_before = self._progress.total.processed
             yield batch

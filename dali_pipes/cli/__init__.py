@@ -39,3 +39,7 @@ def start(job: str | None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:  # of stdout on a full disk; jobs explain those of their files
+        from dali_pipes.cli.hydra import explain_file_error, stop
+
+        stop(explain_file_error(error))

@@ -104,6 +104,8 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
     except Exception as error:
         if composed or isinstance(error, BrokenPipeError):
             raise
+        if isinstance(error, OSError) and error.filename is not None:  # hydra.run.dir, which Hydra makes
+            stop_once(explain_file_error(error))
         stop_once(_explain(error, users))
 
 
@@ -114,7 +116,12 @@ def explain_file_error(error: OSError, out: str | None = None) -> str:
         out: where the job writes, for an error that names no file: of a disk that has become full the write fails, not the opening.
     """
     if error.filename is not None:
-        return f"{Path(os.fsdecode(error.filename)).absolute()}: {(error.strerror or str(error)).lower()}"
+        path = Path(os.fsdecode(error.filename)).absolute()
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            in_the_way = next((each for each in (path, *path.parents) if each.exists() and not each.is_dir()), None)
+            if in_the_way:
+                return f"{path}: {in_the_way} is a file, and a folder is needed there; name another place"
+        return f"{path}: {(error.strerror or str(error)).lower()}"
     number = next((each for each in _FULL if error.errno == each or os.strerror(each) in str(error)), None)
     if number is None:
         raise error

@@ -26,7 +26,7 @@ from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
-from dali_pipes.loader.mistakes import ELSEWHERE, refuse_other_kinds
+from dali_pipes.loader.mistakes import ELSEWHERE, RefusesMisuse, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.targets import Begun, TargetReader
@@ -167,7 +167,7 @@ class LoaderStats(NamedTuple):
     window: tuple[int, int]
 
 
-class Loader:
+class Loader(RefusesMisuse):
     """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early abandons the epoch.
 
     One thread at a time uses it; others wait. It belongs to the process that built it, and ends with its last reference.
@@ -175,6 +175,8 @@ class Loader:
     Attributes:
         plan: what is loaded, and in which order.
     """
+
+    _set_once = ("plan",)
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
 
@@ -32,6 +32,10 @@ ELSEWHERE = {
     "world_size": "shard=Shard(rank, world_size), or Shard.from_env() under torchrun",
     "num_shards": "shard=Shard(index, count)",
 }
+_NO_DATA_SET = (
+    "a loader is no data set: it yields whole batches, by `for batch in loader`; pass it on where a DataLoader is wanted, "
+    "and not into one (`loader.dataset` are its images)"
+)
 _ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
 
 
@@ -60,6 +64,30 @@ def refuse_other_kinds(manifest: Any, config: Any, transform: Any, shard: Any, s
         raise ConfigError(f"batch_transform is torchvision's {name}, whose random numbers no plan holds; {instead}")
     if batch_transform is not None and not _takes_two(batch_transform):
         raise ConfigError(f"batch_transform is {_named(batch_transform)}; it is called with two arguments, a batch and its draws")
+
+
+class RefusesMisuse:
+    """The base of loaders: what Python would let pass without a word, or with one that says nothing of loaders."""
+
+    _set_once: ClassVar[tuple[str, ...]] = ()  # its public attributes
+    _set_often: ClassVar[tuple[str, ...]] = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        anew = name in self._set_once and name not in self.__dict__
+        if not (name.startswith("_") or anew or name in self._set_often):
+            raise AttributeError(f"{name} cannot be set on a loader, where it would be of no effect; {_instead_of_setting(name)}")
+        super().__setattr__(name, value)
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError(_NO_DATA_SET)
+
+
+def _instead_of_setting(name: str) -> str:
+    if name == "epoch":
+        return "call set_epoch()"
+    if name in ELSEWHERE:
+        return f"give build_loader {ELSEWHERE[name]}"
+    return "build_loader takes all options; keep what is yours in a variable of your own"
 
 
 def _instead_of_manifest(given: Any) -> str:

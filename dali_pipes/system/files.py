@@ -20,6 +20,10 @@ def replacing(file: Path) -> Iterator[Path]:
     try:
         yield aside
         aside.replace(file)
+    except OSError as error:
+        if error.filename == str(aside):  # nobody knows that name
+            error.filename = str(file)
+        raise
     finally:
         with contextlib.suppress(OSError):
             aside.unlink()

@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator, skip_first_batches
 from accelerate.data_loader import prepare_data_loader
 from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import DataLoaderConfiguration
 from adapter_ranks import example, finish, kill_after, rows, start
 
 import dali_pipes as dp
@@ -136,3 +137,22 @@ def test_what_needs_a_sampler_is_refused_by_name(build, adapt, use):
     """A DataLoader made of ours would ask images one by one; going on in mid-epoch is load_state_dict's."""
     with build() as loader, pytest.raises(AttributeError, match=r"its plan says which samples come when; .* load_state_dict"):
         use(adapt(loader))
+
+
+def test_neither_options_nor_single_images(build):
+    """As with the loader itself: what is set would hide that loader's and be of no effect."""
+    with build() as loader:
+        mine = AccelerateLoader(loader)
+        with pytest.raises(AttributeError, match="batch_size cannot be set on a loader"):
+            mine.batch_size = 4
+        with pytest.raises(TypeError, match="a loader is no data set"):
+            next(iter(torch.utils.data.DataLoader(mine)))
+
+
+@pytest.mark.parametrize("option", ["dispatch_batches", "split_batches", "even_batches", "use_stateful_dataloader"])
+def test_what_accelerate_does_with_a_dataloaders_batches_it_leaves_ours(build, option):
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**{option: True}))
+    with build() as loader, build() as other:
+        first, second = accelerator.prepare([AccelerateLoader(loader), AccelerateLoader(other)])
+        assert [batch.ids.tolist() for batch in first] == [batch.ids.tolist() for batch in second]
+        assert accelerator.prepare(first) is first and first.epoch == 1

@@ -243,3 +243,43 @@ def test_the_tuner_finds_the_batch_size_of_the_module(train, val, tmp_path):
     model.trained.clear()
     seeking.fit(model, datamodule=data)
     assert {len(ids) for _, ids, _ in model.trained} == {8}
+
+
+def test_the_tuner_tries_its_first_batch_size_too(train, val, tmp_path):
+    """Not the loader that was there: its batches would be too large, and less than 8 would be found."""
+
+    class Small(Model):
+        def training_step(self, batch, batch_idx):
+            if len(batch) > 9:
+                raise RuntimeError("CUDA out of memory.")
+            return super().training_step(batch, batch_idx)
+
+    options = {"mode": "binsearch", "max_trials": 8, "steps_per_trial": 1, "init_val": 8, "margin": 0}
+    assert Tuner(trainer(tmp_path)).scale_batch_size(Small(), datamodule=DataModule(train, val), **options) == 9
+
+
+def test_a_tuner_that_asks_for_more_than_there_is_is_told_the_largest_batch(train, val, tmp_path):
+    seek = partial(Tuner(trainer(tmp_path)).scale_batch_size, Model(), init_val=32, steps_per_trial=1)
+    with pytest.raises(dp.ConfigError, match=r"37 images do not fill one global batch of 64 .*max_val=37"):
+        seek(datamodule=DataModule(train, val))
+
+
+@pytest.mark.parametrize("options", [{}, {"reload_dataloaders_every_n_epochs": 1}], ids=str)
+def test_overfitted_batches_are_the_same_in_each_epoch(train, val, tmp_path, options):
+    save = SaveEverywhere(tmp_path)
+    whole = fit(tmp_path, DataModule(train, val), [save], overfit_batches=2, **options)
+    assert whole.trained == by_loader(train)[:2] * EPOCHS
+    for (hook, done), checkpoint in save.saved.items():
+        resumed = fit(tmp_path, DataModule(train, val), checkpoint=checkpoint, overfit_batches=2, **options)
+        assert resumed.trained == whole.trained[done:], (hook, done)
+
+
+def test_a_trainer_that_has_ended_in_mid_epoch_goes_on_there(train, val, tmp_path):
+    data, model, stopped = DataModule(train, val), Model(fail_at=1), trainer(tmp_path, max_steps=4)
+    with pytest.raises(RuntimeError, match="as planned"):
+        stopped.fit(model, datamodule=data)
+    model.fail_at = -1
+    stopped.fit(model, datamodule=data)
+    stopped.fit_loop.epoch_loop.max_steps = STEPS * EPOCHS
+    stopped.fit(model, datamodule=data)
+    assert [each[1:] for each in model.trained] == [each[1:] for each in by_loader(train)]

@@ -20,7 +20,7 @@ def build(manifest):
 def test_a_forked_child_survives_a_pipeline_that_it_inherited_as_garbage(manifest):
     loader = build(manifest)
     next(iter(loader))
-    loader.itself = loader
+    loader._itself = loader
     gc.disable()
     try:
         del loader

@@ -1,5 +1,6 @@
 """Where configurations are found: ours, and before them the user's own."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from dali_pipes.backends.config import DaliConfig, TorchConfig
 from dali_pipes.cli import conf, hydra
+from dali_pipes.system.files import written
 
 REPO = Path(__file__).parents[2]
 MINE = {
@@ -146,7 +148,7 @@ def test_a_folder_is_ours_by_what_its_files_extend(monkeypatch, tmp_path, files,
 
 def test_the_folder_of_a_file_that_cannot_be_written_is_named_as_a_whole(command, image_folder):
     done = command("scan", f"data.train={image_folder}", "data.cache_dir=null", "out=/proc/x.parquet", cwd="/proc")
-    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: /proc/.x.parquet.")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1] == "error: /proc/x.parquet: no such file or directory"
 
 
 def test_other_words_keep_their_order(mine):
@@ -184,6 +186,30 @@ def test_a_file_that_cannot_be_written_is_one_line(error, message):
     assert message in hydra.explain_file_error(error, "/x")
     with pytest.raises(OSError, match="no file"):
         hydra.explain_file_error(OSError("no file"))
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, folder):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file") as raised:
+        (tmp_path / folder).mkdir(parents=True)
+    assert f"{tmp_path / 'file'} is a file, and a folder is needed there; name another" in hydra.explain_file_error(raised.value)
+
+
+def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
+    """Not that of the file beside it, which would replace it."""
+    with pytest.raises(OSError, match="No such file") as raised, written(Path("/proc/x.arrow")):
+        pass
+    assert hydra.explain_file_error(raised.value) == "/proc/x.arrow: no such file or directory"
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_a_full_disk_behind_stdout_is_one_line(word):
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([sys.executable, "-m", "dali_pipes.cli", word], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2 and ended.stderr.splitlines() == [
+        "error: a file could not be written: no space left on device; free some, or write elsewhere"
+    ]
 
 
 def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(command, image_folder, tmp_path):

@@ -3,13 +3,14 @@
 import subprocess
 import sys
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from later import later
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset, TensorDataset, WeightedRandomSampler
 
 import dali_pipes as dp
 from dali_pipes.plan.augment import policies
@@ -245,3 +246,29 @@ def test_decimals_are_numbers():
 def test_a_batch_of_no_such_dtype(thumbnails):
     with loader(thumbnails) as each, pytest.raises(dp.ConfigError, match="dtype is 'float16'; it takes one of PyTorch's"):
         next(iter(each)).to(dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("num_workers", r"give build_loader TorchConfig\(num_workers=…\)"),
+        ("batch_size", "build_loader takes all options"),
+        ("plan", "build_loader takes all options"),
+        ("mixup_enabled", "build_loader takes all options"),
+        ("epoch", r"call set_epoch\(\)"),
+    ],
+)
+def test_what_is_set_on_a_loader_is_refused(thumbnails, name, instead):
+    """It would be an attribute without effect."""
+    with (
+        loader(thumbnails) as each,
+        pytest.raises(AttributeError, match=f"{name} cannot be set on a loader.*; {instead}") as raised,
+    ):
+        setattr(each, name, 4)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("use", [DataLoader, partial(Subset, indices=[0]), lambda each: ConcatDataset([each, each])])
+def test_a_loader_is_no_data_set(thumbnails, use):
+    with loader(thumbnails) as each, pytest.raises(TypeError, match="a loader is no data set: it yields whole batches"):
+        next(iter(use(each)))

@@ -18,6 +18,7 @@ from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
 from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.mistakes import RefusesMisuse
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Shard
 from dali_pipes.plan.transforms import Transform
@@ -166,7 +167,7 @@ def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
     return first
 
 
-class ConvertedLoader:
+class ConvertedLoader(RefusesMisuse):
     """A loader of ours in the place of a DataLoader: yields lists `[images, labels]`, one epoch for each `iter()`.
 
     Attributes:
@@ -175,6 +176,8 @@ class ConvertedLoader:
         batch_size: of this process.
         sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and `len(sampler)` is this process's samples.
     """
+
+    _set_once = ("loader", "dataset", "batch_size", "sampler")
 
     def __init__(self, loader: Loader, conversion: Conversion, found: str):
         self.loader, self.dataset, self.batch_size = loader, conversion.dataset, conversion.order.batch_size
