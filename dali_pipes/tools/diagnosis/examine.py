@@ -15,13 +15,13 @@ from dali_pipes.system.memory import memory_left
 from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Fix, Gain, Probes, TrainingProgram, copy_seconds
-from dali_pipes.tools.diagnosis.verdict import COSTS, Figures, OneOffFigures, Verdict, figures, judge
+from dali_pipes.tools.diagnosis.verdict import COSTS, FEWER, Figures, OneOffFigures, Verdict, figures, judge
 from dali_pipes.tools.diagnosis.window import LoopEnded, Round, Step, Training, Window, drive
 
 WORTH = 1.03  # a smaller gain is not proposed
 PARTS = ("model", "loader", "together")
 ITEMS_S = 1.0  # seconds in which items are profiled
-_MARGIN = 0.1  # of a predicted gain, beside the spread of the rounds
+_MARGIN = 0.2  # of a predicted gain, beside the spread of the rounds
 Announce = Callable[[str], None]
 
 
@@ -234,8 +234,8 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
     for fix in tried:
         count = fix.program.processes if fix.program else None
         if fix.predicted and count is not None and now is not None and count != now:
-            certain = fix.predicted.estimate if fix.predicted.low > 1 else min(fix.predicted.estimate, 1.0)
-            gains[count > now].append(certain)
+            is_certain = fix.predicted.low / (1 - _MARGIN) > FEWER  # in every round
+            gains[count > now].append(fix.predicted.estimate if is_certain else min(fix.predicted.estimate, 1.0))
     fewer, more = (max(gains[is_more], default=None) for is_more in (False, True))
     return replace(one_off, fewer_gain=fewer, more_gain=more, is_serial=now == 0)
 
