@@ -223,7 +223,7 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: composed("train", "mixing.probability=2"), "MixingConfig.probability is 2.0; it must lie between 0 and 1"),
         (lambda: dp.TrainTransform(size="128"), "TrainTransform.size is '128'"),
         (lambda: dp.TrainTransform(size=None), "TrainTransform.size is None"),
-        (lambda: dp.TrainTransform(std=(float("nan"),) * 3), "must be positive"),
+        (lambda: dp.TrainTransform(std=(float("nan"),) * 3), r"std is \[nan, nan, nan\]; it takes three finite numbers"),
         (lambda: dp.RandomCropTransform(padding=-1), "RandomCropTransform.padding is -1"),
         (lambda: dp.RandomCropTransform(padding=(1, 2, 3)), r"one, or \(left/right, top/bottom\) or \(left, top, right, bottom\)"),
         (lambda: dp.RandomCropTransform(resize=0), r"resize is 0; it takes whole numbers from 1 on: one, or \(height, width\)"),
