@@ -31,6 +31,8 @@ LOOP_SHARE = 0.1  # of an item, from which on its lines are counted
 _STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _PACKAGE = str(Path(__file__).parents[2])
 _PLUMBING = ("torch.nn.modules.module", "torch.utils._contextlib", "torch.utils.data", "contextlib", "functools")
+# what others have put around each call or allocation: modes of PyTorch, callbacks of the collector
+_AROUND = ("torch.utils._device", "torch.overrides", "hypothesis", "nvidia.dali._utils.hacks")
 _TEXT = {"loadtxt", "genfromtxt", "fromstring", "read_csv", "literal_eval", "loads", "safe_load"}
 _NETWORK = {"requests", "urllib", "urllib3", "http", "socket", "ssl", "boto3", "botocore", "s3fs", "aiohttp"}
 _TRANSFORMS = {"torchvision", "albumentations", "monai", "kornia", "torchaudio"}
@@ -355,6 +357,8 @@ def _without_operators(found: _Place, cpu_s: float, watched: _Watched) -> _Place
 
 
 def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Place:
+    while len(stack) > 1 and _module(stack[-1][0], sampler).startswith(_AROUND):
+        stack = stack[:-1]
     own = [place for place, (code, _, _) in enumerate(stack) if _is_users(code.co_filename)]
     last = own[-1] if own else -1
     code, offset, _ = stack[last]
