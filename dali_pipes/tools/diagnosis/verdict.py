@@ -203,8 +203,7 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
     by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (1 - 1 / found.model_freed)
     left = found.wait_share / found.loader_freed
     if found.loader_sets_pace and not one_off.decodes_on_gpu:
-        # the steps are slower for it too: what a loader that costs nothing would gain is lost to it
-        left = max(left + found.contention * found.step_share, found.prep_stall - found.start_share)
+        left += found.contention * found.step_share  # the steps are slower for it too
     idle = found.loader_cores * found.loader_freed < IDLE_WORKERS * min(max(workers, 1), _cores())
     waits = idle if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
     if (one_off.transfer_share or 0.0) >= TRANSFER:

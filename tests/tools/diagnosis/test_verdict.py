@@ -49,7 +49,7 @@ def test_steps_that_are_slower_beside_a_slower_loader_are_its_fault():
     """With all cores busy it is the step that takes longer, rather than next()."""
     beside = replace(WAITING, wait_share=0.1, contention=0.8, together=90, busy=1.0)
     (cause,) = causes(beside, OneOffFigures(), 2)
-    assert cause.name == "prep-bound (CPU saturated)" and cause.loss == pytest.approx(0.91)
+    assert cause.name == "prep-bound (CPU saturated)" and cause.loss == pytest.approx(0.1 + 0.8 * 0.9)
     assert said(beside, decodes_on_gpu=True) == "decode-contention"
     disturbed = replace(beside, others=2.0, loader_freed=1.6, model_freed=1.8)
     assert [each.name for each in causes(disturbed, OneOffFigures(), 2)] == ["prep-bound (CPU saturated)", "other programs"]
@@ -88,7 +88,7 @@ def test_the_dearest_cause_comes_first_and_the_others_are_named():
     assert [each.name for each in causes(both, OneOffFigures(), 2)] == ["start-bound", "prep-bound (too few workers)"]
     both = replace(WAITING, together=700, wait_share=0.3, loader_freed=1.5, blocked=0.8)
     assert [(each.name, each.loss) for each in causes(both, OneOffFigures(), 2)] == [
-        ("sync-bound", pytest.approx(0.8 * 0.7 * 0.99)), ("prep-bound (too few workers)", pytest.approx(0.3)),
+        ("sync-bound", pytest.approx(0.8 * 0.7 * 0.99)), ("prep-bound (too few workers)", pytest.approx(0.2 + 0.01 * 0.7)),
         ("other programs", pytest.approx(0.1))
     ]  # fmt: skip
 
