@@ -254,8 +254,7 @@ def _predicted(
         if fix.program is not None and fix.part == "loader":
             with fix.program.feed() as feed:
                 probes = Probes(fix.program, feed, budget.seconds)
-                if trains:
-                    yield from probes.start()
+                if trains:  # the model has been warmed up by the rounds
                     trained = yield from probes.together()
                     return replace(fix, predicted=_interval([trained.rate / one.together.rate for one in rounds]))
                 changed = yield from probes.loader()

@@ -1,6 +1,7 @@
 """Where the time of a data set's items goes: some are made in this thread, and its stack is sampled."""
 
 import dis
+import itertools
 import linecache
 import random
 import signal
@@ -360,6 +361,8 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Pla
     while len(stack) > 1 and _module(stack[-1][0], sampler).startswith(_AROUND):
         stack = stack[:-1]
     own = [place for place, (code, _, _) in enumerate(stack) if _is_users(code.co_filename)]
+    if collates and not own:  # named by what PyTorch's collate function calls, whatever is called within that
+        stack = tuple(itertools.takewhile(lambda each: _module(each[0], sampler).startswith("torch.utils.data"), stack)) or stack
     last = own[-1] if own else -1
     code, offset, _ = stack[last]
     line = _lines(code).get(offset, code.co_firstlineno)
