@@ -1,5 +1,6 @@
 """The examination: rounds of all parts, what is measured once, the verdict, and the fixes with their gain."""
 
+import contextlib
 import math
 import os
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 
+import psutil
 import torch
 
 from dali_pipes.measure.stats import paired_ratio
@@ -14,7 +16,7 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import memory_left
 from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
-from dali_pipes.tools.diagnosis.probes import Fix, Gain, Probes, TrainingProgram, copy_seconds
+from dali_pipes.tools.diagnosis.probes import LARGER, Fix, Gain, Probes, TrainingProgram, copy_seconds
 from dali_pipes.tools.diagnosis.verdict import COSTS, FEWER, Figures, OneOffFigures, Verdict, figures, judge
 from dali_pipes.tools.diagnosis.window import LoopEnded, Round, Step, Training, Window, drive
 
@@ -92,7 +94,7 @@ def examination(
     """The same for a program whose own loop trains on the batches that this yields.
 
     Args:
-        step: one that may be tried with a larger batch; None: nothing is tried that the loop may not bear.
+        step: what trains; None: the program's own loop, which may fail at a larger batch, so that it is tried last.
         rounds: where complete rounds are put, for who wants to know whether there is one.
 
     Raises:
@@ -144,6 +146,13 @@ def examination(
             left_out.append("other numbers of workers")
         one_off = _with_gains(one_off, program.processes, tried)
     verdict = judge(rounds, one_off, program.workers, program.burst)
+    if step is None and not ended and not is_late(0.8) and _may_be_launch_bound(verdict):
+        try:
+            one_off = replace(one_off, larger_gain=(yield from _larger_gain(program, probes, rounds, announce)))
+        except LoopEnded as end:
+            ended.append(end)
+            left_out.append("larger batches")
+        verdict = judge(rounds, one_off, program.workers, program.burst)
 
     fixes = list(tried)
     for name in [verdict.name, *(cause.name for cause in verdict.also)]:
@@ -199,16 +208,16 @@ def _one_off(
     step: Step | None,
 ) -> Training[tuple[OneOffFigures, float | None]]:
     """The measurements made once, and the share of cold files that were still cached."""
-    larger = None
+    larger_gain = None
     if step and not torch.cuda.is_available():  # on a GPU the profiler shows how busy it is
-        announce("larger batches")
-        larger = probes.larger(step)
+        with contextlib.suppress(Exception):  # a user's step may raise anything at a batch of another size
+            larger_gain = drive(_larger_gain(program, probes, rounds, announce), step)
     cold, resident = None, None
     if budget.cold and program.paths:
         announce("files that are not in memory")
         cold, resident = yield from probes.cold()
     one_off = OneOffFigures(
-        larger_gain=larger.rate / median(one.model.rate for one in rounds) if larger else None,
+        larger_gain=larger_gain,
         cold_rate=cold.rate if cold else None,
         data_fits=program.data_bytes < memory_left(),
         decodes_on_gpu=program.decodes_on_gpu,
@@ -226,6 +235,23 @@ def _one_off(
             transfer_share=copy_seconds(copied, pinned) / seconds if copied else 0.0,
         )
     return one_off, resident
+
+
+def _larger_gain(program: TrainingProgram, probes: Probes, rounds: list[Round], announce: Announce) -> Training[float | None]:
+    """The factor on images/s with batches four times as large; None if batches of this type cannot be joined."""
+    announce("larger batches")
+    program.step_may_fail = True
+    try:
+        larger = yield from probes.larger()
+    finally:
+        program.step_may_fail = False
+    return larger.rate / median(one.model.rate for one in rounds) if larger else None
+
+
+def _may_be_launch_bound(verdict: Verdict) -> bool:
+    """Whether a larger batch, to which a loop of one's own may not be used, is worth trying, and there is room for it."""
+    resident = psutil.Process().memory_info().rss
+    return verdict.name == "model-bound" and not torch.cuda.is_available() and LARGER * resident < memory_left()
 
 
 def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> OneOffFigures:

@@ -165,7 +165,10 @@ def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: 
     name, agreeing = Counter(each).most_common(1)[0]
     if name != first.name or agreeing * 2 <= len(each):
         return Verdict("inconclusive", "low", each, (first, *also))
-    certain = agreeing == len(each) > 1 and (name == "model-bound" or (first.loss >= CERTAIN and _leads(first, also)))
+    # Without a look inside the step "model-bound" only says that nothing else was found.
+    looked_inside = one_off.larger_gain is not None or one_off.device_busy is not None
+    is_dear = looked_inside if name == "model-bound" else first.loss >= CERTAIN and _leads(first, also)
+    certain = agreeing == len(each) > 1 and is_dear
     return Verdict(name, "high" if certain else "medium", each, tuple(also), first.loss)
 
 
