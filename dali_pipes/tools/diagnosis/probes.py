@@ -59,6 +59,8 @@ class Fix:
         predicted: its gain as a factor on images/s, with the interval that it lies in; None: unknown.
         measured: its gain, with the change made; None: not measured.
         patch: the change of the program's text, as a unified diff; "" if it is none, or not known.
+        threads: how many threads of PyTorch the step is to run on; None: as many as it does.
+        is_hidden: whether it gains this only once the other programs on this machine have ended.
     """
 
     what: str
@@ -71,6 +73,8 @@ class Fix:
     predicted: "Gain | None" = None
     measured: float | None = None
     patch: str = ""
+    threads: int | None = None
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class TrainingProgram(ABC):
         is_fetched: whether images come out of an object store.
         starts_anew: whether each epoch starts worker processes anew.
         epoch: batches of an epoch; None: unknown.
+        uses_torch_threads: whether its step runs on PyTorch's threads.
         step_may_fail: whether its own loop is being given a batch that it may not accept.
     """
 
@@ -109,6 +114,7 @@ class TrainingProgram(ABC):
     starts_anew = False
     epoch: int | None = None
     step_may_fail = False
+    uses_torch_threads = True
 
     @abstractmethod
     def feed(self) -> AbstractContextManager[Feed]:

@@ -1,13 +1,16 @@
 """What an examination does that depends on its verdict."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from test_verdict import window
 from torch.utils.data import DataLoader, TensorDataset
 
 from dali_pipes.tools.diagnosis import examine
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
-from dali_pipes.tools.diagnosis.verdict import Verdict
-from dali_pipes.tools.diagnosis.window import LoopEnded
+from dali_pipes.tools.diagnosis.verdict import OneOffFigures, Verdict
+from dali_pipes.tools.diagnosis.window import LoopEnded, Round
 
 BUDGET = examine.ProbeBudget(rounds=1, seconds=0.01)
 
@@ -74,3 +77,22 @@ def test_there_is_no_larger_batch_where_memory_is_short(program, judged, monkeyp
     monkeypatch.setattr(examine, "memory_left", lambda: 1_000_000)
     loop = Loop(program)
     assert loop.run().one_off.larger_gain is None and set(loop.sizes) == {8}
+
+
+def test_what_other_programs_hide_is_named_with_what_it_would_cost(program, monkeypatch):
+    """Beside others a step of two threads takes nearly all of the time; on one it is 40 times as fast, and the loader is slower."""
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.prediction._cores", lambda: 2)
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.verdict._cores", lambda: 2)
+    beside = {"busy": 1.0, "queued_s": 0.5, "cpu_s": 0.5}
+    rounds = [Round(window(100, **beside), window(1000, **beside), window(95, waits=(0.02,), **beside))] * 2
+    found = examine.Examination(program, BUDGET, lambda text: None, None, rounds)
+    found._one_off = OneOffFigures(one_thread_gain=40.0, one_thread_freed=2.0, larger_gain=4.0, more_gain=1.0, is_serial=True)
+    found._undisturbed = found._without_others(found._figures())
+
+    verdict = found._judge()
+    assert (verdict.name, verdict.confidence) == ("other programs", "high")
+    (hidden,) = verdict.also
+    assert hidden.name == "prep-bound (item by item)" and hidden.is_hidden and hidden.loss == pytest.approx(0.8, abs=0.1)
+
+    found._rounds[:] = [replace(one, together=replace(one.together, busy=0.25)) for one in rounds]
+    assert not found._without_others(found._figures())
