@@ -76,7 +76,7 @@ class Trainer:
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
             share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
-            found = validate(self._config, self._ema or self._module, self._val, self._fabric, heartbeat)
+            found = validate(self._config, self._ema.module if self._ema else self._module, self._val, self._fabric, heartbeat)
             self._end_epoch(epoch, found, log)
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
