@@ -37,8 +37,8 @@ class WeightAverage:
         # One call for all tensors of a type, because each call launches kernels: a network has hundreds of small tensors.
         if self.updates:
             for dtype in {average.dtype for average in averaged if average.is_floating_point()}:
-                of_type = [(average, value) for average, value in pairs if average.dtype == dtype]
-                torch._foreach_lerp_(*map(list, zip(*of_type, strict=True)), 1 - self._decay)
+                of_type = [pair for pair in pairs if pair[0].dtype == dtype]
+                torch._foreach_lerp_([a for a, _ in of_type], [v for _, v in of_type], 1 - self._decay)
         self.updates += 1
 
     def state_dict(self) -> dict[str, Tensor]:
