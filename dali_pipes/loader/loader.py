@@ -41,6 +41,7 @@ from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
 
+OTHER_PIXELS = "pixels are made in another way than before this resume"
 _END_S = 10.0  # how long the end of the program waits for a next() in another thread
 
 
@@ -410,8 +411,8 @@ class Loader(RefusesMisuse):
         mix = self._work.describe(self.epoch).engine_mix
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(
-                "pixels are made in another way than before this resume: %s before, now %s (with equal options of the decoder and "
-                "exact=True they stay equal bit for bit)",
+                "%s: %s before, now %s (with equal options of the decoder and exact=True they stay equal bit for bit)",
+                OTHER_PIXELS,
                 before or "no GPU",
                 mix or "no GPU",
             )
