@@ -36,6 +36,7 @@ from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.gpu_memory import gpu_memory, release_unused
 from dali_pipes.system.interrupts import interrupt_behind
 from dali_pipes.system.modes import in_own_modes
 
@@ -239,9 +240,15 @@ class Loader(RefusesMisuse):
         fetcher = self._work.fetcher
         return LoaderStats(self._wait_s, self._fetch_wait_s, *fetched[:4], fetcher.progress if fetcher else (0, 0))
 
-    def explain(self) -> str:
+    @property
+    def decodes(self) -> str:
         """How images will be decoded and why, in one line."""
         return self._work.describe(self.epoch).explanation
+
+    def explain(self) -> str:
+        """The same; with DALI on a GPU also who holds its memory now."""
+        found = self._work.describe(self.epoch)
+        return f"{found.explanation}; in GiB, {gpu_memory(found.gpu)}" if found.gpu else found.explanation
 
     def __iter__(self) -> Iterator[Batch]:
         return self._work.use("iter()", self._begin_epoch)
@@ -418,9 +425,16 @@ class Loader(RefusesMisuse):
             )
         self._work.use("load_state_dict()", self._go_to, epoch, samples // block)
 
-    def close(self) -> None:
-        """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards."""
+    def close(self, release: bool = False) -> None:
+        """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards.
+
+        Args:
+            release: gives the memory that DALI's and PyTorch's allocators keep for later back to the GPU and the host. They are
+                shared by all loaders of a program, so those that go on allocate anew.
+        """
         self._work.close()
+        if release:
+            release_unused()
 
     def __getattr__(self, name: str) -> Any:
         """What programs ask a DataLoader for, such as Accelerate's `skip_first_batches`, and a plan has not."""

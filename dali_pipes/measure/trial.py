@@ -191,7 +191,7 @@ def window(
         "waits_s": [round(wait, 6) for wait in waits],
         "epoch_starts": epoch_starts,
         "device": device,
-        "decodes": loader.explain(),
+        "decodes": loader.decodes,
         "pinned_mib": _pinned_mib(),
     }
 

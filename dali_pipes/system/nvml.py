@@ -45,6 +45,11 @@ class Gpu:
             "sm_utilization": None,
         } | self._by_gpm()
 
+    def memory_of(self, pid: int) -> int | None:
+        """Bytes that a process has on this GPU; None: the driver does not know it by this number, or does not say."""
+        processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        return next((each.usedGpuMemory for each in processes if each.pid == pid), None)
+
     def _by_gpm(self) -> dict[str, float]:
         found: dict[str, float] | None = self._read("sm_utilization", self._gpm.sample) if self._gpm else None
         if found is None:

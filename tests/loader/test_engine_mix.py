@@ -16,6 +16,8 @@ ENGINE, EXACT = "nvJPEG 12.4.0, hw_decoder_load=0.65 of 8", "nvJPEG 12.4.0, exac
 class Backend:
     """Makes nothing, and says what would make it."""
 
+    own_gpu = None
+
     def __init__(self, mix):
         self.engine_mix = mix
 

@@ -77,6 +77,10 @@ class DaliBackend(Backend):
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
 
+    @property
+    def own_gpu(self) -> torch.device | None:
+        return None if self.device_id is None else torch.device("cuda", self.device_id)
+
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         self.close()
         with started_on(self._cpus()) if self._config.cpus else nullcontext():
