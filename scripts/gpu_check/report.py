@@ -166,7 +166,8 @@ def _grid(cells: list[Found]) -> Lines:
 def _cell(cell: Found) -> Sequence[str]:
     dtype = f" dtype={cell['dtype']}" if "dtype" in cell else ""
     native = "dali_native: " if cell["loader"]["kind"] == "DaliNativeConfig" else ""
-    setting = f"{native}{_settings(cell['loader'])}{dtype}", str(cell["batch_size"])
+    again = " again" if "repeat" in cell else ""
+    setting = f"{native}{_settings(cell['loader'])}{dtype}{again}", str(cell["batch_size"])
     if "error" in cell:
         return *setting, cell["error"], "", "", ""
     figures = f"{cell['images_per_s']:,.0f}", f"{cell['cpu_s_per_1000_images']:.3f}"
