@@ -342,7 +342,7 @@ class Loader(RefusesMisuse):
                 return self._work.next(lambda: self._bad.planned_from(epoch, step), epoch, step)
             except Exception as error:
                 self._work.end_backend()
-                if interrupt_behind(error, handled):  # no fault of a file's
+                if isinstance(error, ConfigError) or interrupt_behind(error, handled):  # no fault of a file's
                     raise
                 self._record_bad_samples(error, epoch, step)
 

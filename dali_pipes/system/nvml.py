@@ -8,6 +8,9 @@ import pynvml
 MIB = 2**20
 FIGURES = ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib", "energy_j")
 _NVJPG_ENGINES = 8
+
+# NVML is a part of the driver's capability "utility"; DALI's decoder asks it which CPUs are near to the GPU, and for JPEG engines.
+WITH_UTILITY = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
 Answer = TypeVar("Answer")
 
 
