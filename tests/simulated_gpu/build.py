@@ -78,11 +78,22 @@ def _compile_into(built: Path, include: list[str]) -> None:
             *(*FLAGS, *include, "-shared", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-rpath,$ORIGIN", str(SOURCES / "nvml.c")),
             *(str(made / "libcuda.so.1"), "-o", str(made / "libnvidia-ml.so.1")),
         )
+        _compile_torch_kernels(made / "torch_kernels.so", include)
         try:
             made.rename(built)
         except OSError:
             if not built.exists():
                 raise
+
+
+def _compile_torch_kernels(to: Path, include: list[str]) -> None:
+    """Half a minute, for PyTorch's headers."""
+    torch = Path(importlib.util.find_spec("torch").origin).parent
+    folders = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", *include]
+    libraries = [f"-L{torch}/lib", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ldl"]
+    _gcc(
+        "-O0", "-fPIC", "-shared", "-std=c++17", *folders, str(SOURCES / "torch_kernels.cpp"), "-o", str(to), *libraries, "-lstdc++"
+    )
 
 
 def _gcc(*arguments: str) -> str:
