@@ -12,6 +12,8 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
+from . import mixing_kernels
+
 SOURCES = Path(__file__).parent / "c"
 DEVICE = ["core.c", "runtime.c", "nvjpeg.c", "driver.c"]
 FLAGS = ["-O1", "-g", "-fPIC", "-pthread", "-Wall", "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-attributes"]
@@ -26,7 +28,7 @@ def build() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dali_pipes" / "simulated_gpu"
     include = [*headers(), SOURCES]
     key = hashlib.sha256(repr((FLAGS, include)).encode())
-    for source in [Path(__file__), *sorted(SOURCES.iterdir())]:
+    for source in [Path(__file__), Path(mixing_kernels.__file__), mixing_kernels.KERNELS, *sorted(SOURCES.iterdir())]:
         key.update(source.read_bytes())
     built = cache / key.hexdigest()[:16]
     if not built.exists():
@@ -79,6 +81,7 @@ def _compile_into(built: Path, include: list[str]) -> None:
             *(str(made / "libcuda.so.1"), "-o", str(made / "libnvidia-ml.so.1")),
         )
         _compile_torch_kernels(made / "torch_kernels.so", include)
+        _compile_mixing(made / "kernels.so")
         try:
             made.rename(built)
         except OSError:
@@ -94,6 +97,13 @@ def _compile_torch_kernels(to: Path, include: list[str]) -> None:
     _gcc(
         "-O0", "-fPIC", "-shared", "-std=c++17", *folders, str(SOURCES / "torch_kernels.cpp"), "-o", str(to), *libraries, "-lstdc++"
     )
+
+
+def _compile_mixing(to: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = mixing_kernels.write(Path(folder))
+        includes = [f"-I{folder}", f"-I{mixing_kernels.KERNELS.parent}"]
+        _gcc("-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", *includes, str(source), "-o", str(to), "-lstdc++")
 
 
 def _gcc(*arguments: str) -> str:

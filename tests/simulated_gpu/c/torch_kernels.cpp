@@ -6,6 +6,7 @@
 // given back too early is overwritten as on a GPU.
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/copy_native.h>
@@ -52,11 +53,15 @@ void run_queued(void *argument) {
   std::unique_ptr<std::function<void()>> work(static_cast<std::function<void()> *>(argument));
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  // Whoever waits runs it: one thread each, or every thread of DALI's had a pool of its own.
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
   try {
     (*work)();
   } catch (const std::exception &error) {
     std::cerr << "simulated GPU: a kernel of PyTorch failed: " << error.what() << std::endl;
   }
+  at::set_num_threads(threads);
 }
 
 void queue(std::function<void()> work) {
