@@ -7,7 +7,8 @@
 #   bash scripts/test.sh cu13           # the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
 #   bash scripts/test.sh dali24         # likewise: DALI 2.4 with nvImageCodec 0.9
 #   bash scripts/test.sh python3.13     # likewise: another Python, in .venv-python3.13
-# Without a GPU the GPU tests are left out; with FAIL_WITHOUT_CUDA=1 they fail instead.
+# Without a GPU the GPU tests run on a simulated one (tests/simulated_gpu), but for those marked gpu_pixels; with FAIL_WITHOUT_CUDA=1
+# they fail instead.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 unset PYTHONDONTWRITEBYTECODE  # the next run starts seconds earlier
 
@@ -37,6 +38,12 @@ contracts() (
   step pytest "${CONTRACTS[@]}"
 )
 
+# The GPU tests that a GPU without kernels can run, those of these marks; with a real GPU they have run already.
+simulated() {
+  [[ -e /dev/nvidiactl || -n ${FAIL_WITHOUT_CUDA:-} ]] && return
+  step python -m tests.simulated_gpu pytest -m "needs_cuda and not gpu_pixels and not release and $1"
+}
+
 lint() {
   step ruff check .
   step ruff format --check .
@@ -47,6 +54,7 @@ all() {
   lint
   step pytest -m "not alone and not release"
   step pytest -n 0 -m "alone and not release"  # they measure what the machine does
+  simulated "not alone"
 }
 
 release() {
@@ -58,6 +66,6 @@ release() {
 case ${1:-} in
   cu13 | dali24 | python3.*) contracts "$1" ;;
   all | release) use dev && "$1" ;;
-  "") use dev && lint && step pytest ;;
+  "") use dev && lint && step pytest && simulated "not slow and not alone" ;;
   *) use dev && pytest -n 0 "$@" ;;
 esac

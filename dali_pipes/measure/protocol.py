@@ -25,7 +25,7 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.progress import track
-from dali_pipes.system.provenance import provenance
+from dali_pipes.system.provenance import provenance, refuse_simulated_gpu
 from dali_pipes.system.telemetry import Sampler
 from dali_pipes.training.recipe import check_model, default_model
 
@@ -116,6 +116,7 @@ class Trials:
     """
 
     def __init__(self, config: MeasureConfig, manifest: Manifest, folder: Path, corun: int = 1, restart: bool = True):
+        refuse_simulated_gpu()
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._folder, self._count = folder / "trials", 0

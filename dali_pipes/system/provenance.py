@@ -11,9 +11,11 @@ from typing import Any, TypedDict
 import psutil
 import torch
 
+from dali_pipes.errors import ConfigError
 from dali_pipes.system.cpus import available_cpus
 
 DALI = ["nvidia-dali-cuda120", "nvidia-dali-cuda130"]
+SIMULATED = "(simulated)"  # ends the name of a GPU that tests/simulated_gpu stands in for: no figure of it says anything
 PACKAGES = ["dali_pipes", *DALI, "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
 
 
@@ -42,6 +44,19 @@ def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
         "commit": _commit(),
         "overrides": overrides,
     }
+
+
+def gpu_is_simulated() -> bool:
+    return torch.cuda.is_available() and torch.cuda.get_device_name().endswith(SIMULATED)
+
+
+def refuse_simulated_gpu() -> None:
+    """Raises ConfigError where the GPU is simulated, so that nobody publishes figures of it."""
+    if gpu_is_simulated():
+        raise ConfigError(
+            f"{torch.cuda.get_device_name()}: the GPU is simulated for tests, and runs no kernels, so its figures mean nothing; "
+            "measure on a real one, or leave the GPU out with CUDA_VISIBLE_DEVICES="
+        )
 
 
 def _version(package: str) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from simulated_gpu.mixing_kernels import BFLOAT, HALF, HOST
 
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS
 from dali_pipes.loader import mixing
@@ -22,49 +23,6 @@ INSTANCES = [
     for dtype, name in TYPES.items()
     for at_once in (1, 16 // dtype.itemsize)
 ]
-HALF = """
-using __half = _Float16;
-static inline float __half2float(__half value) { return value; }
-static inline __half __float2half_rn(float value) { return static_cast<__half>(value); }
-"""
-BFLOAT = """
-#include <cstdint>
-#include <cstring>
-struct __nv_bfloat16 { uint16_t bits; };
-static inline float __bfloat162float(__nv_bfloat16 value) {
-    const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
-    float wide;
-    std::memcpy(&wide, &bits, 4);
-    return wide;
-}
-static inline __nv_bfloat16 __float2bfloat16_rn(float value) {  // finite ones only
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-}
-"""
-# what CUDA provides, one thread after the other; `run` is a launch
-HOST = """
-#include <cmath>
-#define __device__
-#define __global__
-struct Place { int x, y; };
-static Place blockIdx, blockDim, threadIdx;
-static inline float __fmul_rn(float a, float b) { return a * b; }
-static inline float __fadd_rn(float a, float b) { return a + b; }
-#include "mixing.cu"
-template <typename... A>
-static void run(void (*kernel)(A...), int columns, int rows, int threads, A... arguments) {
-    blockDim = {threads, 1};
-    for (int y = 0; y < rows; ++y)
-        for (int x = 0; x < columns; ++x)
-            for (int thread = 0; thread < threads; ++thread) {
-                blockIdx = {x, y};
-                threadIdx = {thread, 0};
-                kernel(arguments...);
-            }
-}
-"""
 MIXUP = """
 extern "C" void {symbol}(int x, int y, int threads, const {t}* a, {t}* b, int count, int size, float own, float other) {{
     run({name}, x, y, threads, a, b, count, size, own, other);

@@ -10,6 +10,7 @@ from rich.console import Console
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.measure.results import Result
 from dali_pipes.measure.wording import HEADINGS, cells, print_runs
+from dali_pipes.system.provenance import SIMULATED
 from dali_pipes.system.stdout import say
 from dali_pipes.tools.benchmark.page import compared, ratios, standalone
 
@@ -42,6 +43,9 @@ def load_result(run: Path) -> Result:
         raise CompareError(
             f"{file}: schema {schema}, and this version reads {' and '.join(map(str, READABLE))}; run the benchmark again"
         )
+    gpu = result["provenance"]["hardware"].get("gpu")
+    if gpu and gpu.endswith(SIMULATED):
+        raise CompareError(f"{file}: measured on {gpu}, whose figures mean nothing; run the benchmark on a real GPU")
     return result
 
 

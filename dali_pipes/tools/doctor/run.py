@@ -14,6 +14,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.system.child import ChildError, explain, in_child
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
+from dali_pipes.system.provenance import gpu_is_simulated
 from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.doctor import images, machine, software
 from dali_pipes.tools.doctor.config import DoctorConfig
@@ -110,6 +111,7 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
         disk("page cache", partial(machine.page_cache, manifest)) if manifest else None,
         disk("speed", partial(machine.storage_speed, manifest, config.images_per_s) if manifest else machine.not_asked),
         Check("GPU", "driver and GPUs", f"{CHILD}.machine:driver_and_gpus", BROKEN_DRIVER, FAILED, gate=True),
+        Check("GPU", "simulated", software.simulated_gpu) if gpu_is_simulated() else None,
         gpu("DALI", partial(images.made_images, *decoding)),
         gpu("your images", partial(images.images_of, manifest, *decoding)) if manifest else None,
         gpu("JPEG engines", f"{CHILD}.decode:jpeg_engines", WITHOUT_ENGINES),

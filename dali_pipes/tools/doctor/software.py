@@ -41,6 +41,10 @@ def pytorch() -> Finding:
     return ok(f"{found}, built for CUDA {torch.version.cuda}")
 
 
+def simulated_gpu() -> Finding:
+    return failed(f"{torch.cuda.get_device_name()}: no kernel runs here", "ask again without tests/simulated_gpu, on a real GPU")
+
+
 def one_cuda() -> Finding:
     """DALI, nvImageCodec, CuPy and PyTorch load CUDA libraries into one process: their major versions must agree."""
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
