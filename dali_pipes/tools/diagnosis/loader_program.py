@@ -9,6 +9,7 @@ from dali_pipes.loader.loader import Loader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.dataloader_program import Epochs, count_items, put_on_device
 from dali_pipes.tools.diagnosis.probes import Feed, TrainingProgram
+from dali_pipes.tools.diagnosis.step_calls import StepCalls
 from dali_pipes.tools.diagnosis.window import Step
 
 
@@ -20,6 +21,7 @@ class LoaderProgram(TrainingProgram):
     def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):
         self._loader, self._step, self.workers = loader, step, available_cpus()
         self.epoch = len(loader)
+        self.step_calls: StepCalls | None = None  # those of the step, if they are counted
         ours = loader.loader if isinstance(loader, ConvertedLoader) else loader
         self.is_fetched = ours.dataset.is_fetched
 
@@ -34,6 +36,9 @@ class LoaderProgram(TrainingProgram):
 
     def step(self) -> Step | None:
         return self._step
+
+    def remarks(self) -> list[str]:
+        return self.step_calls.remarks(True) if self.step_calls else []  # batches are on the device already
 
     def transfer_size(self) -> tuple[int, bool]:
         return 0, True  # its batches are on the device

@@ -40,7 +40,7 @@ _UNTRAINED = 1000  # batches in a row on which no optimizer has stepped; more ar
 
 @dataclass(slots=True)
 class Loop:
-    """All iterations over one DataLoader from one place of the program.
+    """All iterations over one loader from one place of the program.
 
     Attributes:
         place: the file and line that takes its batches.
@@ -164,6 +164,8 @@ class Watch:
     def hooks(self) -> dict[str, Callable[[ModuleType], None]]:
         return libraries.hooks(lambda: self.is_examining) | {
             "torch.utils.data.dataloader": self._watch_loaders,
+            "dali_pipes.loader.loader": lambda module: self._watch_iterations(module.Loader),
+            "dali_pipes.adapters.from_torch.convert": lambda module: self._watch_iterations(module.ConvertedLoader),
             "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(self._count_step),
             "torch.distributed.distributed_c10d": self._refuse_process_groups,
             "torch.multiprocessing.spawn": self._refuse_spawning,
@@ -199,6 +201,16 @@ class Watch:
         loaders.__init__ = __init__
         loaders.__iter__ = watched(loaders.__iter__)
         loaders.__init_subclass__ = classmethod(of_subclass)
+
+    def _watch_iterations(self, loaders: Any) -> None:
+        """Of a class of loaders of ours."""
+        original = loaders.__iter__
+
+        @wraps(original)
+        def __iter__(loader: Any) -> Any:
+            return self.begin(loader, original)
+
+        loaders.__iter__ = __iter__
 
     def _watch_datasets(self, module: Any) -> None:
         """Loops of the program over tf.data; TensorFlow's and Keras's own hand their iterators to compiled functions."""
@@ -451,7 +463,7 @@ class Watch:
             self._inside = False
 
     def _next_examined(self) -> Any:
-        if self._untrained >= _UNTRAINED and "torch" in type(self._examined.loader).__module__:  # type: ignore[union-attr]
+        if self._untrained >= _UNTRAINED and "tensorflow" not in type(self._examined.loader).__module__:  # type: ignore[union-attr]
             why = f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as by list(loader)"
             self.fail(f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes")  # type: ignore[union-attr]
         self._check_eager()
@@ -594,10 +606,14 @@ def _program_of(loader: Any, built_at: tuple[Path, int] | None, is_step: Callabl
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
         return TfDataProgram(loader)
+    from torch.utils.data import DataLoader
+
     from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+    from dali_pipes.tools.diagnosis.loader_program import LoaderProgram
     from dali_pipes.tools.diagnosis.step_calls import StepCalls
 
-    program = DataLoaderProgram(loader, built_at=built_at)
+    is_torch = isinstance(loader, DataLoader)
+    program: Any = DataLoaderProgram(loader, built_at=built_at) if is_torch else LoaderProgram(loader)
     program.step_calls = StepCalls(is_step)
     return program
 

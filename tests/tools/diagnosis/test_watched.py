@@ -219,6 +219,27 @@ def test_a_program_that_fails_after_a_round_is_still_diagnosed(watch):
     assert any("rounds" in each for each in answers["diagnosis"]["left_out"])
 
 
+# A loader of ours, built and from a DataLoader, that is waited for: decoding takes much longer than the step.
+OURS = {
+    "build_loader": "dp.build_loader(dp.Manifest.scan({images!r}), dp.TorchConfig(num_workers=0), batch_size=4,\n"
+    "                         transform=dp.TrainTransform(size=32))",
+    "from_torch": "dp.from_torch(DataLoader(ImageFolder({images!r}, v2.Compose([v2.ToImage(), v2.RandomResizedCrop(32),\n"
+    "                       v2.ToDtype(torch.float32, scale=True)])), batch_size=4, shuffle=True))",
+}
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_a_loop_over_a_loader_of_ours_is_measured(watch, kind, image_folder):
+    text = HEAD + "import dali_pipes as dp\nfrom torchvision.datasets import ImageFolder\nfrom torchvision.transforms import v2\n"
+    text += f"ours = {OURS[kind].format(images=str(image_folder))}\n"
+    text += "for epoch in range(9):\n    for images, *rest in ours:  # loop\n        step(images[:, 0, 0, :4])\nprint('uploaded')\n"
+    answers, status, output = watch(text)
+    line = next(number for number, each in enumerate(text.splitlines(), 1) if "# loop" in each)
+    assert status == 0, answers
+    diagnosis = answers["diagnosis"]
+    assert diagnosis["loop"] == f"train.py:{line}" and diagnosis["figures"]["wait_share"] > 0.3 and "uploaded" not in output
+
+
 # A step that costs the same for a few samples as for many.
 LAUNCHES = (
     HEAD
