@@ -176,7 +176,10 @@ def compare() -> None:
     given = parser.parse_args()
     print_comparison(given.runs, Console())
     if given.chart:
-        draw(given.runs[0], given.chart)
+        try:
+            draw(given.runs[0], given.chart)
+        except OSError as error:
+            stop(explain_file_error(error, str(given.chart)))
 
 
 def scan(config: Any) -> None:

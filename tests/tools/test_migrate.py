@@ -71,3 +71,27 @@ def test_what_is_the_loaders_own_is_not_an_option(module, command):
     done = command("migrate", "their_train:make_loader", "batch_size=4")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: batch_size=4: images, transform and batch size are those of your DataLoader; leave it out\n"
+
+
+QUICK = ["pairs=1", "min_seconds=0.2", "min_batches=2", "max_warmup_seconds=0.1", "data.cache_dir=null"]
+
+
+@pytest.mark.slow
+def test_benchmark_takes_their_function_too(module, command):
+    arms = ["arms=[dali_cpu,torch]", "loaders.dali_cpu.num_threads=1", "loaders.torch.num_workers=1"]
+    done = command("benchmark", "their_train:make_loader", *arms, *QUICK, "out=runs")
+    result = json.loads(done.stdout)
+    assert list(result["arms"]) == ["yours", "dali_cpu", "torch"] and result["baseline"] == "yours"
+    assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
+
+
+@pytest.mark.slow
+def test_tune_takes_their_function_too(module, command, tmp_path):
+    """Images, transform and batch size are those of the DataLoader; the settings of ours are searched."""
+    (tmp_path / "conf/loader").mkdir(parents=True)
+    searched = ["loader=torch", "loader.num_workers=1", "search.num_workers=[1]", "search.prefetch_factor=[4]", "minutes=5"]
+    done = command("tune", "their_train:make_loader", *searched, *QUICK, "host=x", f"into={tmp_path}/conf/loader", "out=runs")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {one["batch_size"] for one in result["tries"]} == {8} and len(result["tries"]) == 2
+    assert (tmp_path / "conf/loader/tuned_x.yaml").exists()
