@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes, copy_seconds
-from dali_pipes.tools.diagnosis.window import drive
+from dali_pipes.tools.diagnosis.span import drive
 from dali_pipes.training.recipe import build_model
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.alone, pytest.mark.timeout(250)]

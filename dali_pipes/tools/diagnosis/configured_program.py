@@ -20,7 +20,7 @@ from dali_pipes.data.scanning.decoders import pillow
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed
-from dali_pipes.tools.diagnosis.window import Step
+from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.memory import check_memory
@@ -36,7 +36,7 @@ class ConfiguredProgram(TrainingProgram):
     """The loader and the step of training, of one process.
 
     Args:
-        manifest: the images; repeated, so that a window does not end with them.
+        manifest: the images; repeated, so that a span does not end with them.
         files: the file of each of these images, counted once; those in one shard have the same.
         data_bytes: of the whole data set, which these images may be a part of.
     """

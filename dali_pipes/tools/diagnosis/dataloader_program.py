@@ -21,9 +21,9 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
 from dali_pipes.tools.diagnosis.patch import patch_of
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
+from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.tools.diagnosis.step_calls import StepCalls
 from dali_pipes.tools.diagnosis.verdict import COSTS, Figures
-from dali_pipes.tools.diagnosis.window import Step
 
 _OURS = (
     "prep-bound (too few workers)",

@@ -24,6 +24,7 @@ from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.prediction import MARGIN, interval, predicted_gain, quieter, undisturbed
 from dali_pipes.tools.diagnosis.probes import LARGER, Fix, Probes, TrainingProgram, copy_seconds
+from dali_pipes.tools.diagnosis.span import LoopEnded, Round, Span, Step, Training, drive
 from dali_pipes.tools.diagnosis.verdict import (
     COSTS,
     FEWER,
@@ -37,7 +38,6 @@ from dali_pipes.tools.diagnosis.verdict import (
     freed,
     judge,
 )
-from dali_pipes.tools.diagnosis.window import LoopEnded, Round, Step, Training, Window, drive
 
 WORTH = 1.03  # a smaller gain is not proposed
 PARTS = ("model", "loader", "together")
@@ -75,7 +75,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class ProbeBudget:
-    """The time to spend: rounds, minimum seconds of each window, and pairs of runs with and without the first fix.
+    """The time to spend: rounds, minimum seconds of each span, and pairs of runs with and without the first fix.
 
     Attributes:
         limit_s: from then on no further round and no further fix is begun; one round is always measured.
@@ -94,7 +94,7 @@ class ProbeBudget:
 
 
 def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = lambda text: None) -> Diagnosis:
-    """Runs the program in parts and as a whole, for a few windows each, with its own step.
+    """Runs the program in parts and as a whole, for a few spans each, with its own step.
 
     Args:
         announce: called with a text before each step.
@@ -126,7 +126,7 @@ def examination(
 class Examination:
     """One program, from its first batches to the diagnosis; the arguments are those of `examination`.
 
-    Each method that trains is a generator of batches (window.py).
+    Each method that trains is a generator of batches (span.py).
     """
 
     def __init__(self, program: TrainingProgram, budget: ProbeBudget, announce: Announce, step: Step | None, rounds: list[Round]):
@@ -265,11 +265,11 @@ class Examination:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            window = yield from probes.model()
+            span = yield from probes.model()
         finally:
             torch.set_num_threads(threads)
-        gain = window.rate / median(one.steps.rate for one in self._rounds)
-        self._one_off = replace(self._one_off, one_thread_gain=gain, one_thread_freed=freed(window, 1))
+        gain = span.rate / median(one.steps.rate for one in self._rounds)
+        self._one_off = replace(self._one_off, one_thread_gain=gain, one_thread_freed=freed(span, 1))
 
     def _larger_gain(self, probes: Probes) -> Training[float | None]:
         """The factor on images/s with batches four times as large; None if batches of this type cannot be joined."""
@@ -329,7 +329,7 @@ class Examination:
         return sorted(fixes, key=lambda fix: (fix.is_hidden, -(fix.predicted.low if fix.predicted else 0)))
 
     def _predicted(self, fix: Fix, is_hidden: bool) -> Training[Fix]:
-        """The fix with its predicted gain: another loader is trained with for one window, another model is run alone.
+        """The fix with its predicted gain: another loader is trained with for one span, another model is run alone.
 
         Args:
             is_hidden: whether it can gain something only once the other programs have ended; the loader is run alone then, as it
@@ -341,8 +341,8 @@ class Examination:
         fix = replace(fix, is_hidden=is_hidden)
         try:
             if fix.threads:
-                window = yield from self._train_on(fix.threads)
-                return replace(fix, predicted=interval([window.rate / one.together.rate for one in rounds]))
+                span = yield from self._train_on(fix.threads)
+                return replace(fix, predicted=interval([span.rate / one.together.rate for one in rounds]))
             if fix.program is not None and fix.part == "loader":
                 with fix.program.feed() as feed:
                     probes = Probes(fix.program, feed, self._budget.seconds)
@@ -362,7 +362,7 @@ class Examination:
             why = (str(error).splitlines() or [type(error).__name__])[0]
             return replace(fix, note=f"could not be tried: {why[:100]}", program=None)
 
-    def _train_on(self, threads: int) -> Training[Window]:
+    def _train_on(self, threads: int) -> Training[Span]:
         """The program as it is, its step on so many threads."""
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
@@ -384,11 +384,11 @@ class Examination:
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:
     """In this order, and in the next round in reverse, so that a machine that slows down favours no part."""
-    windows: dict[str, Window] = {}
+    spans: dict[str, Span] = {}
     for part in PARTS if number % 2 == 0 else PARTS[::-1]:
         announce(f"round {number + 1} of {count}: {part}")
-        windows[part] = yield from getattr(probes, part)()
-    return Round(**windows)
+        spans[part] = yield from getattr(probes, part)()
+    return Round(**spans)
 
 
 def _may_be_launch_bound(verdict: Verdict) -> bool:
@@ -421,11 +421,11 @@ def measured_gain(program: TrainingProgram, fix: Fix, budget: ProbeBudget, annou
                 probes = Probes(each, feed, budget.seconds)
                 if own:
                     drive(probes.start(), own)
-                    window = drive(probes.together(), own)
+                    span = drive(probes.together(), own)
                 else:
                     yield from probes.start()
-                    window = yield from probes.together()
-                rates[which].append(window.rate)
+                    span = yield from probes.together()
+                rates[which].append(span.rate)
     gain = paired_ratio(rates["before"], rates["after"]).estimate
     return gain if math.isfinite(gain) else None
 

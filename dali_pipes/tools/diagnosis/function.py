@@ -16,8 +16,8 @@ from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
 from dali_pipes.tools.diagnosis.loader_program import LoaderProgram
 from dali_pipes.tools.diagnosis.probes import TrainingProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis
+from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.tools.diagnosis.step_calls import StepCalls
-from dali_pipes.tools.diagnosis.window import Step
 
 _PAIRS = 3  # with and without a fix that is verified
 

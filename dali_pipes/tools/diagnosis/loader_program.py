@@ -9,8 +9,8 @@ from dali_pipes.loader.loader import Loader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.dataloader_program import Epochs, count_items, put_on_device
 from dali_pipes.tools.diagnosis.probes import Feed, TrainingProgram
+from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.tools.diagnosis.step_calls import StepCalls
-from dali_pipes.tools.diagnosis.window import Step
 
 
 class LoaderProgram(TrainingProgram):

@@ -7,12 +7,12 @@ from statistics import median
 
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.probes import Fix, Gain, TrainingProgram
-from dali_pipes.tools.diagnosis.window import Round, Window
+from dali_pipes.tools.diagnosis.span import Round, Span
 
 MARGIN = 0.2  # of a predicted gain, beside the spread of the rounds
 
 
-def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:
+def pace(model: Span, loader: Span, serial: bool = False, cores: int | None = None) -> float:
     """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they alternate."""
     if serial:
         return 1 / (1 / model.rate + 1 / loader.rate)
@@ -20,7 +20,7 @@ def pace(model: Window, loader: Window, serial: bool = False, cores: int | None 
     return min(model.rate, loader.rate, (cores or available_cpus()) / cpu)
 
 
-def predicted_gain(fix: Fix, program: TrainingProgram, rounds: Sequence[Round], changed: Window | None) -> Gain | None:
+def predicted_gain(fix: Fix, program: TrainingProgram, rounds: Sequence[Round], changed: Span | None) -> Gain | None:
     """The factor on images/s of the whole.
 
     The interval holds the gains of all rounds, over the pace of training as it was calculated and as it was measured.
@@ -66,19 +66,19 @@ def undisturbed(rounds: Sequence[Round], serial: bool, model_freed: float, loade
     return changed
 
 
-def quieter(window: Window, factor: float) -> Window:
-    """A window whose work is done so many times as fast, with nothing else on the machine.
+def quieter(span: Span, factor: float) -> Span:
+    """A span whose work is done so many times as fast, with nothing else on the machine.
 
     What others cause goes with them: steps that stand in no run queue, since their threads wait for each other, and batches that
     come late. What of both is the program's own cannot be told then.
     """
-    faster, waits = window.scaled(1 / factor), [wait for wait in window.waits_s if wait is not None]
+    faster, waits = span.scaled(1 / factor), [wait for wait in span.waits_s if wait is not None]
     usual = sum(waits) / len(waits) / factor if waits else 0.0
-    even = tuple(None if wait is None else usual for wait in window.waits_s)
+    even = tuple(None if wait is None else usual for wait in span.waits_s)
     return replace(faster, busy=min(faster.cores / _cores(), 1.0), queued_s=0.0, blocked_s=None, waits_s=even)
 
 
-def _together(before: Window, model: Window, loader: Window, serial: bool, loader_freed: float) -> Window:
+def _together(before: Span, model: Span, loader: Span, serial: bool, loader_freed: float) -> Span:
     """Training at the pace that these parts allow, in as many steps as before."""
     steps = len(before.waits_s)
     step_s = before.images / steps / model.rate

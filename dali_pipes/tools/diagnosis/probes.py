@@ -17,8 +17,8 @@ from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.trial import endless
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.tools.diagnosis.items import ItemProfile
+from dali_pipes.tools.diagnosis.span import Span, Step, Training, watch
 from dali_pipes.tools.diagnosis.verdict import Figures
-from dali_pipes.tools.diagnosis.window import Step, Training, Window, watch
 
 RESIDENT = 4  # batches
 LARGER = 4  # times
@@ -159,10 +159,10 @@ def loader_feed(loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] =
 
 
 class Probes:
-    """Runs the parts of one program; what trains is a generator of batches (window.py).
+    """Runs the parts of one program; what trains is a generator of batches (span.py).
 
     Args:
-        seconds, least: minimum duration and minimum number of batches of each window.
+        seconds, least: minimum duration and minimum number of batches of each span.
     """
 
     def __init__(self, program: TrainingProgram, feed: Feed, seconds: float, least: int = 3):
@@ -175,10 +175,10 @@ class Probes:
         self._resident = [self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)]
         yield self._resident[0]
 
-    def model(self) -> Training[Window]:
+    def model(self) -> Training[Span]:
         return self._watch(itertools.cycle(self._resident))
 
-    def larger(self) -> Training[Window | None]:
+    def larger(self) -> Training[Span | None]:
         """The model with batches four times as large; None if batches of this type cannot be joined.
 
         A step may raise anything at a batch of another size, or run out of memory: that is for the caller to survive.
@@ -190,7 +190,7 @@ class Probes:
         yield batch
         return (yield from self._watch(itertools.repeat(batch)))
 
-    def loader(self) -> Training[Window]:
+    def loader(self) -> Training[Span]:
         """Batches as fast as they come; none is trained on."""
         for _ in self._ahead():
             pass
@@ -207,11 +207,11 @@ class Probes:
 
         return self._watch(remembering(), self._feed.starts_epoch, trains=False)
 
-    def together(self) -> Training[Window]:
+    def together(self) -> Training[Span]:
         yield from self._ahead()
         return (yield from self._watch(self._feed.batches, self._feed.starts_epoch))
 
-    def cold(self) -> Training[tuple[Window | None, float | None]]:
+    def cold(self) -> Training[tuple[Span | None, float | None]]:
         """Training on files that are not in the page cache, None if too few; and the share of them that still was, if known.
 
         The loader has been started, its prefetched batches are used up, and no file is counted twice.
@@ -253,7 +253,7 @@ class Probes:
         return sum("called a synchronizing" in str(each.message) for each in caught)
 
     def _ahead(self) -> Iterator[Any]:
-        """The batches that were made before the window."""
+        """The batches that were made before the span."""
         begin = time.monotonic()
         for _ in range(self._program.in_flight):
             yield next(self._feed.batches)
@@ -262,7 +262,7 @@ class Probes:
 
     def _watch(
         self, batches: Iterator[Any], starts_epoch: Callable[[], bool] = lambda: False, trains: bool = True
-    ) -> Training[Window]:
+    ) -> Training[Span]:
         program = self._program
         return watch(batches, program.count, self._seconds, self._least, starts_epoch, epoch=program.epoch, trains=trains)
 

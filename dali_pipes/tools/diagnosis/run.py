@@ -29,7 +29,7 @@ from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
-from dali_pipes.tools.diagnosis.window import drive
+from dali_pipes.tools.diagnosis.span import drive
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
 from dali_pipes.training.recipe import check_compiler, check_model, check_size

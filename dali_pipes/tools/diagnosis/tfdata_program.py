@@ -14,8 +14,8 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.dataloader_program import Epochs
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
+from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.tools.diagnosis.verdict import Figures
-from dali_pipes.tools.diagnosis.window import Step
 
 _AUTOTUNE = tf.data.AUTOTUNE
 _PYTHON = ("PyFunc", "EagerPyFunc", "PyFuncStateless")

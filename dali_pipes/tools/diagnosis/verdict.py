@@ -8,7 +8,7 @@ from statistics import median
 
 import torch
 
-from dali_pipes.tools.diagnosis.window import Round, Window
+from dali_pipes.tools.diagnosis.span import Round, Span
 
 COSTS = 0.1  # share of the time from which on something is a cause
 CERTAIN = 0.2  # share of the time from which on a cause is certain
@@ -262,72 +262,72 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
 def figures(rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFigures | None = None) -> Figures:
     """Medians over the rounds."""
 
-    def of(read: Callable[[Window], float], *parts: str) -> float:
+    def of(read: Callable[[Span], float], *parts: str) -> float:
         return median(read(getattr(one, part)) for one in rounds for part in parts)
 
-    rates = {part: of(lambda window: window.rate, part) for part in ("steps", "loader", "together")}
+    rates = {part: of(lambda span: span.rate, part) for part in ("steps", "loader", "together")}
     rates["model"] = rates.pop("steps")
     # Beside other programs the threads of a step wait for each other, in no run queue; without them it is at least as fast as on
     # one thread, which waits for none.
-    model_freed = of(lambda window: freed(window, min(torch.get_num_threads(), _cores())), "model")
+    model_freed = of(lambda span: freed(span, min(torch.get_num_threads(), _cores())), "model")
     if one_off and one_off.one_thread_gain and one_off.one_thread_freed:
         model_freed = max(model_freed, one_off.one_thread_gain * one_off.one_thread_freed)
     blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
     return Figures(
         **rates,
-        wait_share=of(lambda window: window.wait_share, "together"),
-        start_share=of(lambda window: window.start_share, "together"),
+        wait_share=of(lambda span: span.wait_share, "together"),
+        start_share=of(lambda span: span.start_share, "together"),
         overlap=rates["together"] / min(rates["model"], rates["loader"]),
         contention=median(max(0.0, 1 - one.model.step_s / one.together.step_s) for one in rounds),
-        loader_cores=of(lambda window: window.cores, "loader"),
-        busy=of(lambda window: window.busy, "together"),
+        loader_cores=of(lambda span: span.cores, "loader"),
+        busy=of(lambda span: span.busy, "together"),
         others=of(_others, "together"),
-        loader_freed=of(lambda window: freed(window, max(workers, 1)), "loader"),
+        loader_freed=of(lambda span: freed(span, max(workers, 1)), "loader"),
         model_freed=model_freed,
         blocked=max(0.0, median(blocked)) if blocked else None,
-        straggling=of(lambda window: straggling(window, burst), "loader", "together"),
+        straggling=of(lambda span: straggling(span, burst), "loader", "together"),
         throttled=of(_throttled, "together"),
         model_throttled=of(_throttled, "model"),
-        memory_stall=of(lambda window: window.memory_stall or 0.0, "together"),
+        memory_stall=of(lambda span: span.memory_stall or 0.0, "together"),
         alloc_retries=sum(one.together.alloc_retries for one in rounds),
     )
 
 
-def freed(window: Window, actors: int) -> float:
+def freed(span: Span, actors: int) -> float:
     """The factor on the pace if other programs ended: at most what our processes stood in the run queue for, and never more.
 
     Args:
         actors: threads or processes that share the work; an actor that sleeps gains nothing from a free core.
     """
-    others = _others(window)
+    others = _others(span)
     if others < SEEN:
         return 1.0
-    queued = min(window.queued_s / (actors * window.seconds), 0.99)
+    queued = min(span.queued_s / (actors * span.seconds), 0.99)
     room = _cores() / max(_cores() - others, 0.05)
-    return max(1.0, min(1 / (1 - queued), _cores() / max(window.cores, 0.01), room))
+    return max(1.0, min(1 / (1 - queued), _cores() / max(span.cores, 0.01), room))
 
 
-def straggling(window: Window, burst: int) -> float:
+def straggling(span: Span, burst: int) -> float:
     """Share of the time beyond three times the usual duration of a burst.
 
     Worker processes deliver in bursts of one batch each, so whole bursts are compared.
     """
-    waits = [wait for wait in window.waits_s if wait is not None]
+    waits = [wait for wait in span.waits_s if wait is not None]
     bursts = [sum(waits[start : start + burst]) for start in range(0, len(waits) - burst + 1, burst)]
     if len(bursts) < 3:
         return 0.0
     usual = median(bursts)
-    return sum(burst - usual for burst in bursts if burst > 3 * usual) / window.seconds
+    return sum(burst - usual for burst in bursts if burst > 3 * usual) / span.seconds
 
 
-def _others(window: Window) -> float:
+def _others(span: Span) -> float:
     """Cores busy with other programs."""
-    return max(0.0, window.busy * _cores() - window.cores)
+    return max(0.0, span.busy * _cores() - span.cores)
 
 
-def _throttled(window: Window) -> float:
+def _throttled(span: Span) -> float:
     """A share of the time of all cores, since each of them is throttled separately."""
-    return (window.throttled_s or 0.0) / window.seconds / _cores()
+    return (span.throttled_s or 0.0) / span.seconds / _cores()
 
 
 def _cores() -> int:

@@ -496,7 +496,7 @@ class Watch:
             is_late: whether nothing further is to be tried, not even what needs no training.
         """
         assert self._examined is not None
-        from dali_pipes.tools.diagnosis.window import LoopEnded
+        from dali_pipes.tools.diagnosis.span import LoopEnded
 
         place, after = self._examined.loop.place, f"after {self._steps} measured batches"
         if not self._rounds:
@@ -519,7 +519,7 @@ class Watch:
             self.fail(f"one round of the measurement was not done; {at}, {self._steps} batches after its loop was found")
         if not self._inside:
             self.end_early("the time was over", is_late=True)
-        from dali_pipes.tools.diagnosis.window import LoopEnded
+        from dali_pipes.tools.diagnosis.span import LoopEnded
 
         self._ended = f"the time was over after {self._steps} measured batches"
         raise LoopEnded(is_late=True)  # in the examination, which this has interrupted

@@ -21,7 +21,7 @@ from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 from dali_pipes.tools.diagnosis.probes import Probes
 from dali_pipes.tools.diagnosis.report import to_dict
-from dali_pipes.tools.diagnosis.window import drive
+from dali_pipes.tools.diagnosis.span import drive
 
 PAIRS = 3
 # The fix that the diagnosis names, made: what is changed, and the program afterwards.

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_verdict import window
+from test_verdict import span
 from torch.utils.data import DataLoader, TensorDataset
 
 from dali_pipes.tools.diagnosis import examine
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+from dali_pipes.tools.diagnosis.span import LoopEnded, Round
 from dali_pipes.tools.diagnosis.verdict import OneOffFigures, Verdict
-from dali_pipes.tools.diagnosis.window import LoopEnded, Round
 
 BUDGET = examine.ProbeBudget(rounds=1, seconds=0.01)
 
@@ -84,7 +84,7 @@ def test_what_other_programs_hide_is_named_with_what_it_would_cost(program, monk
     monkeypatch.setattr("dali_pipes.tools.diagnosis.prediction._cores", lambda: 2)
     monkeypatch.setattr("dali_pipes.tools.diagnosis.verdict._cores", lambda: 2)
     beside = {"busy": 1.0, "queued_s": 0.5, "cpu_s": 0.5}
-    rounds = [Round(window(100, **beside), window(1000, **beside), window(95, waits=(0.02,), **beside))] * 2
+    rounds = [Round(span(100, **beside), span(1000, **beside), span(95, waits=(0.02,), **beside))] * 2
     found = examine.Examination(program, BUDGET, lambda text: None, None, rounds)
     found._one_off = OneOffFigures(one_thread_gain=40.0, one_thread_freed=2.0, larger_gain=4.0, more_gain=1.0, is_serial=True)
     found._undisturbed = found._without_others(found._figures())

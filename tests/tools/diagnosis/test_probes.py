@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 from dali_pipes.tools.diagnosis.probes import Probes
-from dali_pipes.tools.diagnosis.window import drive
+from dali_pipes.tools.diagnosis.span import drive
 
 
 class Threads(Dataset):
@@ -32,6 +32,6 @@ def test_a_loader_without_workers_runs_in_the_thread_that_trains(part):
     with program.feed() as feed:
         probes = Probes(program, feed, 0.05)
         drive(probes.start(), program.step())
-        window = drive(getattr(probes, part)(), program.step())
-    assert window.rate > 0
+        span = drive(getattr(probes, part)(), program.step())
+    assert span.rate > 0
     assert set(dataset.seen) == {threading.main_thread()}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dali_pipes.tools.diagnosis import verdict as module
+from dali_pipes.tools.diagnosis.span import Round, Span
 from dali_pipes.tools.diagnosis.verdict import VERDICTS, Figures, OneOffFigures, causes, figures, freed, judge, straggling
-from dali_pipes.tools.diagnosis.window import Round, Window
 
 WAITING = Figures(
     model=1000, loader=100,
@@ -95,7 +95,7 @@ def test_the_dearest_cause_comes_first_and_the_others_are_named():
 
 def test_other_programs_take_no_more_than_what_we_stood_in_line_for():
     """Of four cores three are taken: a loader that computes would be twice as fast, one that sleeps as fast as before."""
-    computing = window(cpu_s=1.0, busy=1.0, queued_s=1.0)
+    computing = span(cpu_s=1.0, busy=1.0, queued_s=1.0)
     assert freed(computing, 2) == pytest.approx(2)
     assert freed(replace(computing, cpu_s=0.05, queued_s=0.04), 2) == pytest.approx(1 / 0.98)
     assert freed(replace(computing, queued_s=1.9), 2) == pytest.approx(4)  # all cores, and no more
@@ -140,7 +140,7 @@ def test_cold_files_matter_if_they_do_not_fit_in_memory():
     assert said(COMPUTING, cold_rate=980.0, data_fits=False) == "model-bound"
 
 
-def window(rate=100.0, waits=(0.0,), **figures):
+def span(rate=100.0, waits=(0.0,), **figures):
     usual = {
         "cpu_s": 0.5,
         "blocked_s": 0.0,
@@ -150,11 +150,11 @@ def window(rate=100.0, waits=(0.0,), **figures):
         "alloc_retries": 0,
         "gaps_s": None,
     }
-    return Window(images=int(rate), seconds=1.0, waits_s=waits, **usual | figures)
+    return Span(images=int(rate), seconds=1.0, waits_s=waits, **usual | figures)
 
 
 def one_round(wait):
-    return Round(window(1000), window(10_000, cpu_s=2.0), window(1000, waits=(wait,)))
+    return Round(span(1000), span(10_000, cpu_s=2.0), span(1000, waits=(wait,)))
 
 
 def test_a_verdict_that_few_rounds_share_is_none():
@@ -164,26 +164,22 @@ def test_a_verdict_that_few_rounds_share_is_none():
     assert (found.name, found.confidence) == ("model-bound", "medium") and len(found.rounds) == 3
     assert judge(rounds[:2], looked_inside, 2, 1).confidence == "high"
     assert judge(rounds[:2], OneOffFigures(), 2, 1).confidence == "medium"  # nothing else was found, no more
-    split = [one_round(0.0), replace(one_round(0.9), together=window(900, waits=(0.9,), busy=1.0, cpu_s=4.0)), one_round(0.9)]
-    split[2] = replace(split[2], loader=window(10_000, cpu_s=0.01))
+    split = [one_round(0.0), replace(one_round(0.9), together=span(900, waits=(0.9,), busy=1.0, cpu_s=4.0)), one_round(0.9)]
+    split[2] = replace(split[2], loader=span(10_000, cpu_s=0.01))
     assert judge(split, OneOffFigures(), 2, 1).name == "inconclusive"
 
 
 def test_only_a_cause_that_costs_more_than_the_others_is_of_high_confidence():
     alone = [one_round(0.9)] * 3
     assert judge(alone, OneOffFigures(), 2, 1).confidence == "high"
-    beside = [replace(one, model=replace(one.model, blocked_s=0.9), together=window(1000, waits=(0.55,))) for one in alone]
+    beside = [replace(one, model=replace(one.model, blocked_s=0.9), together=span(1000, waits=(0.55,))) for one in alone]
     found = judge(beside, OneOffFigures(), 2, 1)
     assert (found.name, found.confidence) == ("prep-bound (too few workers)", "high")
-    assert (
-        judge([replace(one, together=window(1000, waits=(0.5,))) for one in beside], OneOffFigures(), 2, 1).confidence == "medium"
-    )
+    assert judge([replace(one, together=span(1000, waits=(0.5,))) for one in beside], OneOffFigures(), 2, 1).confidence == "medium"
 
 
 def test_figures_are_medians():
-    rounds = [
-        Round(window(rate, waits=(0.0,) * 4), window(2 * rate), window(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)
-    ]
+    rounds = [Round(span(rate, waits=(0.0,) * 4), span(2 * rate), span(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)]
     found = figures(rounds, 2, 1)
     assert (found.model, found.loader, found.together) == (120, 240, 30) and found.overlap == 0.25
     assert found.wait_share == pytest.approx(0.2) and found.contention == pytest.approx(1 - 0.25 / 0.4)
@@ -191,9 +187,9 @@ def test_figures_are_medians():
 
 def test_stragglers_are_distinguished_from_bursts():
     slow = [0.01] * 10 + [0.5] + [0.01] * 10
-    assert straggling(window(waits=slow), 1) == pytest.approx(0.49)
-    assert straggling(window(waits=[0.0, 0.0, 0.0, 0.1] * 6), 4) == 0  # four workers deliver at once
-    assert straggling(window(waits=[None, *[0.01] * 20]), 1) == 0  # the start of an epoch is another thing
+    assert straggling(span(waits=slow), 1) == pytest.approx(0.49)
+    assert straggling(span(waits=[0.0, 0.0, 0.0, 0.1] * 6), 4) == 0  # four workers deliver at once
+    assert straggling(span(waits=[None, *[0.01] * 20]), 1) == 0  # the start of an epoch is another thing
 
 
 def test_every_cause_has_its_words():

@@ -1,4 +1,4 @@
-"""One measured window of work: its speed, where its time went, and the machine's counters.
+"""One measured span of work: its speed, where its time went, and the machine's counters.
 
 What trains is a generator of batches: whoever drives it trains on each batch that it yields, once, and then resumes it. The driver
 is `drive` with a function that trains, or the training loop of a program that is run as it is, which takes these batches for its
@@ -48,8 +48,8 @@ def drive(work: Training[T], step: Step) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The figures of one window. Times are in seconds.
+class Span:
+    """The figures of one span. Times are in seconds.
 
     Attributes:
         images, seconds, cpu_s: images processed, elapsed time, and CPU time of this process and its children.
@@ -81,7 +81,7 @@ class Window:
 
     @property
     def rate(self) -> float:
-        """Images per second, of whole epochs: a window holds more or fewer starts of epochs than belong to its steps."""
+        """Images per second, of whole epochs: a span holds more or fewer starts of epochs than belong to its steps."""
         return self.images / len(self.waits_s) / self._usual_step_s
 
     @property
@@ -125,7 +125,7 @@ class Window:
         waits = [wait for wait in self.waits_s if wait is not None]
         return sum(waits) / len(waits) if waits else 0.0
 
-    def scaled(self, factor: float) -> "Window":
+    def scaled(self, factor: float) -> "Span":
         """The same work in so many times the time, for as much CPU time."""
         waits = tuple(None if wait is None else wait * factor for wait in self.waits_s)
         starts = tuple(start * factor for start in self.starts_s)
@@ -139,7 +139,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One window of each part, shortly after one another.
+    """One span of each part, shortly after one another.
 
     Attributes:
         model: with batches that are on the device.
@@ -147,12 +147,12 @@ class Round:
         together: training.
     """
 
-    model: Window
-    loader: Window
-    together: Window
+    model: Span
+    loader: Span
+    together: Span
 
     @property
-    def steps(self) -> Window:
+    def steps(self) -> Span:
         """The model, as fast as it was seen to be.
 
         Beside other programs a model that never waits uses up its share of the cores, and its threads then wait for each
@@ -171,7 +171,7 @@ def watch(
     most: float = math.inf,
     epoch: int | None = None,
     trains: bool = True,
-) -> Training[Window]:
+) -> Training[Span]:
     """Takes steps for at least `seconds` and `least` batches, but at most `most` images. On a GPU the clock stops when it is done.
 
     Args:
@@ -208,7 +208,7 @@ def watch(
         name: None if None in (before[name], after[name]) else (after[name] - before[name]) * within for name in before
     }
     took *= within
-    return Window(
+    return Span(
         images=images,
         seconds=took,
         cpu_s=grown["cpu_s"],
@@ -247,7 +247,7 @@ def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
 
 
 def _mark(on_gpu: bool) -> Any:
-    """An event on the current stream, read when the window is over, so that nothing waits for it."""
+    """An event on the current stream, read when the span is over, so that nothing waits for it."""
     if not on_gpu:
         return None
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

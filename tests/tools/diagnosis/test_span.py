@@ -8,7 +8,7 @@ import pytest
 from planted import compute
 
 from dali_pipes.tools.diagnosis.probes import covered
-from dali_pipes.tools.diagnosis.window import Round, Window, drive, gaps, watch
+from dali_pipes.tools.diagnosis.span import Round, Span, drive, gaps, watch
 
 
 def endless(seconds=0.0):
@@ -34,7 +34,7 @@ def test_epochs_of_one_batch_hide_no_waiting():
 
 
 def test_the_starts_of_epochs_count_as_often_as_they_come():
-    """Whatever number of them fell into the window."""
+    """Whatever number of them fell into the span."""
     waits = (None, *[0.01] * 9)
     few = made(waits_s=waits, starts_s=(1.01,), seconds=1.2, epoch=100)
     assert (
@@ -48,13 +48,13 @@ def test_the_starts_of_epochs_count_as_often_as_they_come():
 
 def made(**figures):
     usual = {"cpu_s": 0.0, "gaps_s": None, "blocked_s": 0.0, "busy": 0.5, "throttled_s": None, "memory_stall": None}
-    return Window(images=2 * len(figures["waits_s"]), alloc_retries=0, **usual | figures)
+    return Span(images=2 * len(figures["waits_s"]), alloc_retries=0, **usual | figures)
 
 
 def test_half_the_time_is_twice_the_pace():
-    window = made(waits_s=(None, 0.1), starts_s=(0.2,), seconds=0.4, epoch=2)
-    assert window.scaled(0.5).rate == pytest.approx(2 * window.rate)
-    assert window.scaled(0.5).start_share == pytest.approx(window.start_share)
+    span = made(waits_s=(None, 0.1), starts_s=(0.2,), seconds=0.4, epoch=2)
+    assert span.scaled(0.5).rate == pytest.approx(2 * span.rate)
+    assert span.scaled(0.5).start_share == pytest.approx(span.start_share)
 
 
 def test_the_value_of_what_trains_is_what_it_found():
