@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -43,6 +43,7 @@ WORTH = 1.03  # a smaller gain is not proposed
 PARTS = ("model", "loader", "together")
 OTHERS = "other programs"
 UNDECIDED = ("model-bound", "inconclusive")  # verdicts that are no cause
+MOSTLY = 0.5  # of the time of training
 ITEMS_S = 1.0  # seconds in which items are profiled
 Announce = Callable[[str], None]
 
@@ -161,9 +162,9 @@ class Examination:
         self._undisturbed = self._without_others(found)
         tried = yield from self._look_at_loader(found)
         verdict = self._judge()
-        if self._step is None and not self._ends and not self._is_late(0.8) and _may_be_launch_bound(verdict):
+        if not self._ends and not self._is_late(0.8) and _may_be_launch_bound(verdict):
             try:
-                self._one_off = replace(self._one_off, larger_gain=(yield from self._larger_gain(probes)))
+                yield from self._try_larger(probes)
             except LoopEnded as end:
                 self._leave_out("larger batches", end)
             verdict = self._judge()
@@ -202,7 +203,7 @@ class Examination:
         named = [verdict.name, *(cause.name for cause in verdict.also)]
         if not self._undisturbed or OTHERS not in named:
             return verdict
-        one_off = replace(self._one_off, larger_gain=None)  # which was measured beside them
+        one_off = replace(self._one_off, larger_gain=self._one_off.one_thread_larger_gain)  # the other was measured beside them
         then = causes(figures(self._undisturbed, workers, self._program.burst), one_off, workers)
         hidden = [replace(cause, is_hidden=True) for cause in then if cause.name not in (*named, *UNDECIDED)]
         return replace(verdict, also=(*verdict.also, *hidden))
@@ -238,7 +239,8 @@ class Examination:
         )
         if self._step and not on_gpu:  # on a GPU the profiler shows how busy it is
             with contextlib.suppress(Exception):  # a user's step may raise anything at a batch of another size
-                self._one_off = replace(self._one_off, larger_gain=drive(self._larger_gain(probes), self._step))
+                rate = drive(self._rate_with_larger(probes), self._step)
+                self._one_off = replace(self._one_off, larger_gain=rate and rate / self._model_rate)
         if self._budget.cold and program.paths:
             self._announce("files that are not in memory")
             cold, self._resident = yield from probes.cold()
@@ -262,43 +264,56 @@ class Examination:
     def _measure_one_thread(self, probes: Probes) -> Training[None]:
         """How fast the step is without its threads waiting for each other, which takes most of its time beside other programs."""
         self._announce("the step on one thread, beside the other programs")
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with threads_of_torch(1):
             span = yield from probes.model()
-        finally:
-            torch.set_num_threads(threads)
         gain = span.rate / median(one.steps.rate for one in self._rounds)
         self._one_off = replace(self._one_off, one_thread_gain=gain, one_thread_freed=freed(span, 1))
 
-    def _larger_gain(self, probes: Probes) -> Training[float | None]:
-        """The factor on images/s with batches four times as large; None if batches of this type cannot be joined."""
+    def _try_larger(self, probes: Probes) -> Training[None]:
+        """In a program's own loop; beside other programs on one thread, where no thread waits for another."""
+        one_thread = self._one_off.one_thread_gain
+        if one_thread is None and self._step is None:
+            rate = yield from self._rate_with_larger(probes)
+            self._one_off = replace(self._one_off, larger_gain=rate and rate / self._model_rate)
+        elif one_thread is not None:
+            with threads_of_torch(1):
+                rate = yield from self._rate_with_larger(probes)
+            steps_rate = median(one.steps.rate for one in self._rounds)
+            self._one_off = replace(self._one_off, one_thread_larger_gain=rate and rate / (one_thread * steps_rate))
+
+    @property
+    def _model_rate(self) -> float:
+        return median(one.model.rate for one in self._rounds)
+
+    def _rate_with_larger(self, probes: Probes) -> Training[float | None]:
+        """Images/s with batches four times as large; None if batches of this type cannot be joined."""
         self._announce("larger batches")
         self._program.step_may_fail = True
         try:
             larger = yield from probes.larger()
         finally:
             self._program.step_may_fail = False
-        return larger.rate / median(one.model.rate for one in self._rounds) if larger else None
+        return larger.rate if larger else None
 
     def _look_at_loader(self, found: Figures) -> Training[list[Fix]]:
         """What an item spends its time with, and other numbers of workers, if the loader costs time or would without others."""
         then = figures(self._undisturbed, self._program.workers, self._program.burst) if self._undisturbed else None
-        waits_now = found.wait_share + found.start_share >= COSTS
-        waits_then = then is not None and then.wait_share + then.start_share >= COSTS
-        if not waits_now and not waits_then:
+        waits = found.wait_share + found.start_share
+        waits_then = then.wait_share + then.start_share if then else 0.0
+        if max(waits, waits_then) < COSTS:
             return []
         if any(each.is_late for each in self._ends):
             self._leave_out("what an item spends its time with, other numbers of workers")
             return []
 
         self._announce("what an item spends its time with")  # also past the limit: the cause rests on it, and it takes a second
-        tried, is_hidden = list[Fix](), not waits_now
+        tried = list[Fix]()
+        is_hidden = then is not None and waits < MOSTLY  # else the others decide which number of workers looks best
         try:
             self._items = self._program.profile(min(ITEMS_S, self._budget.seconds))
             if self._items:
                 self._one_off = replace(self._one_off, item_waits=self._items.blocked_s / self._items.seconds)
-            for fix in self._program.other_workers(then if then and is_hidden else found, self._items):
+            for fix in self._program.other_workers(then or found, self._items):
                 if self._is_late(0.8):
                     self._leave_out(fix.what)
                 else:
@@ -364,13 +379,8 @@ class Examination:
 
     def _train_on(self, threads: int) -> Training[Span]:
         """The program as it is, its step on so many threads."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            with self._program.feed() as feed:
-                return (yield from Probes(self._program, feed, self._budget.seconds).together())
-        finally:
-            torch.set_num_threads(before)
+        with threads_of_torch(threads), self._program.feed() as feed:
+            return (yield from Probes(self._program, feed, self._budget.seconds).together())
 
     def _verified(self, fixes: list[Fix]) -> Training[list[Fix]]:
         """The first fix that can be made is made, and what it gains is measured."""
@@ -392,9 +402,20 @@ def _round(probes: Probes, number: int, count: int, announce: Announce) -> Train
 
 
 def _may_be_launch_bound(verdict: Verdict) -> bool:
-    """Whether a larger batch, to which a loop of one's own may not be used, is worth trying, and there is room for it."""
-    resident = psutil.Process().memory_info().rss
-    return verdict.name == "model-bound" and not torch.cuda.is_available() and LARGER * resident < memory_left()
+    """Whether a larger batch is worth trying, since nothing else was found, and there is room for it."""
+    nothing_else = verdict.name in ("model-bound", OTHERS) and not verdict.also
+    return nothing_else and not torch.cuda.is_available() and LARGER * psutil.Process().memory_info().rss < memory_left()
+
+
+@contextlib.contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    """PyTorch's operators run on so many threads in the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> OneOffFigures:

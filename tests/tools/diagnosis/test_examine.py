@@ -38,9 +38,10 @@ class Loop:
 
 @pytest.fixture
 def judged(monkeypatch):
-    """Every verdict is this one."""
+    """Every verdict is this one, and other programs are not looked for, or always."""
 
-    def judge_as(name):
+    def judge_as(name, beside_others=False):
+        monkeypatch.setattr(examine, "SEEN", -1.0 if beside_others else 99.0)
         monkeypatch.setattr(examine, "judge", lambda rounds, one_off, workers, burst: Verdict(name, "medium", [name]))
 
     return judge_as
@@ -56,6 +57,20 @@ def test_a_loop_that_nothing_else_slows_down_is_given_larger_batches(program, ju
     loop = Loop(program)
     found = loop.run()
     assert set(loop.sizes) == {8, 32} and found.one_off.larger_gain > 0 and not found.left_out and not program.step_may_fail
+
+
+def test_beside_other_programs_they_are_tried_on_one_thread(program, judged, monkeypatch):
+    judged("other programs", beside_others=True)
+    monkeypatch.setattr(examine, "causes", lambda found, one_off, workers: [])  # nothing is hidden
+    with examine.threads_of_torch(2):
+        loop = Loop(program)
+        found = loop.run()
+        assert set(loop.sizes) == {8, 32} and found.one_off.larger_gain is None and found.one_off.one_thread_larger_gain > 0
+        assert found.one_off.one_thread_gain > 0 and torch.get_num_threads() == 2
+
+        found = Loop(program, refuses=lambda batch: len(batch[0]) > 8).run()
+        assert found.one_off.one_thread_larger_gain is None and found.left_out[0] == "larger batches"
+        assert torch.get_num_threads() == 2
 
 
 def test_a_loop_that_waits_for_data_is_not(program, judged):
