@@ -2,7 +2,9 @@
 
 import ctypes
 import importlib.util
+import inspect
 import itertools
+import platform
 import re
 import shutil
 import subprocess
@@ -43,9 +45,25 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float value) {  // finite ones o
     return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 """
+# What CuPy adds to our options (cupy/cuda/compiler.py): denormal numbers of float32 count as 0, in what is read and what is made.
+CUPY_OPTIONS = ("-ftz=true",)
+FLUSHES = """
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+struct Flushing {
+    const unsigned before = _mm_getcsr();
+    Flushing() { _mm_setcsr(before | 0x8040); }
+    ~Flushing() { _mm_setcsr(before); }
+};
+#else
+struct Flushing {};
+#endif
+"""
 # what CUDA provides, one thread after the other; `run` is a launch
-HOST = """
+HOST = f"""
 #include <cmath>
+{FLUSHES}"""
+HOST += """
 #define __device__
 #define __global__
 struct Place { int x, y; };
@@ -55,6 +73,7 @@ static inline float __fadd_rn(float a, float b) { return a + b; }
 #include "mixing.cu"
 template <typename... A>
 static void run(void (*kernel)(A...), int columns, int rows, int threads, A... arguments) {
+    const Flushing flushing;
     blockDim = {threads, 1};
     for (int y = 0; y < rows; ++y)
         for (int x = 0; x < columns; ++x)
@@ -95,9 +114,15 @@ def test_nvrtc_compiles_every_instance(headers, architecture):
     program = nvrtc.createProgram(mixing.KERNELS.read_text(), "mixing.cu", [], [])
     for name in INSTANCES:
         nvrtc.addNameExpression(program, name)
-    nvrtc.compileProgram(program, [f"--gpu-architecture={architecture}", "-std=c++17", f"-I{headers}"])
+    nvrtc.compileProgram(program, [f"--gpu-architecture={architecture}", "-std=c++17", f"-I{headers}", *CUPY_OPTIONS])
     assert nvrtc.getProgramLog(program) == "" and len(nvrtc.getCUBIN(program)) > 10_000
     assert len({nvrtc.getLoweredName(program, name) for name in INSTANCES}) == len(INSTANCES)
+
+
+def test_these_are_the_options_of_cupy():
+    from cupy.cuda import compiler
+
+    assert all(f"options += ('{option}',)" in inspect.getsource(compiler) for option in CUPY_OPTIONS)
 
 
 def symbol(name):
@@ -164,6 +189,23 @@ def test_mixup_is_that_of_pytorch(on_the_cpu):
             assert torch.equal(made, mixing.blend_with_previous(images, own)), (dtype, memory_format, side, count, own)
             assert made.stride() == images.stride()
     assert set(on_the_cpu) == {name for name in INSTANCES if name.startswith("mixup")}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_smallest_numbers_are_those_of_pytorch_but_for_denormal_ones_of_float32(on_the_cpu, dtype):
+    """Those, below 1.2e-38, count as 0. Denormal numbers of float16 are none of float32, in which it is computed."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the flag of this processor is not known here")
+    tiny = torch.finfo(dtype).tiny
+    images = (images_of(9, 9, torch.uint8, torch.contiguous_format).double() * tiny / 64).to(dtype)
+    made = mixing._launch("mixup", images, np.float32(0.3), np.float32(1.0 - 0.3))
+    expected, floor = mixing.blend_with_previous(images, 0.3), torch.finfo(torch.float32).tiny
+    if dtype == torch.float16:
+        assert torch.equal(made, expected) and (images.abs() < tiny).any()
+    else:
+        assert (made.double() - expected.double()).abs().max() <= 3 * floor and not torch.equal(made, expected)
+    normal = images_of(9, 9, dtype, torch.contiguous_format)
+    assert torch.equal(mixing._launch("mixup", normal, np.float32(0.3), np.float32(0.7)), mixing.blend_with_previous(normal, 0.3))
 
 
 def test_cutmix_is_that_of_pytorch(on_the_cpu, monkeypatch):
