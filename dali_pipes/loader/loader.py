@@ -425,6 +425,7 @@ class Loader(RefusesMisuse):
             )
         self._work.use("load_state_dict()", self._go_to, epoch, samples // block)
 
+    @checks_arguments()
     def close(self, release: bool = False) -> None:
         """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards.
 
