@@ -32,7 +32,7 @@ class TorchBackend(Backend):
 
     def _prepare(self) -> None:
         config = self._config
-        in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and self._device.type == "cpu")
+        in_worker = not config.sends_bytes
         self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
         self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
@@ -86,7 +86,7 @@ class TorchBackend(Backend):
     @classmethod
     def memory_needs(cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
         text, count = pixels.pixels_of(transform, batch_size)
-        batch = count * (1 if torch.cuda.is_available() and config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
+        batch = count * (1 if config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
         if ahead := config.concurrency.ahead:
             what = f"{ahead} batches {text} of {config.num_workers} workers"
             yield Need(what, "shm", ahead * batch, "batch_size, num_workers or prefetch_factor")

@@ -51,7 +51,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         return
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     train_images, val = on_all_ranks(fabric, lambda: open_both(config.data, **checks))
-    on_all_ranks(fabric, lambda: check_memory(config, train_images))
+    on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
     folder = Path(fabric.broadcast(str(folder or config.out or f"runs/train/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S_%f}")))
     path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
     with (

@@ -38,7 +38,7 @@ def test_a_step_never_waits_for_the_gpu(precision, name):
 
 
 def test_running_out_of_memory_is_reported_with_a_snapshot(image_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images: None)
+    monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images, device: None)
     torch.cuda.set_per_process_memory_fraction(0.002)
     options = {"data": DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
     try:

@@ -60,7 +60,7 @@ class DaliBackend(Backend):
     _takes_the_plan = True
 
     def _prepare(self) -> None:
-        on_gpu = self._device.type == "cuda" and self._config.device != "cpu"
+        on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
         self.device_id = self._device.index if on_gpu else None
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._pipeline: Pipeline | None = None
