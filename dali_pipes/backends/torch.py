@@ -20,6 +20,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
+from dali_pipes.system.traces import span
 
 Numbered = tuple[int, PlannedBatch]  # with its number, as `InWork` has it
 Arrays = tuple[int, Groups, Groups]  # the number of the planned batch, groups of images, their erased regions
@@ -123,9 +124,11 @@ class _Images(Dataset[Arrays]):
         orientations = self._manifest.take_orientations(rows.ids).tolist() if self._upright else [1] * n
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
-            decoded = self._decode(self.reader.read(extent), str(extent), [view.of(at) for view in views], orientations[at])
-            for view, image in zip(views, decoded, strict=True):
-                view.write(at, image)
+            encoded = self.reader.read(extent)
+            with span("decode"):
+                decoded = self._decode(encoded, str(extent), [view.of(at) for view in views], orientations[at])
+                for view, image in zip(views, decoded, strict=True):
+                    view.write(at, image)
         erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in rows.groups)
         if self._normalize:
             for images, regions in zip(groups, erased, strict=True):
