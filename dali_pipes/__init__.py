@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted, Windows
     from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
     from dali_pipes.plan.views import ViewsTransform
+    from dali_pipes.system.traces import trace
     from dali_pipes.tools.diagnosis.function import diagnose
 
 __all__ = [
@@ -76,12 +77,13 @@ __all__ = [
     "cupy_stream",
     "diagnose",
     "from_torch",
+    "trace",
     "transform_from_torch",
 ]
 
 _HOMES = (  # of the names above; the tools last
     *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "plan.detection", "plan.views"),
-    *("data.manifest", "data.objects"),
+    *("data.manifest", "data.objects", "system.traces"),
     *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",

@@ -196,7 +196,7 @@ class Backend(ABC):
         device: torch.device,
         probe: Callable[[], str] | None = None,
     ):
-        self._manifest, self._transform, self._config = manifest, transform, config
+        self._manifest, self._transform, self._config = manifest, transform, config.on_device(device)
         self._batch_size, self._device, self._probe = batch_size, device, probe
         self._prepare()
 
@@ -252,5 +252,9 @@ class Backend(ABC):
 
     @classmethod
     def memory_needs(cls, config: Any, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
-        """What is certain to be needed for images of `sizes`, (N, 2): batches made ahead, and images while they are decoded."""
+        """What is certain to be needed for images of `sizes`, (N, 2): batches made ahead, and images while they are decoded.
+
+        Args:
+            config: as a backend has it, with the number of cores set, and decided for a device.
+        """
         return iter(())

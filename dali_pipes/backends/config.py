@@ -70,6 +70,10 @@ class LoaderConfig(Options):
         name = self.cores_option
         return replace(self, **{name: cores or available_cpus()}) if name and getattr(self, name) is None else self
 
+    def on_device(self, device: torch.device) -> Self:
+        """With what is left to the device ("auto") decided: batches arrive on this one."""
+        return self
+
     @property
     def concurrency(self) -> Concurrency:
         """How many make batches; of a config whose number of cores is set."""
@@ -126,6 +130,11 @@ class DaliConfig(LoaderConfig):
     def on_cores(self, cores: int | None = None) -> Self:
         listed = parse_cpus(self.cpus) if self.cpus not in (None, "gpu") else frozenset()
         return LoaderConfig.on_cores(self, cores or len(listed) or None)
+
+    def on_device(self, device: torch.device) -> Self:
+        if self.device != "auto":
+            return self
+        return replace(self, device="gpu" if device.type == "cuda" else "cpu")
 
     @property
     def engine_load(self) -> float:
@@ -219,9 +228,14 @@ class TorchConfig(LoaderConfig):
     multiprocessing_context: str | None = option(None, check_choice, (None, "fork", "spawn", "forkserver"))
     normalize_on: str = option("auto", check_choice, ("auto", "worker", "device"))
 
+    def on_device(self, device: torch.device) -> Self:
+        if self.normalize_on != "auto":
+            return self
+        return replace(self, normalize_on="device" if device.type == "cuda" else "worker")
+
     @property
     def sends_bytes(self) -> bool:
-        """Whether a GPU is sent uint8 pixels, and normalizes them."""
+        """Whether workers send uint8 pixels, which are normalized where the batch arrives; on a GPU with normalize_on=auto."""
         return self.normalize_on != "worker"
 
     @property

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends import config as configs
@@ -99,6 +100,9 @@ def entry_of(config: LoaderConfig) -> BackendEntry:
     raise ConfigError(f"{type(config).__name__} is no loader config; use one of {known}")
 
 
-def loader_needs(config: LoaderConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
-    """What a loader of these options needs at least; see `Backend.memory_needs`."""
-    return entry_of(config).load().memory_needs(config.on_cores(), transform, batch_size, sizes)
+def loader_needs(
+    config: LoaderConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64], device: torch.device
+) -> Iterator[Need]:
+    """What a loader of these options needs at least, whose batches arrive on `device`; see `Backend.memory_needs`."""
+    decided = config.on_cores().on_device(device)
+    return entry_of(config).load().memory_needs(decided, transform, batch_size, sizes)

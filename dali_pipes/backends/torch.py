@@ -20,6 +20,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
+from dali_pipes.system.traces import span
 
 Numbered = tuple[int, PlannedBatch]  # with its number, as `InWork` has it
 Arrays = tuple[int, Groups, Groups]  # the number of the planned batch, groups of images, their erased regions
@@ -32,7 +33,7 @@ class TorchBackend(Backend):
 
     def _prepare(self) -> None:
         config = self._config
-        in_worker = config.normalize_on == "worker" or (config.normalize_on == "auto" and self._device.type == "cpu")
+        in_worker = not config.sends_bytes
         self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
         self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
@@ -86,7 +87,7 @@ class TorchBackend(Backend):
     @classmethod
     def memory_needs(cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
         text, count = pixels.pixels_of(transform, batch_size)
-        batch = count * (1 if torch.cuda.is_available() and config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
+        batch = count * (1 if config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
         if ahead := config.concurrency.ahead:
             what = f"{ahead} batches {text} of {config.num_workers} workers"
             yield Need(what, "shm", ahead * batch, "batch_size, num_workers or prefetch_factor")
@@ -123,9 +124,11 @@ class _Images(Dataset[Arrays]):
         orientations = self._manifest.take_orientations(rows.ids).tolist() if self._upright else [1] * n
         for at, sample_id in enumerate(rows.ids):
             extent = self._manifest.extent(sample_id)
-            decoded = self._decode(self.reader.read(extent), str(extent), [view.of(at) for view in views], orientations[at])
-            for view, image in zip(views, decoded, strict=True):
-                view.write(at, image)
+            encoded = self.reader.read(extent)
+            with span("decode"):
+                decoded = self._decode(encoded, str(extent), [view.of(at) for view in views], orientations[at])
+                for view, image in zip(views, decoded, strict=True):
+                    view.write(at, image)
         erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in rows.groups)
         if self._normalize:
             for images, regions in zip(groups, erased, strict=True):

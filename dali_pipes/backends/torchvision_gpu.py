@@ -17,6 +17,7 @@ from dali_pipes.backends.common.torchvision_decode import resize_window
 from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.config import TorchvisionGpuConfig
 from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.system.traces import span
 
 
 class TorchvisionGpuBackend(Backend):
@@ -60,7 +61,7 @@ class TorchvisionGpuBackend(Backend):
         return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(planned)))
 
     def _ready(self, planned: PlannedBatch, files: Encoded) -> Delivery:
-        with torch.cuda.stream(self._own_stream):
+        with span("decode"), torch.cuda.stream(self._own_stream):
             batch = self._make(planned, files)
         return planned, hand_over(batch, self._own_stream) if self._own_stream else batch
 

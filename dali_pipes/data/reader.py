@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.shards import traffic
 from dali_pipes.data.shards.copies import is_copied, is_gone, is_whole, open_copy
 from dali_pipes.data.shards.remote import CHANGED, is_remote, read_object
+from dali_pipes.system.traces import span
 
 PAUSE_S = 0.1  # before a failed read is tried again
 # errors that a moment does not change; None: the file is there, and is not what was scanned
@@ -79,6 +80,10 @@ class Reader:
         Raises:
             OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
         """
+        with span("read"):
+            return self._read_anywhere(extent)
+
+    def _read_anywhere(self, extent: Extent) -> NDArray[np.uint8]:
         if not extent.member and is_remote(extent.file):
             return np.frombuffer(bytearray(read_object(extent.file)), np.uint8)
         try:

@@ -39,6 +39,7 @@ from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused
 from dali_pipes.system.interrupts import interrupt_behind
 from dali_pipes.system.modes import in_own_modes
+from dali_pipes.system.traces import span
 
 log = logging.getLogger(__name__)
 
@@ -317,17 +318,20 @@ class Loader(RefusesMisuse):
     def _next_batch(self, epoch: int, step: int) -> Batch:
         start, before = time.monotonic(), traffic.current().waited_s if self._work.fetcher else 0.0
         try:
-            decoded, begun = self._make(epoch, step)
+            with span("wait"):
+                decoded, begun = self._make(epoch, step)
         finally:
             waited = time.monotonic() - start
             self._wait_s += waited
             self._fetch_wait_s += min(waited, traffic.current().waited_s - before) if self._work.fetcher else 0.0
 
-        batch = self._work.targets.join(decoded, begun)
+        with span("targets"):
+            batch = self._work.targets.join(decoded, begun)
         if self._batch_transform is None:
             return batch
         ids = begun.rows.ids if begun else decoded.ids.numpy()
-        made = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
+        with span("mixing"):
+            made = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
         if not isinstance(made, Batch):  # None would end the epoch
             returned = "None" if made is None else f"a {type(made).__name__}"
             instead = "a Batch, such as dataclasses.replace(batch, images=…)"
@@ -425,6 +429,7 @@ class Loader(RefusesMisuse):
             )
         self._work.use("load_state_dict()", self._go_to, epoch, samples // block)
 
+    @checks_arguments()
     def close(self, release: bool = False) -> None:
         """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards.
 

@@ -94,7 +94,7 @@ class MixUp(_Mix):
     """λ × each image + (1 - λ) × the one before it: Zhang et al., mixup: Beyond Empirical Risk Minimization (2018).
 
     In float32 the arithmetic is that of torchvision's v2.MixUp; float16, bfloat16 and uint8 images are computed in float32 and
-    rounded once, to nearest (halves to even).
+    rounded once, to nearest (halves to even). On a GPU numbers below 1.2e-38 (float32's denormal ones) count as 0.
     """
 
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:

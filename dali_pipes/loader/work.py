@@ -15,6 +15,7 @@ from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.interrupts import delayed_signals
+from dali_pipes.system.traces import span
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -201,10 +202,15 @@ def _begin(
     DataLoader's constructor would leave its workers behind, and TensorFlow would pass on the text at best.
     """
     try:
-        for each in planned:
+        while True:
+            with span("plan"):
+                each = next(planned, None)
+            if each is None:
+                return
             if fetcher:
                 fetcher.plan(each.epoch, each.step)
-            begun[each.epoch, each.step] = targets.begin(each)
+            with span("targets"):
+                begun[each.epoch, each.step] = targets.begin(each)
             yield each
     except Exception as error:
         errors.append(error)

@@ -44,7 +44,7 @@ class WeightAverage:
     def state_dict(self) -> dict[str, Tensor]:
         """Under the names that AveragedModel uses, which version 0.2 saved."""
         weights = {f"module.{name}": value for name, value in self.module.state_dict().items()}
-        return {"n_averaged": torch.tensor(self.updates, device="cpu"), **weights}
+        return {"n_averaged": torch.tensor(self.updates, dtype=torch.int64, device="cpu"), **weights}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on with what `state_dict` gave, or AveragedModel's did."""

@@ -96,6 +96,7 @@ class TrainConfig:
         resume: "auto" resumes from `out`/last.pt if there is one; a path resumes from that file; None starts from scratch.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after every epoch.
         heartbeat: a file whose modification time is set at every step, and which is removed at the end; None: no such file.
+        trace: names what the loader does in the traces of Nsight Systems and torch.profiler (docs/traces.md).
         eval_only: evaluates `checkpoint`, and trains nothing.
         checkpoint: a file that training wrote.
         out: folder of the run; None: a new one under runs/train.
@@ -125,6 +126,7 @@ class TrainConfig:
     resume: str | None = None
     checkpoint_every_s: float | None = option(600, check_min, 0)
     heartbeat: str | None = None
+    trace: bool = False
     eval_only: bool = False
     checkpoint: str | None = None
     out: str | None = None

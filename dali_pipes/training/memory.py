@@ -18,10 +18,11 @@ from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.recipe import build_network
 
 
-def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> None:
+def check_memory(config: TrainConfig, images: Manifest, device: torch.device, programs: int = 1) -> None:
     """Checks the minimum memory. Only certain needs are counted, so a run that passes may still run out later.
 
     Args:
+        device: that is trained on.
         programs: how many of them run at once on this machine.
 
     Raises:
@@ -32,7 +33,7 @@ def check_memory(config: TrainConfig, images: Manifest, programs: int = 1) -> No
     kept = 0 if config.model.compile else saved_bytes(module, config.batch_size, config.transform.largest_shape)
     kept //= 1 if config.precision == "fp32" else 2
     needs = [
-        *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.some_sizes),
+        *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.some_sizes, device),
         *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),
     ]
     check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))

@@ -4,6 +4,7 @@ import datetime
 import json
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from dali_pipes.plan.plan import Shard
 from dali_pipes.system.files import to_yaml
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
+from dali_pipes.system.traces import trace
 from dali_pipes.training import checkpoint
 from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.config import TrainConfig
@@ -41,6 +43,11 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         DaliPipesError: a mistake in the configuration or the images; no existing file has been changed.
         SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as in a shell.
     """
+    with trace() if config.trace else nullcontext():
+        _train(config, folder)
+
+
+def _train(config: TrainConfig, folder: Path | None) -> None:
     fabric = launch(config.precision)
     on_all_ranks(fabric, lambda: _check(config, folder))
     loader, cpus = divide_cpus(fabric, config.loader)
@@ -51,7 +58,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         return
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     train_images, val = on_all_ranks(fabric, lambda: open_both(config.data, **checks))
-    on_all_ranks(fabric, lambda: check_memory(config, train_images))
+    on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
     folder = Path(fabric.broadcast(str(folder or config.out or f"runs/train/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S_%f}")))
     path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
     with (

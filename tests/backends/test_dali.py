@@ -74,6 +74,19 @@ def test_all_its_threads_stay_on_the_cpus_that_are_given(manifest, resize):
     assert len(new) > 1 and set(map(frozenset, new.values())) == {frozenset({min(mine)})}
 
 
+def test_where_it_decodes_is_decided_by_where_the_batches_arrive(manifest, monkeypatch):
+    """Once, when it is built, and all that follows from it is of the same place."""
+    transform = dp.TrainTransform(size=32)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    on_cpu = DaliBackend(manifest, transform, dp.DaliConfig(), 8, torch.device("cpu"))
+    assert on_cpu.device_id is None and on_cpu._config.decodes_on == "cpu" and not on_cpu._config.graph_finishes
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    on_gpu = DaliBackend(manifest, transform, dp.DaliConfig(), 8, torch.device("cuda", 0))
+    assert on_gpu.device_id == 0 and on_gpu._config.decodes_on == "gpu"
+    to_gpu = DaliBackend(manifest, transform, dp.DaliConfig(device="cpu"), 8, torch.device("cuda", 0))
+    assert to_gpu.device_id is None and to_gpu._config.decodes_on == "cpu"
+
+
 NO_NVML = "Error in MIXED operator: [/opt/dali/dali/util/nvml.h:64] nvmlInitChecked failed: NVML Shared Library couldn't be found"
 
 

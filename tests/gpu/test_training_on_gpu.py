@@ -5,6 +5,7 @@ from later import later
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.evaluate import counts
 from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
 from dali_pipes.training.step import Readback, TrainStep
 
@@ -37,8 +38,20 @@ def test_a_step_never_waits_for_the_gpu(precision, name):
     assert len(losses) == 5 and all(0 < loss < 100 for loss in losses)
 
 
+def test_counting_an_evaluation_never_waits_for_the_gpu():
+    scores, labels = torch.rand(16, 10, device="cuda"), torch.arange(16, device="cuda") % 10
+    totals = counts(scores, labels)  # what is loaded once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(5):
+            totals += counts(scores, labels)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert totals[3] == 6 * 16
+
+
 def test_running_out_of_memory_is_reported_with_a_snapshot(image_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images: None)
+    monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images, device: None)
     torch.cuda.set_per_process_memory_fraction(0.002)
     options = {"data": DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
     try:

@@ -20,7 +20,7 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied(dtype):
             images, ids = cupy.full((16, 3, 224, 224), number, cupy.float32), cupy.full((16,), number, cupy.int64)
             yield None, (None, DecodedBatch(torch.from_dlpack(images), torch.from_dlpack(ids)))
 
-    list(made())  # compiles
+    list(copy_to_torch_memory(made(), dtype))  # compiles, and loads the cast: the first use of a kernel waits for the device
     cupy.cuda.Device().synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(400_000_000)

@@ -2,7 +2,9 @@
 
 import ctypes
 import importlib.util
+import inspect
 import itertools
+import platform
 import re
 import shutil
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from simulated_gpu.mixing_kernels import BFLOAT, HALF, HOST
+from simulated_gpu.mixing_kernels import BFLOAT, CUPY_OPTIONS, HALF, HOST
 
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS
 from dali_pipes.loader import mixing
@@ -53,9 +55,15 @@ def test_nvrtc_compiles_every_instance(headers, architecture):
     program = nvrtc.createProgram(mixing.KERNELS.read_text(), "mixing.cu", [], [])
     for name in INSTANCES:
         nvrtc.addNameExpression(program, name)
-    nvrtc.compileProgram(program, [f"--gpu-architecture={architecture}", "-std=c++17", f"-I{headers}"])
+    nvrtc.compileProgram(program, [f"--gpu-architecture={architecture}", "-std=c++17", f"-I{headers}", *CUPY_OPTIONS])
     assert nvrtc.getProgramLog(program) == "" and len(nvrtc.getCUBIN(program)) > 10_000
     assert len({nvrtc.getLoweredName(program, name) for name in INSTANCES}) == len(INSTANCES)
+
+
+def test_these_are_the_options_of_cupy():
+    from cupy.cuda import compiler
+
+    assert all(f"options += ('{option}',)" in inspect.getsource(compiler) for option in CUPY_OPTIONS)
 
 
 def symbol(name):
@@ -122,6 +130,23 @@ def test_mixup_is_that_of_pytorch(on_the_cpu):
             assert torch.equal(made, mixing.blend_with_previous(images, own)), (dtype, memory_format, side, count, own)
             assert made.stride() == images.stride()
     assert set(on_the_cpu) == {name for name in INSTANCES if name.startswith("mixup")}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_smallest_numbers_are_those_of_pytorch_but_for_denormal_ones_of_float32(on_the_cpu, dtype):
+    """Those, below 1.2e-38, count as 0. Denormal numbers of float16 are none of float32, in which it is computed."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the flag of this processor is not known here")
+    tiny = torch.finfo(dtype).tiny
+    images = (images_of(9, 9, torch.uint8, torch.contiguous_format).double() * tiny / 64).to(dtype)
+    made = mixing._launch("mixup", images, np.float32(0.3), np.float32(1.0 - 0.3))
+    expected, floor = mixing.blend_with_previous(images, 0.3), torch.finfo(torch.float32).tiny
+    if dtype == torch.float16:
+        assert torch.equal(made, expected) and (images.abs() < tiny).any()
+    else:
+        assert (made.double() - expected.double()).abs().max() <= 3 * floor and not torch.equal(made, expected)
+    normal = images_of(9, 9, dtype, torch.contiguous_format)
+    assert torch.equal(mixing._launch("mixup", normal, np.float32(0.3), np.float32(0.7)), mixing.blend_with_previous(normal, 0.3))
 
 
 def test_cutmix_is_that_of_pytorch(on_the_cpu, monkeypatch):

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+# What CuPy adds to our options: cupy/cuda/compiler.py.
+CUPY_OPTIONS = ("-ftz=true",)
 KERNELS = Path(__file__).parents[2] / "dali_pipes" / "loader" / "mixing.cu"
 HALF = """
 using __half = _Float16;
@@ -24,9 +26,24 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float value) {  // finite ones o
     return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 """
+# CuPy compiles for denormal numbers of float32 that count as 0, in what is read and what is made (CUPY_OPTIONS).
+FLUSHES = """
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+struct Flushing {
+    const unsigned before = _mm_getcsr();
+    Flushing() { _mm_setcsr(before | 0x8040); }
+    ~Flushing() { _mm_setcsr(before); }
+};
+#else
+struct Flushing {};
+#endif
+"""
 # what CUDA provides, one thread after the other; `run` is a launch
-HOST = """
+HOST = f"""
 #include <cmath>
+{FLUSHES}"""
+HOST += """
 #define __device__
 #define __global__
 struct Place { int x, y; };
@@ -36,6 +53,7 @@ static inline float __fadd_rn(float a, float b) { return a + b; }
 #include "mixing.cu"
 template <typename... A>
 static void run(void (*kernel)(A...), int columns, int rows, int threads, A... arguments) {
+    const Flushing flushing;
     blockDim = {threads, 1};
     for (int y = 0; y < rows; ++y)
         for (int x = 0; x < columns; ++x)

@@ -13,6 +13,7 @@ from dali_pipes.system.memory import GIB, Need, check_fits, free_memory, memory_
 from dali_pipes.training.memory import model_needs, saved_bytes
 from dali_pipes.training.recipe import build_model
 
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 SIZES = np.full((10, 2), 500)
 TRANSFORM = dp.TrainTransform(size=100)
 BATCH = 8 * 3 * 100 * 100 * 4
@@ -38,13 +39,13 @@ def test_activations_are_what_a_real_forward_pass_keeps(name):
 
 
 def test_batches_ahead_and_weights_are_counted():
-    torch_needs = list(loader_needs(dp.TorchConfig(num_workers=3, prefetch_factor=4), TRANSFORM, 8, SIZES))
+    torch_needs = list(loader_needs(dp.TorchConfig(num_workers=3, prefetch_factor=4), TRANSFORM, 8, SIZES, CPU))
     assert [(need.where, need.bytes) for need in torch_needs] == [("shm", 12 * BATCH), ("host", BATCH)]
-    (alone,) = loader_needs(dp.TorchConfig(num_workers=0), TRANSFORM, 8, SIZES)
+    (alone,) = loader_needs(dp.TorchConfig(num_workers=0), TRANSFORM, 8, SIZES, CPU)
     assert alone.bytes == BATCH
-    (dali,) = loader_needs(dp.DaliConfig(device="cpu", resize="dali", prefetch_queue_depth=5), TRANSFORM, 8, SIZES)
+    (dali,) = loader_needs(dp.DaliConfig(device="cpu", resize="dali", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU)
     assert (dali.where, dali.bytes) == ("host", 5 * BATCH)
-    (finished,) = loader_needs(dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES)
+    (finished,) = loader_needs(dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU)
     assert (finished.where, finished.bytes) == ("host", 3 * BATCH)
     weights, gradients = model_needs(build_model("resnet18", 1000), 2, True, 4, 0)
     assert (weights.bytes, gradients.bytes) == (4 * 11_689_512 * 4, 11_689_512 * 4)
@@ -60,38 +61,44 @@ def test_a_network_that_needs_its_numbers_is_not_refused():
     assert saved_bytes(Choosing(), 2, (8, 8)) == 0
 
 
-def test_on_a_gpu_batches_lie_there(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    batches, decoded, *_ = loader_needs(dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES)
+def test_on_a_gpu_batches_lie_there():
+    batches, decoded, *_ = loader_needs(dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES, GPU)
     assert (batches.where, batches.bytes) == ("gpu", 2 * BATCH)
     assert (decoded.where, decoded.bytes) == ("gpu", 8 * 500 * 500 * 3)
-    ahead, _ = loader_needs(dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES)
+    ahead, _ = loader_needs(dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES, GPU)
     assert ahead.bytes == 2 * BATCH // 4  # uint8, normalized on the GPU
+
+
+@pytest.mark.parametrize("config", [dp.DaliConfig(), dp.DaliConfig(resize="dali"), dp.TorchConfig(num_workers=2)])
+def test_where_the_loader_decodes_is_where_its_memory_is_counted(monkeypatch, config):
+    """Batches that arrive on the CPU are decoded there, also on a machine with a GPU."""
+    without = list(loader_needs(config, TRANSFORM, 8, SIZES, CPU))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert list(loader_needs(config, TRANSFORM, 8, SIZES, CPU)) == without
+    assert {need.where for need in without} <= {"host", "shm"}
 
 
 def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
     """One on the GPU and two page-locked ones for each thread and the caller."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     config = dp.DaliConfig(num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="force_region")
-    _, device, host = loader_needs(config, TRANSFORM, 8, SIZES)
+    _, device, host = loader_needs(config, TRANSFORM, 8, SIZES, GPU)
     assert (device.where, device.bytes) == ("gpu", 8 * 5 * 2**20) and "8 decoder threads" in device.what
     assert (host.where, host.bytes) == ("host", 8 * 2 * 8 * 2**20)
     with pytest.raises(ConfigError, match="make num_threads smaller"):
         check_fits([host], {"host": 100 * 2**20})
-    (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES)
+    (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES, GPU)
     assert alone.where == "host"
     monkeypatch.setattr("dali_pipes.backends.config.available_cpus", lambda: 15)
-    _, device, *_ = loader_needs(dp.DaliConfig(decode="force_region"), TRANSFORM, 8, SIZES)
+    _, device, *_ = loader_needs(dp.DaliConfig(decode="force_region"), TRANSFORM, 8, SIZES, GPU)
     assert device.bytes == 16 * 16 * 2**20
 
 
 @pytest.mark.parametrize(
     ("device", "dtype", "of_a_pixel"), [("cpu", "fp16", 4), ("gpu", "fp16", 2), ("gpu", "bf16", 4), ("cpu", "uint8", 1)]
 )
-def test_dalis_queue_holds_what_dali_puts_out(monkeypatch, device, dtype, of_a_pixel):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: device == "gpu")
+def test_dalis_queue_holds_what_dali_puts_out(device, dtype, of_a_pixel):
     transform = dp.TrainTransform(size=10, dtype=dtype)
-    queue, *_ = loader_needs(dp.DaliConfig(device=device, resize="dali", prefetch_queue_depth=3), transform, 8, SIZES)
+    queue, *_ = loader_needs(dp.DaliConfig(device=device, resize="dali", prefetch_queue_depth=3), transform, 8, SIZES, GPU)
     assert queue.bytes == 3 * 8 * 10 * 10 * 3 * of_a_pixel
 
 

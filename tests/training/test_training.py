@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from later import later
+from torch.profiler import ProfilerActivity, profile
 from training.conftest import same, weights
 
 import dali_pipes as dp
@@ -18,6 +19,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.data.objects import TYPES
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.system.traces import PREFIX
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig
 
@@ -87,6 +89,14 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, 
     assert kept[0] == kept[1]
     if step % 4:
         assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_run_names_its_parts_for_profilers_if_asked(config, run, wanted):
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiled:
+        run(config(epochs=1, warmup_epochs=0, trace=wanted))
+    found = {each.key for each in profiled.key_averages() if each.key.startswith(PREFIX)}
+    assert found == ({f"{PREFIX}{name}" for name in ("plan", "decode", "targets", "wait")} if wanted else set())
 
 
 def test_memory_that_is_short_is_given_back_around_each_validation(config, run, monkeypatch):

@@ -27,6 +27,7 @@ from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.system.traces import span
 
 _COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
 _COUNTING = threading.Lock()  # PyTorch's count of threads is set back by the one who read it before others set theirs
@@ -68,8 +69,9 @@ class Finisher:
         ]
 
     def _finish(self, windows: Windows, views: list[list[Any]]) -> None:
-        for finish, values in zip(self._views, views, strict=True):
-            finish(windows, *values)
+        with span("finish"):
+            for finish, values in zip(self._views, views, strict=True):
+                finish(windows, *values)
 
     def close(self) -> None:
         """Ends the threads, after the images in work."""

@@ -9,6 +9,7 @@ import torch
 
 from dali_pipes.backends.base import DecodedBatch, Delivery
 from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.system.traces import span
 
 MOST_KEPT = 4  # batches of another library
 
@@ -37,7 +38,7 @@ def finish_on_gpu(
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def start(planned: PlannedBatch | None, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
-        with torch.cuda.stream(copies):
+        with span("transfer"), torch.cuda.stream(copies):
             there = tuple(copy_to_gpu(images, device) for images in groups)
             return planned, DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
 
@@ -117,13 +118,14 @@ def copy_to_torch_memory(
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
         for owner, (planned, batch) in batches:
-            while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
-                being_copied[0][0].synchronize()
-                being_copied.popleft()
-            copy = DecodedBatch.of(grouped(batch.groups, views, dtype, copy=True), batch.ids.clone())
-            copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
-            being_copied.append((copied, (owner, batch)))
+            with span("transfer"):
+                while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
+                    being_copied[0][0].synchronize()
+                    being_copied.popleft()
+                copy = DecodedBatch.of(grouped(batch.groups, views, dtype, copy=True), batch.ids.clone())
+                copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+                copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
+                being_copied.append((copied, (owner, batch)))
             yield planned, copy
     finally:
         for copied, _ in being_copied:

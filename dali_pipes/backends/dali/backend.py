@@ -31,6 +31,7 @@ from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
 from dali_pipes.system.memory import Need
 from dali_pipes.system.nvml import WITH_UTILITY
+from dali_pipes.system.traces import span
 
 READ_AHEAD = 2  # batches from shards, before DALI requests them
 FINISHED = 3  # batches: one that is delivered, one ahead of it and one in work
@@ -60,7 +61,7 @@ class DaliBackend(Backend):
     _takes_the_plan = True
 
     def _prepare(self) -> None:
-        on_gpu = self._device.type == "cuda" and self._config.device != "cpu"
+        on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
         self.device_id = self._device.index if on_gpu else None
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._pipeline: Pipeline | None = None
@@ -136,7 +137,15 @@ class DaliBackend(Backend):
                 raise RuntimeError(f"DALI delivered samples {batch.ids.tolist()} in place of {planned.ids.tolist()}")
             return planned, batch
 
-        made = ((output, delivery(output)) for (output,) in outputs)
+        def decoded() -> Iterator[dict[str, torch.Tensor]]:
+            while True:
+                with span("decode"):
+                    found = next(outputs, None)
+                if found is None:
+                    return
+                yield found[0]
+
+        made = ((output, delivery(output)) for output in decoded())
         dtype = TORCH_DTYPES[self._transform.dtype]
         if self.device_id is not None:
             return copy_to_torch_memory(made, dtype, counts)
@@ -238,7 +247,8 @@ def windows_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """The number of each planned batch, and its windows, (height, width, 3) uint8, which own their memory."""
     while True:
         try:
-            windows, numbers = pipeline.run()
+            with span("decode"):
+                windows, numbers = pipeline.run()
         except StopIteration:
             return
         # torch.from_dlpack asks for streams and devices first, in three times as long

@@ -51,7 +51,7 @@ class ConfiguredProgram(TrainingProgram):
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         config = self.config
-        check_memory(config, self.manifest)
+        check_memory(config, self.manifest, self._fabric.device)
         with build_loader(
             self.manifest,
             config.loader,

@@ -54,7 +54,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")
     manifest = sample_images(images, config.images, config.seed)
-    check_memory(config, manifest, config.corun)
+    check_memory(config, manifest, torch.device("cuda" if torch.cuda.is_available() else "cpu"), config.corun)
     warm_page_cache(manifest)
     folder = new_folder(Path(config.out or "runs/diagnose"))
     epoch = repeat_epoch(manifest)

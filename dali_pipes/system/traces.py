@@ -1,0 +1,63 @@
+"""Names for what a loader does, in the traces of Nsight Systems (NVTX) and of torch.profiler."""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+SPANS = ("plan", "read", "decode", "finish", "transfer", "targets", "mixing", "wait")
+PREFIX = "dali_pipes: "
+_VARIABLE = "DALI_PIPES_TRACE"  # spawned workers learn of it so; forked ones inherit the rest
+_is_on = os.environ.get(_VARIABLE) == "1"
+
+
+@contextmanager
+def trace() -> Iterator[None]:
+    """A `with` block in which loaders name what they do: plan, read, decode, finish, transfer, targets, mixing, wait.
+
+    The names are NVTX ranges where there is a GPU, which Nsight Systems shows, and ranges of `torch.profiler.record_function`.
+    Build the loader inside the block, so that its workers name their parts too. docs/traces.md shows both.
+    """
+    global _is_on
+    before, variable = _is_on, os.environ.get(_VARIABLE)
+    try:
+        _is_on, os.environ[_VARIABLE] = True, "1"
+        yield
+    finally:
+        _is_on = before
+        if variable is None:
+            os.environ.pop(_VARIABLE, None)
+        else:
+            os.environ[_VARIABLE] = variable
+
+
+def span(name: str) -> AbstractContextManager[Any]:
+    """A stretch of time with a name of `SPANS`; outside of `trace()` it does nothing."""
+    return _Span(name) if _is_on else _NOTHING
+
+
+class _Nothing(AbstractContextManager[None]):
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class _Span(AbstractContextManager[None]):
+    def __init__(self, name: str):
+        import torch  # which a scan, that reads files as well, would import for nothing
+
+        self._name = f"{PREFIX}{name}"
+        self._record = torch.profiler.record_function(self._name)
+        self._nvtx: Any = torch.cuda.nvtx if torch.cuda.is_available() else None
+
+    def __enter__(self) -> None:
+        if self._nvtx:
+            self._nvtx.range_push(self._name)
+        self._record.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        self._record.__exit__(*error)
+        if self._nvtx:
+            self._nvtx.range_pop()
+
+
+_NOTHING = _Nothing()
