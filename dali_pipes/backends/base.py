@@ -231,6 +231,11 @@ class Backend(ABC):
         """What makes the pixels, where that can change their last bits from one batch size to another; None: nothing does."""
         return None
 
+    @property
+    def own_gpu(self) -> torch.device | None:
+        """The GPU on which it holds memory of its own, beside PyTorch's; None: it holds none."""
+        return None
+
     @abstractmethod
     def explain(self) -> str:
         """How images will be decoded and why, in one line."""

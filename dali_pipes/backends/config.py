@@ -19,6 +19,17 @@ def _check_cpus(option: str, value: str | None) -> None:
         raise ConfigError(f"{option}: {error}; or gpu") from None
 
 
+class PixelBound(NamedTuple):
+    """The largest mean and 99th percentile of |difference| between the pixels of two loaders, in steps of 1/255."""
+
+    mean: float
+    p99: float
+
+
+# Between plain and fancy chroma upsampling, with all that resizing adds: docs/pixels.md has what was measured.
+PLAIN_UPSAMPLING = PixelBound(1.5, 12.0)
+
+
 class Concurrency(NamedTuple):
     """How batches are made."""
 
@@ -43,6 +54,11 @@ class LoaderConfig(Options):
     def decodes_on(self) -> str:
         """Where images are decoded here: "cpu" or "gpu"."""
         return "cpu"
+
+    @property
+    def fancy_upsampling(self) -> bool:
+        """Whether chroma is upsampled as libjpeg does it by default."""
+        return True
 
     @property
     def cores_option(self) -> str | None:
@@ -126,7 +142,7 @@ class DaliConfig(LoaderConfig):
 
     @property
     def fancy_upsampling(self) -> bool:
-        """Whether chroma is upsampled as libjpeg does it, which the CPU always does."""
+        """As libjpeg does it, which the CPU always does."""
         return self.jpeg_fancy_upsampling or self.decodes_on == "cpu"
 
     @property
@@ -252,6 +268,10 @@ class TfDataConfig(LoaderConfig):
 class TorchvisionGpuConfig(LoaderConfig):
     """torchvision on the GPU: decode_jpeg of whole batches with nvJPEG, then crop, resize and flip image by image.
 
+    It upsamples chroma plainly, other than every loader on the CPU: torchvision creates nvJPEG without the flag for fancy
+    upsampling (torchvision 0.25, torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp), and has no option for it. docs/pixels.md
+    has the bound.
+
     Attributes:
         num_threads: threads that read files; None: as many as the cores that this process may use.
         prefetch: batches read ahead.
@@ -262,6 +282,7 @@ class TorchvisionGpuConfig(LoaderConfig):
 
     needs_gpu: ClassVar[bool] = True
     decodes_on: ClassVar[str] = "gpu"
+    fancy_upsampling: ClassVar[bool] = False
 
     @property
     def concurrency(self) -> Concurrency:

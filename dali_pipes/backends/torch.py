@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow, pixels
+from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
 from dali_pipes.backends.config import TorchConfig
@@ -92,8 +93,7 @@ class TorchBackend(Backend):
         yield Need(f"a batch {text}", "host", batch, "batch_size")
 
     def _end_workers(self) -> None:
-        if hasattr(self._iterator, "_shutdown_workers"):
-            self._iterator._shutdown_workers()  # now; otherwise they live until a traceback that holds the iterator is collected
+        end_workers(self._iterator)
 
 
 class _PlanSampler(Sampler[Numbered]):

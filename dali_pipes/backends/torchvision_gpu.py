@@ -48,10 +48,13 @@ class TorchvisionGpuBackend(Backend):
 
     @property
     def engine_mix(self) -> str | None:
-        return "nvJPEG of torchvision"
+        return "nvJPEG of torchvision, plain upsampling"
 
     def explain(self) -> str:
-        return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, then crops them"
+        if self._device.type != "cuda":
+            return f"torchvision's decode_jpeg decodes whole images on {self._device}, then crops them"
+        how = "with plain chroma upsampling, so with other pixels than a CPU's (docs/pixels.md)"
+        return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, {how}, then crops them"
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(planned)))

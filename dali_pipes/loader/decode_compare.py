@@ -66,7 +66,7 @@ def _run(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, dev
     ) as loader:
         pixels = {at: image for each in loader for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)}
         cpu_ms = _cpu_ms(loader, use)
-        return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.explain())
+        return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes)
 
 
 def _cpu_ms(loader: Any, use: "_Use | None") -> float:

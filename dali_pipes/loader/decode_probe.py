@@ -26,6 +26,9 @@ _LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it rejects goes to the CPU
 _HARMLESS = ("Fancy upsampling enabled", "nvjpegBuffer")  # the latter: "… not available. Skip preallocation"
 
 
+PARTS_ON_GPU = "nvJPEG may deliver the part that is there of a truncated JPEG"  # in the documents in the same words
+
+
 class Message(NamedTuple):
     """A message of nvImageCodec about a sample: severity, decoder and text."""
 
@@ -73,10 +76,11 @@ class Probed:
         return found
 
     def doubts(self) -> list[str]:
-        """What differs from the CPU without being wrong: nvJPEG may decode an image whose end is missing."""
+        """What differs from the CPU without being wrong."""
         if not self.accepted:
             return []
-        return [f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as {self.accepted[0]}"]
+        some = f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as {self.accepted[0]}"
+        return [f"{some}: {PARTS_ON_GPU}"]
 
     @property
     def _costs_what_the_cpu_costs(self) -> bool:

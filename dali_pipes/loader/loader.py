@@ -36,11 +36,13 @@ from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.gpu_memory import gpu_memory, release_unused
 from dali_pipes.system.interrupts import interrupt_behind
 from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
 
+OTHER_PIXELS = "pixels are made in another way than before this resume"
 _END_S = 10.0  # how long the end of the program waits for a next() in another thread
 
 
@@ -238,9 +240,15 @@ class Loader(RefusesMisuse):
         fetcher = self._work.fetcher
         return LoaderStats(self._wait_s, self._fetch_wait_s, *fetched[:4], fetcher.progress if fetcher else (0, 0))
 
-    def explain(self) -> str:
+    @property
+    def decodes(self) -> str:
         """How images will be decoded and why, in one line."""
         return self._work.describe(self.epoch).explanation
+
+    def explain(self) -> str:
+        """The same; with DALI on a GPU also who holds its memory now."""
+        found = self._work.describe(self.epoch)
+        return f"{found.explanation}; in GiB, {gpu_memory(found.gpu)}" if found.gpu else found.explanation
 
     def __iter__(self) -> Iterator[Batch]:
         return self._work.use("iter()", self._begin_epoch)
@@ -334,7 +342,7 @@ class Loader(RefusesMisuse):
                 return self._work.next(lambda: self._bad.planned_from(epoch, step), epoch, step)
             except Exception as error:
                 self._work.end_backend()
-                if interrupt_behind(error, handled):  # no fault of a file's
+                if isinstance(error, ConfigError) or interrupt_behind(error, handled):  # no fault of a file's
                     raise
                 self._record_bad_samples(error, epoch, step)
 
@@ -410,16 +418,23 @@ class Loader(RefusesMisuse):
         mix = self._work.describe(self.epoch).engine_mix
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(
-                "pixels are made in another way than before this resume: %s before, now %s (with equal options of the decoder and "
-                "exact=True they stay equal bit for bit)",
+                "%s: %s before, now %s (with equal options of the decoder and exact=True they stay equal bit for bit)",
+                OTHER_PIXELS,
                 before or "no GPU",
                 mix or "no GPU",
             )
         self._work.use("load_state_dict()", self._go_to, epoch, samples // block)
 
-    def close(self) -> None:
-        """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards."""
+    def close(self, release: bool = False) -> None:
+        """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards.
+
+        Args:
+            release: gives the memory that DALI's and PyTorch's allocators keep for later back to the GPU and the host. They are
+                shared by all loaders of a program, so those that go on allocate anew.
+        """
         self._work.close()
+        if release:
+            release_unused()
 
     def __getattr__(self, name: str) -> Any:
         """What programs ask a DataLoader for, such as Accelerate's `skip_first_batches`, and a plan has not."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.backends.base import Batch, BatchTransform
+from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, check_min, check_options, check_range, shown
 from dali_pipes.plan.philox import BatchDraws
@@ -75,7 +76,7 @@ class _Mix(ABC):
         if arranged is None:
             images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
             return replace(batch, images=images, labels=_mixed_labels(labels, own))
-        places = torch.from_numpy(arranged).to(labels.device)  # as if the batch were in this order
+        places = copy_to(labels.device, torch.from_numpy(arranged))  # as if the batch were in this order
         mixed, own = self.mix(batch.images[places], draws.uniform(MIX_DRAW))
         unlike = batch.ids[places] != batch.ids[places].roll(1, 0)
         images, soft = torch.empty_like(batch.images), torch.empty_like(labels)

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, ParamSpec, Self, TypeVar
 
+import torch
+
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.targets import Begun, TargetReader
@@ -19,15 +21,16 @@ R = TypeVar("R")
 
 
 class Description(NamedTuple):
-    """What a backend says of itself."""
+    """What a backend says of itself; `gpu` is its `own_gpu`."""
 
     name: str
     engine_mix: str | None
     explanation: str
+    gpu: torch.device | None
 
     @classmethod
     def of(cls, backend: Backend) -> Self:
-        return cls(repr(backend), backend.engine_mix, backend.explain())
+        return cls(repr(backend), backend.engine_mix, backend.explain(), backend.own_gpu)
 
 
 class Work:

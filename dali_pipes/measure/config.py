@@ -68,7 +68,8 @@ class LoadersConfig(MeasureConfig):
     Attributes:
         loader_name: the name given with loader=NAME.
         max_mean_difference, max_p99_difference: the largest mean and 99th percentile of |difference| over `agreement_images`, in
-            steps of 1/255; loaders that differ by more are not timed.
+            steps of 1/255; loaders that differ by more are not timed. Those that upsample chroma in another way than the reference
+            may differ by 1.5 and 12 (docs/pixels.md).
     """
 
     loader_name: str = "loader"

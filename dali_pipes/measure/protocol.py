@@ -166,7 +166,8 @@ class Trials:
     def _job(self, loader: LoaderConfig, batch_size: int | None = None) -> dict[str, Any]:
         work = self.work if batch_size is None else replace(self.work, batch_size=batch_size)
         names = ("min_seconds", "min_batches", "max_warmup_seconds")
-        return {"work": work.to_dict(), "loader": to_dict(loader), **{name: getattr(self._config, name) for name in names}}
+        timing = {name: getattr(self._config, name) for name in names}
+        return {"work": work.to_dict(), "loader": to_dict(loader), **timing, "rests": not self._restart}
 
     def run(self, turn: Turn, loader: LoaderConfig, batch_size: int | None = None) -> Trial:
         """One trial, in as many processes at once as `corun` says.
@@ -221,10 +222,14 @@ class Trials:
     @contextlib.contextmanager
     def _processes(self, turn: Turn, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
         """`corun` processes and their first answers: new ones, or with restart=false those that were suspended between trials."""
-        one = self._asleep.pop((turn.phase, turn.arm, json.dumps(job)), None) or self._begin(turn.phase, turn.arm, job)
+        asleep = self._asleep.pop((turn.phase, turn.arm, json.dumps(job)), None)
+        one = asleep or self._begin(turn.phase, turn.arm, job)
         with one.stack:
-            for process in one.processes:
-                process.wake()
+            if asleep:
+                for process in asleep.processes:
+                    process.wake()
+            elif not self._restart:
+                _rest(one)
             yield one.processes, one.answers
             if not self._restart:
                 self._suspend(one)
@@ -239,11 +244,20 @@ class Trials:
         return _Arm((phase, arm, json.dumps(job)), stack, [stack.enter_context(process) for process in made])
 
     def _suspend(self, one: _Arm) -> None:
-        _ = one.answers  # before they sleep
+        _rest(one)
         for process in one.processes:
             process.sleep()
         one.stack = one.stack.pop_all()
         self._asleep[one.key] = one
+
+
+def _rest(one: _Arm) -> None:
+    """Waits until its processes have given back the memory that they do not use."""
+    _ = one.answers  # those before it
+    for process in one.processes:
+        process.go()
+    for process in one.processes:
+        process.answer()
 
 
 def gpu_of(index: int, corun: int) -> str | None:

@@ -129,6 +129,7 @@ class Difference(TypedDict):
 class ArmDifference(Difference):
     same_ids: bool
     other_targets: NotRequired[list[str]]  # names
+    allowed: NotRequired[dict[str, float]]  # mean, p99
 
 
 class Agreement(TypedDict, total=False):

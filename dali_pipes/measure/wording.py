@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dali_pipes.backends.registry import entry_of
-from dali_pipes.measure.results import Compared, Control, Interval, Result
+from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
 from dali_pipes.measure.stats import Ratio, holds_one, threshold
 from dali_pipes.measure.workload import from_dict
 
@@ -104,8 +104,14 @@ def agreement_line(result: Result) -> str:
         return f"Pixels: {agreement['note']}."
     return (
         f"Pixels: {agreement['images']} images, same samples in the same order, |difference| of 255: "
-        f"mean {agreement['mean']:.2f}, p99 {agreement['p99']:.0f}, max {agreement['max']:.0f}."
+        f"mean {agreement['mean']:.2f}, p99 {agreement['p99']:.0f}, max {agreement['max']:.0f}{_upsampling(agreement)}."
     )
+
+
+def _upsampling(agreement: Agreement) -> str:
+    """Which arms upsample chroma in another way than the reference, and so may differ by more."""
+    other = [arm for arm, found in agreement["arms"].items() if "allowed" in found]
+    return f" ({', '.join(other)} with another chroma upsampling: docs/pixels.md)" if other else ""
 
 
 def notes(result: Result) -> list[str]:

@@ -8,6 +8,9 @@ import pynvml
 MIB = 2**20
 FIGURES = ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib", "energy_j")
 _NVJPG_ENGINES = 8
+
+# NVML is a part of the driver's capability "utility"; DALI's decoder asks it which CPUs are near to the GPU, and for JPEG engines.
+WITH_UTILITY = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
 Answer = TypeVar("Answer")
 
 
@@ -44,6 +47,11 @@ class Gpu:
             "energy_j": self._read("energy_j", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3),
             "sm_utilization": None,
         } | self._by_gpm()
+
+    def memory_of(self, pid: int) -> int | None:
+        """Bytes that a process has on this GPU; None: the driver does not know it by this number, or does not say."""
+        processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        return next((each.usedGpuMemory for each in processes if each.pid == pid), None)
 
     def _by_gpm(self) -> dict[str, float]:
         found: dict[str, float] | None = self._read("sm_utilization", self._gpm.sample) if self._gpm else None

@@ -64,5 +64,10 @@ def counts(scores: Tensor, labels: Tensor) -> Tensor:
     best = scores.topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
     loss = cross_entropy(scores, labels, reduction="sum")
     return torch.stack(
-        [best[:, 0].sum().double(), best.any(dim=1).sum().double(), loss.double(), loss.new_tensor(len(labels)).double()]
+        [
+            best[:, 0].sum().double(),
+            best.any(dim=1).sum().double(),
+            loss.double(),
+            loss.new_full((), len(labels), dtype=torch.float64),  # new_tensor would wait for the GPU
+        ]
     )

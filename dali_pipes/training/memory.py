@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from dali_pipes.backends.registry import loader_needs
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.system.gpu_memory import gpu_memory, release_unused_of_dali
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.recipe import build_network
@@ -80,12 +81,14 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
 
 def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:
     """Which programs hold how much, and what needs less. Writes the allocator's state for docs.pytorch.org/memory_viz."""
-    free, total = torch.cuda.mem_get_info()
-    reserved, used = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
+    device = torch.device("cuda", torch.cuda.current_device())
+    held = gpu_memory(device)
     torch.cuda.memory._dump_snapshot(str(snapshot))  # type: ignore[no-untyped-call]
+    release_unused_of_dali()
+    kept = torch.cuda.mem_get_info(device)[0] - held.free
+    unused = f"DALI kept {kept / GIB:.1f} of them for later; " if kept > 0 else ""
     return (
-        f"the GPU has no memory left ({str(error).split('. ')[0]}): of {total / GIB:.1f} GiB PyTorch holds {reserved / GIB:.1f}, "
-        f"{used / GIB:.1f} of them in tensors; others, which are DALI, CUDA itself and other programs, "
-        f"{(total - free - reserved) / GIB:.1f}; {free / GIB:.1f} are free. Take a smaller batch_size and accumulate more, "
-        f"precision=bf16, or a smaller loader.prefetch_queue_depth. What PyTorch holds is in {snapshot}"
+        f"the GPU has no memory left ({str(error).split('. ')[0]}): of {held.total / GIB:.1f} GiB {held}; {unused}"
+        f"{held.free / GIB:.1f} are free. Take a smaller batch_size and accumulate more, precision=bf16, or a smaller "
+        f"loader.prefetch_queue_depth. What PyTorch holds is in {snapshot}"
     )

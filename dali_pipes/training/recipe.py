@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 
 import torch
-from torch import Tensor, nn, optim
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch import nn, optim
 
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
+from dali_pipes.training.average import WeightAverage
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, TrainConfig
 
 # In training these two have auxiliary outputs with losses (Szegedy et al., 2014 and 2015); only the main one is trained here.
@@ -141,13 +141,6 @@ def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | Non
     return RandomChoice(mixes) if len(mixes) > 1 else next(iter(mixes), None)
 
 
-def build_ema(config: TrainConfig, model: nn.Module) -> AveragedModel | None:
-    """An exponential average of weights and buffers, updated after every optimizer step; None without `ema_decay`."""
-    if config.ema_decay is None:
-        return None
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.ema_decay), use_buffers=True)  # type: ignore[no-untyped-call]
-
-
-def averaged_weights(ema: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The network's state dict from a saved average."""
-    return {name.removeprefix("module."): value for name, value in ema.items() if name.startswith("module.")}
+def build_ema(config: TrainConfig, model: nn.Module) -> WeightAverage | None:
+    """An exponential average of the weights, updated after every optimizer step; None without `ema_decay`."""
+    return None if config.ema_decay is None else WeightAverage(model, config.ema_decay)

@@ -18,6 +18,7 @@ from dali_pipes.system.files import to_yaml
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
 from dali_pipes.training import checkpoint
+from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import left_out, open_both, open_classified
 from dali_pipes.training.evaluate import validate
@@ -25,7 +26,7 @@ from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_r
 from dali_pipes.training.log import Log
 from dali_pipes.training.memory import check_memory, explain
 from dali_pipes.training.meter import summarize
-from dali_pipes.training.recipe import averaged_weights, build_mixing, build_network, check_compiler, check_model, check_size
+from dali_pipes.training.recipe import build_mixing, build_network, check_compiler, check_model, check_size
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 

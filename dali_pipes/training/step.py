@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.optim.swa_utils import AveragedModel
 
 from dali_pipes.backends.base import Batch
+from dali_pipes.training.average import WeightAverage
 from dali_pipes.training.config import TrainConfig
 
 STEPS_AHEAD = 2
@@ -24,7 +24,7 @@ class TrainStep:
     """
 
     def __init__(
-        self, config: TrainConfig, fabric: Any, model: nn.Module, module: nn.Module, optimizer: Any, ema: AveragedModel | None
+        self, config: TrainConfig, fabric: Any, model: nn.Module, module: nn.Module, optimizer: Any, ema: WeightAverage | None
     ):
         self._fabric, self._model, self._module, self._optimizer, self._ema = fabric, model, module, optimizer, ema
         self._parts, self._smoothing = config.accumulate, config.label_smoothing
@@ -42,7 +42,7 @@ class TrainStep:
         self._optimizer.step()
         self._optimizer.zero_grad()
         if self._ema:
-            self._ema.update_parameters(self._module)
+            self._ema.update(self._module)
         return sum(losses[1:], losses[0])
 
 

@@ -10,6 +10,7 @@ import torch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.loader.loader import Loader
+from dali_pipes.system.gpu_memory import release_if_short
 from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import TrainConfig
@@ -76,7 +77,9 @@ class Trainer:
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
             share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
-            found = validate(self._config, self._ema or self._module, self._val, self._fabric, heartbeat)
+            release_if_short(self._fabric.device)  # validation has a loader of its own, with batches of another size
+            found = validate(self._config, self._ema.module if self._ema else self._module, self._val, self._fabric, heartbeat)
+            release_if_short(self._fabric.device)
             self._end_epoch(epoch, found, log)
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted

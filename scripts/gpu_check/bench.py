@@ -64,7 +64,10 @@ class Bench:
         with open(self.details / f"{part}.log", "w+") as log:
             log.write(" ".join(command) + "\n")
             log.flush()
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True) as process:
+            environment = os.environ | {"CUDA_VISIBLE_DEVICES": _first_gpu()}
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True, env=environment
+            ) as process:
                 try:
                     output, _ = process.communicate(timeout=limit)
                 except subprocess.TimeoutExpired:
@@ -78,3 +81,8 @@ class Bench:
                 raise PartError(f"{script} ended with status {process.returncode}: {last}")
         found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found
+
+
+def _first_gpu() -> str:
+    """Of those that are visible; with more of them, two jobs at once would have one each."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]

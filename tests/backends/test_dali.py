@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import dali_pipes as dp
+from dali_pipes.backends.dali.backend import DaliBackend
+from dali_pipes.system.nvml import WITH_UTILITY
 
 CONFIG = dp.DaliConfig(device="cpu", num_threads=2)
 
@@ -70,6 +72,23 @@ def test_all_its_threads_stay_on_the_cpus_that_are_given(manifest, resize):
         new = {thread: cpus for thread, cpus in threads().items() if thread not in before}
     assert os.sched_getaffinity(0) == mine
     assert len(new) > 1 and set(map(frozenset, new.values())) == {frozenset({min(mine)})}
+
+
+NO_NVML = "Error in MIXED operator: [/opt/dali/dali/util/nvml.h:64] nvmlInitChecked failed: NVML Shared Library couldn't be found"
+
+
+def test_a_driver_without_nvml_is_named_with_what_it_takes(manifest, monkeypatch):
+    """DALI's decoder pins its threads by NVML, which a container has with the capability utility only. No file is blamed."""
+
+    def fail(*_):
+        raise RuntimeError(NO_NVML)
+
+    with build(manifest) as loader:
+        monkeypatch.setattr(DaliBackend, "_start", fail)
+        monkeypatch.setattr("dali_pipes.loader.loader.find_bad_samples", lambda *_: pytest.fail("files were looked at"))
+        with pytest.raises(dp.ConfigError, match=r"NVML") as error:
+            next(iter(loader))
+    assert WITH_UTILITY in str(error.value) and "nvmlInitChecked failed" in str(error.value)
 
 
 def test_cpus_that_do_not_exist_are_refused(manifest):

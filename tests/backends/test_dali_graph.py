@@ -192,6 +192,13 @@ def test_decoder_options_reach_the_decoder(manifest, option, value, expected, de
     assert expected not in decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), decode=decode))
 
 
+@pytest.mark.parametrize(("cpus", "affine"), [(None, True), ("gpu", True), ("0", False)])
+def test_the_decoder_pins_its_threads_unless_the_cpus_are_given(manifest, cpus, affine):
+    """It pins them to the CPUs nearest to the GPU, of which a list from another NUMA node has none."""
+    spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), cpus=cpus))
+    assert f"affine: {affine}" in spec
+
+
 def decoder_spec(pipeline):
     return str(next(operator for operator in pipeline._ops if kind(operator).startswith("decoders")).spec)
 

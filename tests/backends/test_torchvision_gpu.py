@@ -1,5 +1,6 @@
 """The code of the torchvision_gpu backend on the CPU; tests/backends/test_contract.py runs it on a GPU."""
 
+import functools
 import threading
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
+from dali_pipes.backends.config import PLAIN_UPSAMPLING
 from dali_pipes.plan.plan import Plan
 
 module = later("dali_pipes.backends.torchvision_gpu")
@@ -61,6 +63,36 @@ def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
         reference = torch.cat([batch.images for _ in range(2) for batch in loader])
     difference = (torch.cat([batch.images for batch in batches]).int() - reference.int()).abs().numpy()
     assert difference.mean() <= 0.25 and np.percentile(difference, 99) <= 2
+
+
+def test_it_says_that_a_gpu_upsamples_plainly(manifest, monkeypatch):
+    """torchvision makes its nvJPEG decoder with default flags, and nvJPEG's default is plain upsampling."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    options = dp.TrainTransform(size=32), dp.TorchvisionGpuConfig(num_threads=1), 8
+    on_gpu = module.TorchvisionGpuBackend(manifest, *options, torch.device("cuda:0"))
+    assert "plain chroma upsampling" in on_gpu.explain() and "plain upsampling" in on_gpu.engine_mix
+    assert "plain" not in backend(manifest, dp.TrainTransform(size=32)).explain()  # libjpeg-turbo's is fancy
+
+
+def test_plain_upsampling_is_within_its_bound(real_manifest, monkeypatch):
+    """By TensorFlow, which can do both; of what nvJPEG makes on a GPU tests/backends/test_contract.py holds the same."""
+    tensorflow = pytest.importorskip("tensorflow")
+    fancy = tensorflow.io.decode_and_crop_jpeg
+
+    @functools.wraps(fancy)
+    def plain(*arguments, fancy_upscaling, **options):
+        return fancy(*arguments, fancy_upscaling=False, **options)
+
+    def pixels(config, transform):
+        options = {"transform": transform, "batch_size": 10, "shuffle": False, "last_batch": "partial", "device": "cpu"}
+        with dp.build_loader(real_manifest, config, **options) as loader:
+            return torch.cat([batch.images for batch in loader]).int()
+
+    monkeypatch.setattr(tensorflow.io, "decode_and_crop_jpeg", plain)
+    for transform in (dp.TrainTransform(dtype="uint8"), dp.EvalTransform(dtype="uint8"), TRANSFORMS["as stored"]):
+        difference = (pixels(dp.TfDataConfig(), transform) - pixels(dp.TorchConfig(num_workers=0), transform)).abs().numpy()
+        assert difference.mean() <= PLAIN_UPSAMPLING.mean and np.percentile(difference, 99) <= PLAIN_UPSAMPLING.p99
+        assert difference.mean() > 0.25, "nothing was upsampled in another way; nothing can be said"
 
 
 @pytest.mark.parametrize("dtype", TORCH_DTYPES)

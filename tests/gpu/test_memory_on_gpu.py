@@ -15,6 +15,7 @@ from gpu_backends import GPU_BACKENDS, needs_cuda
 
 import dali_pipes as dp
 from dali_pipes.data.demo import make_demo_set
+from dali_pipes.system.gpu_memory import release_unused
 
 pytestmark = pytest.mark.alone
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
@@ -84,3 +85,17 @@ def test_what_a_failed_pipeline_held_comes_back(image_folder, tmp_path, name):
     early, late = ({place: median(each[place] for each in part) for place in seen[0]} for part in (seen[5:15], seen[-10:]))
     grown = {place: late[place] - early[place] for place in early}
     assert max(grown.values()) < MOST * 21 / 25, grown
+
+
+@pytest.mark.needs_cuda
+def test_a_loader_that_is_closed_with_release_leaves_the_gpu_as_it_was(demo):
+    """DALI keeps the memory of its pools for the next pipeline otherwise; what libraries allocate once stays."""
+    list(build(demo, "dali_gpu", 10))
+    before = used()
+    release_unused()
+    lowest = used()
+    loader = build(demo, "dali_gpu", 10)
+    list(loader)
+    with_loader = used()
+    loader.close(release=True)
+    assert used()["device"] <= lowest["device"] + 1 < with_loader["device"] and lowest["device"] <= before["device"]

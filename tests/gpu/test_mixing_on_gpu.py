@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -93,18 +94,20 @@ def test_on_a_gpu_that_is_not_the_current_one():
 
 
 @pytest.mark.parametrize("kind", [dp.MixUp, dp.CutMix])
-def test_mixing_never_waits_for_the_gpu(kind):
+@pytest.mark.parametrize("repeated", [False, True])
+def test_mixing_never_waits_for_the_gpu(kind, repeated):
     mix, images = kind(num_classes=10), images_of(16, 64, torch.float16, torch.channels_last).cuda()
-    batch = dp.Batch(images, torch.arange(16, device="cuda") % 10, torch.arange(16, device="cuda"))
-    mix(batch, dp.BatchDraws(0, 0, 0))  # compiles
+    ids = np.arange(16) // (2 if repeated else 1)
+    batch = dp.Batch(images, torch.arange(16, device="cuda") % 10, torch.from_numpy(ids).cuda())
+    mix(batch, dp.BatchDraws(0, 0, 0, ids))  # compiles
     torch.cuda.set_sync_debug_mode("error")
     try:
-        mixed = [mix(batch, dp.BatchDraws(0, 0, place)) for place in range(5)]
+        mixed = [mix(batch, dp.BatchDraws(0, 0, place, ids)) for place in range(5)]
     finally:
         torch.cuda.set_sync_debug_mode("default")
     on_cpu = dp.Batch(images.cpu(), batch.labels.cpu(), batch.ids.cpu())
     for place, each in enumerate(mixed):
-        expected = mix(on_cpu, dp.BatchDraws(0, 0, place))
+        expected = mix(on_cpu, dp.BatchDraws(0, 0, place, ids))
         assert torch.equal(each.images.cpu(), expected.images) and torch.allclose(each.labels.cpu(), expected.labels)
 
 

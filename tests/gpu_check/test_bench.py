@@ -26,6 +26,20 @@ def test_the_last_line_of_stdout_is_the_result(bench, tmp_path):
     assert "x.py data.train=m.parquet b=2" in log and "chatter" in log
 
 
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [(None, "0"), ("3,1", "3"), ("GPU-1a,GPU-2b", "GPU-1a"), ("5", "5"), ("", "")],
+)
+def test_a_script_sees_one_gpu(bench, monkeypatch, visible, seen):
+    """Two jobs at once take a GPU each where there are two, and the check is of two on one."""
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    program = "import json, os\nprint(json.dumps(os.environ['CUDA_VISIBLE_DEVICES']))"
+    assert bench(program).script("part", "x.py", [], 20) == seen
+
+
 @pytest.mark.parametrize("program", ["import sys; sys.exit('no such thing')", "print('')", "raise ValueError('no such thing')"])
 def test_a_script_that_fails_is_reported_with_its_last_words(bench, program):
     with pytest.raises(PartError, match=r"x\.py ended with status [01]:.*") as error:

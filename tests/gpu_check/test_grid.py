@@ -117,6 +117,24 @@ def test_one_setting_at_a_time_around_the_best(made_up_gpu):
     assert [each["batch_size"] for each in found[-6:]] == [256, 256, 64, 128, 512, 1024]
 
 
+@pytest.mark.parametrize(
+    ("again", "gain", "inherited"), [(1000, 1.02, None), (1000, 1.05, 6000), (900, 1.08, None), (900, 1.2, 6000)]
+)
+def test_large_hints_are_inherited_only_if_they_gain_more_than_the_noise(made_up_gpu, again, gain, inherited):
+    """They cost memory. What two windows of one setting differ by is the noise, and 3 % at least."""
+    made_up_gpu(False)
+    found, repeats = [row(dp.DaliConfig(num_threads=8), 1000.0)], []
+    for cell in grid._around_the_best(found, []):
+        repeats += [cell] if cell.get("repeat") else []
+        hinted = cell["loader"]["preallocate_width_hint"] == 6000
+        found.append(cell | {"images_per_s": again if cell.get("repeat") else 1000.0 * (gain if hinted else 1)})
+    parts = {"grid": {"result": found}}
+    assert len(repeats) == 1 and repeats[0]["loader"]["preallocate_width_hint"] is None
+    assert best_dali(parts)["preallocate_width_hint"] == inherited == best_dali(parts)["preallocate_height_hint"]
+    later = [each["loader"] for each in found if each["loader"]["device_memory_padding"] == 64 * 2**20]
+    assert {each["preallocate_width_hint"] for each in later} == {inherited}
+
+
 @pytest.mark.slow
 def test_a_setting_that_fails_costs_no_other(work, tmp_path, monkeypatch):
     """The second is refused and ends the process; the third fails in it. What follows from the best is measured all the same."""

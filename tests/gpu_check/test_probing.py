@@ -26,6 +26,8 @@ def test_what_users_run_comes_first_and_every_way_to_decode_is_tried_once():
     ways = [(config.decode, config.jpeg_fancy_upsampling, config.hw_decoder_load) for config, _ in every[3:]]
     assert len(set(ways)) == len(ways) == 2 * 2 * 3 and {way[2] for way in ways} == {0, 0.65, 1}
     assert {way[:2] for way in ways[:4]} == {(decode, fancy) for decode in ("force_region", "whole") for fancy in (True, False)}
+    # what no other part shows: the engine alone and the CUDA decoder alone; the mix of both is the default, which came first
+    assert [way[2] for way in ways] == [1.0] * 4 + [0.0] * 4 + [0.65] * 4
     assert [size for _, size in tried(1)][:3] == [1, 1, 1]
 
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from gpu_backends import needs_cuda
 from make_shards import tar_shards
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import dali_pipes as dp
 
@@ -162,6 +163,41 @@ def test_a_loader_can_abandon_many_epochs(manifest, name):
     while psutil.Process().num_threads() > before[0] + 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert psutil.Process().num_threads() <= before[0] + 1 and left_behind()[1] <= before[1]
+
+
+@pytest.fixture
+def workers_kept_until_exit(monkeypatch):
+    """The worker processes that PyTorch keeps until the program ends, by atexit, as it does where memory is page-locked.
+
+    Without a GPU it locks none, so this keeps them in its place.
+    """
+    kept, begin = [], _MultiProcessingDataLoaderIter.__init__
+
+    def begin_and_keep(iterator, loader):
+        begin(iterator, loader)
+        kept.extend(iterator._workers)
+
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter, "__init__", begin_and_keep)
+    yield kept
+    for worker in kept:  # what it does with them then
+        _MultiProcessingDataLoaderIter._clean_up_worker(worker)
+
+
+@pytest.mark.parametrize("loaders", [5, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["torch", *needs_cuda("torch_to_gpu")])
+def test_loaders_with_persistent_workers_leave_no_open_files(manifest, workers_kept_until_exit, name, loaders):
+    """As `train` builds and closes one for each validation; PyTorch's own DataLoader leaves two a worker (its issue 91252)."""
+
+    def use_briefly():
+        with dp.build_loader(manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+            next(iter(loader))
+
+    use_briefly()  # what libraries open once and keep
+    files = left_behind()[1]
+    for _ in range(loaders):
+        use_briefly()
+    assert left_behind()[1] <= files
+    assert len(workers_kept_until_exit) == 2 * (loaders + 1)
 
 
 ENDS = ["dali", "dali_graph", "torch", "torch_inline", "torchvision_gpu"]

@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.loader.decode_probe import Message, Probed, cpu_fallbacks, messages, probe, try_regions
+from dali_pipes.loader.decode_probe import PARTS_ON_GPU, Message, Probed, cpu_fallbacks, messages, probe, try_regions
 
 CPU = torch.device("cpu")
 GATED = (
@@ -82,7 +83,7 @@ def test_each_fault_is_named(change, fault):
 
 def test_a_damaged_image_that_is_delivered_is_a_doubt():
     assert Probed(**FINE).doubts() == []
-    message = "2 damaged images are delivered that the CPU refuses, such as a.jpg"
+    message = f"2 damaged images are delivered that the CPU refuses, such as a.jpg: {PARTS_ON_GPU}"
     assert Probed(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [message]
 
 
@@ -133,3 +134,11 @@ def test_a_probe_that_fails_is_an_answer(manifest):
         pytest.skip("there is a GPU")
     wrong = try_regions(manifest, "ignore", dp.DaliConfig(device="gpu"), 8, torch.device("cuda", 0))
     assert wrong.startswith("RuntimeError: Found no NVIDIA driver")
+
+
+def test_what_a_gpu_may_do_with_a_truncated_image_is_said_once():
+    """By the doubt of a test of decoding, and by the documents, which the tests of bad samples hold a GPU to."""
+    docs = Path(__file__).parents[2] / "docs"
+    assert PARTS_ON_GPU in Probed(**FINE | {"accepted": ["x.jpg"]}).doubts()[0]
+    for page in ("inputs.md", "reliability.md", "doctor.md"):
+        assert PARTS_ON_GPU in " ".join((docs / page).read_text().split()), page

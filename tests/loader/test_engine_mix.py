@@ -7,7 +7,7 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import engine_mix
 from dali_pipes.backends.dali.decoding import Decoding
-from dali_pipes.loader.loader import Loader
+from dali_pipes.loader.loader import OTHER_PIXELS, Loader
 
 TRANSFORM = dp.TrainTransform(size=32)
 ENGINE, EXACT = "nvJPEG 12.4.0, hw_decoder_load=0.65 of 8", "nvJPEG 12.4.0, exact"
@@ -15,6 +15,8 @@ ENGINE, EXACT = "nvJPEG 12.4.0, hw_decoder_load=0.65 of 8", "nvJPEG 12.4.0, exac
 
 class Backend:
     """Makes nothing, and says what would make it."""
+
+    own_gpu = None
 
     def __init__(self, mix):
         self.engine_mix = mix
@@ -41,7 +43,7 @@ def warnings_of(manifest, caplog, state, mix):
 def test_another_mix_warns_and_says_which(manifest, caplog, before, after):
     state = loader(manifest, before).state_dict()
     (message,) = warnings_of(manifest, caplog, state, after)
-    assert f"{before or 'no GPU'} before, now {after or 'no GPU'}" in message and "exact=True" in message
+    assert message.startswith(f"{OTHER_PIXELS}: {before or 'no GPU'} before, now {after or 'no GPU'}") and "exact=True" in message
 
 
 @pytest.mark.parametrize("mix", [None, ENGINE, EXACT])

@@ -1,5 +1,6 @@
 """MixUp and CutMix in PyTorch against torchvision's, their random numbers, and their place in a loader."""
 
+import inspect
 import itertools
 import json
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from host_waits import GPU, waits_of
 from hypothesis import given
 from hypothesis import strategies as st
 from later import later
@@ -59,6 +61,16 @@ def test_float32_is_torchvisions_bit_for_bit(kind, memory_format, count, monkeyp
         assert mixed.images.is_contiguous(memory_format=memory_format)
         assert torch.equal(mixed.ids, batch.ids)
     assert torch.equal(batch.images, before)
+
+
+@mixes
+@pytest.mark.parametrize("ids", [[0, 1, 2, 3], [0, 1, 1, 2]], ids=["different", "repeated"])
+def test_mixing_never_waits_for_a_device(kind, ids, monkeypatch):
+    """The order in which repeated images stand apart is made on the host, and copied from page-locked memory."""
+    batch, draws = batch_of(4), dp.BatchDraws(3, 1, 0, np.array(ids))
+    there = replace(batch, images=batch.images.to(GPU), labels=batch.labels.to(GPU), ids=torch.tensor(ids).to(GPU))
+    mix = inspect.unwrap(kind.__call__)  # without what shuts out the modes of a program, of which the witness is one
+    assert waits_of(lambda: mix(kind(num_classes=5), there, draws), monkeypatch) == []
 
 
 @mixes

@@ -1,3 +1,4 @@
+import functools
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -10,10 +11,12 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.config import PLAIN_UPSAMPLING, DaliNativeConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, agreement
+from dali_pipes.measure.config import LoadersConfig
+from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 
 
@@ -29,6 +32,41 @@ def job(work, tmp_path):
         return {"work": work.to_dict(), "loaders": plain_loaders, "images": 20, "samples": str(tmp_path / "samples")}
 
     return make
+
+
+PLAIN, FANCY = dp.TorchvisionGpuConfig(), dp.TorchConfig()
+OF_PLAIN = {"mean": 0.66, "p99": 7.0, "max": 40.0, "same_ids": True, "other_targets": []}
+
+
+@pytest.mark.parametrize(
+    ("arms", "allowed"),
+    [
+        ({"torch": FANCY, "torchvision_gpu": PLAIN}, True),
+        ({"torchvision_gpu": PLAIN, "torch": FANCY}, True),
+        ({"torch": FANCY, "dali_fastest": dp.DaliConfig(device="gpu", jpeg_fancy_upsampling=False)}, True),
+        ({"torch": FANCY, "dali_cpu": dp.DaliConfig(device="cpu", jpeg_fancy_upsampling=False)}, False),
+        ({"dali_fastest": dp.DaliConfig(device="gpu", jpeg_fancy_upsampling=False), "torchvision_gpu": PLAIN}, False),
+        ({"torch": FANCY, "dali": dp.DaliConfig(device="gpu")}, False),
+    ],
+)
+def test_plain_upsampling_has_a_bound_of_its_own(work, tmp_path, monkeypatch, arms, allowed):
+    """Whatever upsamples chroma in another way than the reference may differ by what that does; nothing else may."""
+    reference, other = arms
+    monkeypatch.setattr(module, "_compared", lambda job, cpus: {"images": 20, "reference": reference, "arms": {other: OF_PLAIN}})
+    compare = functools.partial(module.gate, LoadersConfig(), work, arms, reference, set(), tmp_path)
+    if allowed:
+        assert compare()["arms"][other]["allowed"] == PLAIN_UPSAMPLING._asdict()
+    else:
+        with pytest.raises(ArmError, match=r"max_mean_difference=0\.25"):
+            compare()
+
+
+def test_the_bound_of_plain_upsampling_still_finds_other_pixels(work, tmp_path, monkeypatch):
+    """A window that is one pixel off differs by more."""
+    shifted = OF_PLAIN | {"mean": PLAIN_UPSAMPLING.mean + 0.1}
+    monkeypatch.setattr(module, "_compared", lambda job, cpus: {"images": 20, "reference": "torch", "arms": {"tv": shifted}})
+    with pytest.raises(ArmError, match="which upsample chroma differently may differ by"):
+        module.gate(LoadersConfig(), work, {"torch": FANCY, "tv": PLAIN}, "torch", set(), tmp_path)
 
 
 def test_arms_that_agree(job, tmp_path):

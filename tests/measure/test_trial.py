@@ -56,6 +56,17 @@ def test_asked_to_go_once_more_it_is_the_next_trial(work):
     assert windows[0]["end"] < windows[1]["start"] and windows[1]["end"] < windows[2]["start"]
 
 
+def test_before_it_is_suspended_it_gives_back_what_it_does_not_use(work, monkeypatch):
+    """Else each of the arms that are suspended keeps the memory of its training step, and all of them do not fit into one GPU."""
+    controller = InProcess({"work": work.to_dict(), "loader": to_dict(dp.SyntheticConfig()), "min_seconds": 0, "min_batches": 2})
+    controller.job |= {"max_warmup_seconds": 0, "rests": True}
+    controller._wanted = 7  # all of the answers below
+    monkeypatch.setattr(trial, "release_unused", lambda: controller.answers.append("released"))
+    run_trial(controller)
+    kinds = [each if each == "released" else next(iter(each), "rests") for each in controller.answers]
+    assert kinds == ["first_batch_s", "released", "rests", "warm_up", "start", "released", "rests"]
+
+
 def test_rates_are_counts_over_time(work):
     found = run(work, dp.DaliConfig(device="cpu"))
     assert found["images_per_s"] == pytest.approx(found["images"] / (found["end"] - found["start"]))

@@ -21,8 +21,9 @@ def rewritten(change):
     return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
+TRUNCATED = "truncated to half"
 FAULTS = {
-    "truncated to half": rewritten(lambda good: good[: len(good) // 2]),
+    TRUNCATED: rewritten(lambda good: good[: len(good) // 2]),
     "header only": rewritten(lambda good: good[:200]),
     "zero bytes": rewritten(lambda good: b""),
     "garbage": rewritten(lambda good: os.urandom(5000)),

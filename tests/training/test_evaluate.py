@@ -1,5 +1,6 @@
 import pytest
 import torch
+from host_waits import GPU, waits_of
 from later import later
 from torch import nn
 
@@ -19,6 +20,11 @@ def test_counts():
 
 def test_fewer_than_five_classes_are_all_among_the_best():
     assert counts(torch.tensor([[0.0, 1.0]]), torch.tensor([0])).tolist()[:2] == [0, 1]
+
+
+def test_counting_never_waits_for_the_gpu(monkeypatch):
+    scores, labels = torch.empty(8, 10, device=GPU), torch.empty(8, dtype=torch.int64, device=GPU)
+    assert waits_of(lambda: counts(scores, labels), monkeypatch) == []
 
 
 class KnowsLabels(nn.Module):

@@ -59,15 +59,15 @@ def test_the_optimizer_is_the_one_that_is_named():
     assert isinstance(adamw, torch.optim.AdamW) and adamw.defaults["betas"] == (0.9, 0.95)
 
 
-def test_the_average_follows_weights_and_buffers():
+def test_the_average_has_the_decay_that_is_configured():
     trained = model()
     ema = build_ema(TrainConfig(ema_decay=0.9), trained)
-    ema.update_parameters(trained)
+    ema.update(trained)
     before = trained[0].weight.detach().clone()
     with torch.no_grad():
         trained[0].weight += 1
         trained[1].running_mean += 1
-    ema.update_parameters(trained)
+    ema.update(trained)
     assert torch.allclose(ema.module[0].weight, before + 0.1)
     assert torch.allclose(ema.module[1].running_mean, torch.full((4,), 0.1))
     assert build_ema(TrainConfig(), trained) is None

@@ -89,6 +89,17 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, 
         assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
 
 
+def test_memory_that_is_short_is_given_back_around_each_validation(config, run, monkeypatch):
+    """The training loader keeps its batches meanwhile, and validation needs others."""
+    events, validate = [], trainer.validate
+    monkeypatch.setattr("dali_pipes.training.trainer.release_if_short", lambda device: events.append(device.type))
+    monkeypatch.setattr(
+        "dali_pipes.training.trainer.validate", lambda *arguments: (events.append("validation"), validate(*arguments))[1]
+    )
+    run(config(epochs=2))
+    assert events == ["cpu", "validation", "cpu"] * 2
+
+
 @pytest.mark.slow
 def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(config, run, tmp_path, monkeypatch):
     mixing = MixingConfig(mixup_alpha=0.2, cutmix_alpha=1.0, probability=0.9)

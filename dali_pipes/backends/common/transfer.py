@@ -65,10 +65,14 @@ def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
 
 
+def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of host memory on any device, without the host waiting; itself if the device is the CPU."""
+    return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
+
+
 def ids_on(device: torch.device, rows: PlannedBatch) -> torch.Tensor:
     """(N,) int64 ids of planned rows."""
-    ids = torch.from_numpy(rows.ids)
-    return ids if device.type == "cpu" else copy_to_gpu(ids, device)
+    return copy_to(device, torch.from_numpy(rows.ids))
 
 
 def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False) -> Groups:

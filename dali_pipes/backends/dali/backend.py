@@ -25,10 +25,12 @@ from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versio
 from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, window_graph
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
 from dali_pipes.system.memory import Need
+from dali_pipes.system.nvml import WITH_UTILITY
 
 READ_AHEAD = 2  # batches from shards, before DALI requests them
 FINISHED = 3  # batches: one that is delivered, one ahead of it and one in work
@@ -77,10 +79,20 @@ class DaliBackend(Backend):
     def engine_mix(self) -> str | None:
         return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
 
+    @property
+    def own_gpu(self) -> torch.device | None:
+        return None if self.device_id is None else torch.device("cuda", self.device_id)
+
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         self.close()
         with started_on(self._cpus()) if self._config.cpus else nullcontext():
-            batches = self._start(InWork(planned))
+            try:
+                batches = self._start(InWork(planned))
+            except RuntimeError as error:
+                if "nvml" not in str(error).lower():
+                    raise
+                what = "DALI cannot ask NVML, by which its decoder finds the CPUs near the GPU, and the JPEG engines"
+                raise ConfigError(f"{what}: {WITH_UTILITY} (dali-pipes doctor); DALI said: {error}") from None
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
     def _start(self, in_work: InWork) -> Iterator[Delivery]:

@@ -138,6 +138,8 @@ def decoder_options(config: DaliConfig, sizes: NDArray[np.int64], device: str) -
         "preallocate_height_hint": height,
         "preallocate_width_hint": width,
         "device_memory_padding": config.device_memory_padding,
+        # by default its threads are pinned to the CPUs near the GPU, of which a list from another NUMA node holds none
+        "affine": config.cpus in (None, "gpu"),
     }
 
 

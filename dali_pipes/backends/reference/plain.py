@@ -7,6 +7,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.backends.common.transfer import ids_on
 from dali_pipes.errors import ConfigError
@@ -70,6 +71,5 @@ class DataLoaderBackend(Backend):
                 yield None, DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64, device="cpu"))
 
     def close(self) -> None:
-        if hasattr(self._iterator, "_shutdown_workers"):
-            self._iterator._shutdown_workers()
+        end_workers(self._iterator)
         self._iterator = None

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
+from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.items import ItemProfile, profile_items
@@ -229,8 +230,7 @@ class Epochs:
                 raise ConfigError(f"the {self._name} yields no batch; check its dataset, batch_size and drop_last")
 
     def close(self) -> None:
-        if hasattr(self._iterator, "_shutdown_workers"):
-            self._iterator._shutdown_workers()
+        end_workers(self._iterator)
         if isinstance(self._loader, DataLoader):
             self._loader._iterator = None  # persistent workers have ended
         self._iterator = None

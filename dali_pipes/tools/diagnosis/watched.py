@@ -26,6 +26,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import IO, Any, NoReturn
 
+from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.tools.diagnosis import libraries
 
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
@@ -425,7 +426,7 @@ class Watch:
             self.send({"loop": loop.place, "seconds": time.time() - self._start, "before": self._others(loop)})
             inner = iterator.iterator
             if hasattr(inner, "_shutdown_workers"):
-                inner._shutdown_workers()
+                end_workers(inner)
                 iterator.loader._iterator = None
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 

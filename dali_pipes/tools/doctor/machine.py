@@ -16,7 +16,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.system.cpus import cpu_quota
 from dali_pipes.system.memory import memory_left
-from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu, driver
+from dali_pipes.system.nvml import FIGURES, WITH_UTILITY, Gpu, NoGpu, driver
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.telemetry import throttled_seconds
 from dali_pipes.tools.doctor.report import Finding, failed, ok, size, warning
@@ -110,6 +110,9 @@ def driver_and_gpus() -> Finding:
     try:
         version, cuda = driver()
     except NoGpu as error:
+        if torch.cuda.is_available():
+            without = "without it DALI's decoder on the GPU cannot begin"
+            return failed(f"PyTorch sees a GPU, and NVML cannot be asked ({error}): {without}", f"{WITH_UTILITY}. {CPU_LOADERS}")
         return failed(f"no GPU: {error}", f"install NVIDIA's driver, or start the container with --gpus all. {CPU_LOADERS}")
     versions = f"driver {version} for CUDA {cuda[0]}.{cuda[1]}"
     if torch.version.cuda is None:

@@ -14,8 +14,9 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.system.functions import named_function
 from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.training import checkpoint
+from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.checkpoint import CheckpointError
-from dali_pipes.training.recipe import averaged_weights, build_network, check_compiler, check_size
+from dali_pipes.training.recipe import build_network, check_compiler, check_size
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -11,7 +11,7 @@ from nvidia import nvimgcodec
 
 import dali_pipes as dp
 from dali_pipes.backends.dali.decoding import choose
-from dali_pipes.system.nvml import FIGURES, NoGpu, driver
+from dali_pipes.system.nvml import FIGURES, WITH_UTILITY, NoGpu, driver
 from dali_pipes.tools.doctor import decode, images, machine, software
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 from dali_pipes.tools.doctor.report import Finding
@@ -59,7 +59,7 @@ def test_a_gpu_that_works(made_up_machine):
         ({"cuda": 11040}, "driver 570.86 for CUDA 11.4 is too old: PyTorch is built for CUDA 12.8", "update the driver"),
         ({"torch_cuda": "13.0"}, "is too old: PyTorch is built for CUDA 13.0", "install the builds for CUDA 12"),
         ({"torch_cuda": None}, "no GPU for this build of PyTorch", "install a build with CUDA"),
-        ({"gpus": 0}, "no GPU: NVML: the driver knows no GPU", "--gpus all"),
+        ({"gpus": 0, "usable": False}, "no GPU: NVML: the driver knows no GPU", "--gpus all"),
         ({"usable": False}, "CUDA_VISIBLE_DEVICES is ''", "nvidia-smi -L"),
         ({"adds": False}, "computes wrongly", "nvidia-smi -q"),
     ],
@@ -70,6 +70,15 @@ def test_a_gpu_that_cannot_be_used(made_up_machine, monkeypatch, trouble, found,
     finding = machine.driver_and_gpus()
     assert finding.status == "failed" and found in finding.found
     assert remedy in finding.remedy and finding.remedy.endswith("CPU loaders work: loader=dali_cpu")
+
+
+def test_a_container_without_the_capability_utility(made_up_machine, monkeypatch):
+    """PyTorch works there, and DALI's decoder does not: NVML belongs to that capability."""
+    made_up_machine()
+    monkeypatch.setattr(pynvml, "nvmlInit", raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    finding = machine.driver_and_gpus()
+    assert finding.status == "failed" and finding.found.startswith("PyTorch sees a GPU, and NVML cannot be asked")
+    assert WITH_UTILITY in finding.remedy and finding.remedy.endswith("CPU loaders work: loader=dali_cpu")
 
 
 def test_no_driver(monkeypatch):
