@@ -3,6 +3,7 @@
 Arguments: a folder for what they write down, the batch before which rank 1 dies, the images, and options of the example as JSON.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -15,7 +16,18 @@ import ray
 EXAMPLE = Path(__file__).parents[2] / "examples/ray/train.py"
 
 
-def recorded(train, out, dies_at):
+def wait_for_checkpoints(out, count, seconds=120):
+    """Waits until Ray's controller has written down so many checkpoints."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for file in out.glob("*/checkpoint_manager_snapshot.json"):
+            with contextlib.suppress(ValueError):  # it may be half written
+                if len(json.loads(file.read_text())["checkpoint_results"]) >= count:
+                    return
+        time.sleep(0.05)
+
+
+def recorded(train, out, dies_at, every):
     """`train` with loaders that write down each batch."""
 
     def train_recorded(config):
@@ -31,7 +43,8 @@ def recorded(train, out, dies_at):
                     epoch, step = loader.epoch - (not left), len(loader) - left - 1
                     if rank == 1 and epoch * len(loader) + step == dies_at and not died.exists():
                         died.touch()
-                        time.sleep(1)  # Ray's controller asks for reports five times a second; the last one dies with the worker
+                        # Ray's controller asks for reports, and one that it has not asked for dies with the worker.
+                        wait_for_checkpoints(out, dies_at // every)
                         os._exit(1)
                     row = {"epoch": epoch, "step": step, "ids": batch.ids.tolist(), "pixels": float(batch.images.double().sum())}
                     log.write(json.dumps(row) + "\n")
@@ -49,7 +62,7 @@ def main():
     spec = importlib.util.spec_from_file_location("ray_example", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    example.train_func_per_worker = recorded(example.train_func_per_worker, out, dies_at)
+    example.train_func_per_worker = recorded(example.train_func_per_worker, out, dies_at, options["every"])
     ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, _temp_dir=str(out / "ray"))
     try:
         example.train(images, str(out), **options)

@@ -37,18 +37,26 @@ class Engine:
     def __call__(self, *words: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
         done = subprocess.run([self.command, *words], env=environment, capture_output=True, text=True, check=False, timeout=timeout)
-        assert not check or done.returncode == 0, (
-            f"{shlex.join(words)}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
-        )
+        assert not check or done.returncode == 0, _explain_failure(words, done)
         return done
 
     def build(self, tag: str, context: Path = REPO, *options: str) -> str:
-        """Returns what it message."""
+        """Returns what it prints."""
         done = self("build", *self.build_options, *options, "--tag", tag, str(context), timeout=1800)
         return done.stdout + done.stderr
 
     def inspect(self, image: str) -> dict[str, Any]:
         return json.loads(self("image", "inspect", image).stdout)[0]
+
+
+def _explain_failure(words: tuple[str, ...], done: subprocess.CompletedProcess[str]) -> str:
+    """The last lines come first, because a report of CI cuts long messages at their end."""
+    reason = "\n".join(done.stderr.splitlines()[-8:])
+    room = shutil.disk_usage("/").free / 1e9
+    return (
+        f"{shlex.join(words[:1])} ended with status {done.returncode}, with {room:.0f} GB of disk free:\n{reason}\n\n"
+        f"The whole command: {shlex.join(words)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    )
 
 
 def find(folder: Path) -> Engine:
@@ -131,7 +139,7 @@ def _uv_cache() -> Path | None:
 
 
 def _secrets(folder: Path, variables: dict[str, str]) -> list[str]:
-    """How this machine finds PyPI, if that is message in the environment or by pip's configuration."""
+    """How this machine finds PyPI, if that is said in the environment or by pip's configuration."""
     named = {name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX")}
     asked = subprocess.run(["pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False)
     if asked.returncode == 0 and asked.stdout.strip():

@@ -16,6 +16,9 @@ _REMEDIES = {
     "transform": ("do it for a whole batch at once, after the loader or on the device", (1.2, 20.0)),
     "decode": ("prepare the images once, smaller: dali-pipes prepare resize=256", (1.2, 4.0)),
 }
+# A step that has slept runs slower than one that has not: its caches are cold, and its core's clock has gone down. So taking the
+# wait out gained 51 where the wait alone was 8 (docs/diagnose.md).
+_AFTER_A_WAIT = 8.0
 _EXACT = 0.25  # what such a calculation may be off, of the gain
 
 
@@ -41,15 +44,23 @@ def advice(
         case "sync-bound":
             what = "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers some steps later"
             working = 1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
-            yield Fix(what, "it waits for them", speeds_up={"model": _about(1 / max(working, _LEAST))})
+            low, high = _about(1 / max(working, _LEAST))
+            high *= _AFTER_A_WAIT if one_off.device_busy is None else 1.0
+            yield Fix(what, "it waits for them", speeds_up={"model": (low, 1 / max(working, _LEAST), high)})
         case "cgroup-throttled":
             model, loader = (_about(1 / max(1 - share, _LEAST)) for share in (found.model_throttled, found.throttled))
             what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
             yield Fix(what, "it is used up", speeds_up={"model": model, "loader": loader})
         case "other programs":
-            freed = {"loader": (1.0, found.loader_freed), "model": (1.0, found.model_freed)}
+            gain = one_off.one_thread_gain or 0.0
+            # As fast as on one thread it is in any case, if that was measured.
+            model = max(1.0, gain), max(1.0, gain, found.model_freed)
+            freed: dict[str, tuple[float, ...]] = {"loader": (1.0, found.loader_freed), "model": model}
             why = f"they keep {found.others:.1f} of {cores} cores busy"
             yield Fix("stop the other programs, or give them other cores", why, speeds_up=freed)
+            if gain > 1:
+                what = "torch.set_num_threads(1), for as long as they run"
+                yield Fix(what, "the threads of the step wait for each other there", part="model", threads=1)
         case "transfer-bound":
             yield Fix("pin_memory=True and non_blocking=True, uint8 instead of float, or decode on the GPU", "fewer bytes, faster")
         case "launch-bound":

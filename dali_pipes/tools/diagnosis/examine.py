@@ -1,5 +1,13 @@
-"""The examination: rounds of all parts, what is measured once, the verdict, and the fixes with their gain."""
+"""The examination: rounds of all parts, what is measured once, the verdict, and the fixes with their gain.
 
+rounds of model, loader and both together
+  -> what is measured once: cold files, the GPU, the step on one thread beside other programs
+  -> where training waits for the loader: what an item spends its time with, other numbers of workers
+  -> the verdict; where it is the model's, larger batches
+  -> the fixes, each with what it would gain
+"""
+
+import contextlib
 import math
 import os
 import time
@@ -7,21 +15,35 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 
+import psutil
 import torch
 
 from dali_pipes.measure.stats import paired_ratio
-from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import memory_left
 from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
-from dali_pipes.tools.diagnosis.probes import Fix, Gain, Probes, TrainingProgram, copy_seconds
-from dali_pipes.tools.diagnosis.verdict import COSTS, FEWER, Figures, OneOffFigures, Verdict, figures, judge
+from dali_pipes.tools.diagnosis.prediction import MARGIN, interval, predicted_gain, quieter, undisturbed
+from dali_pipes.tools.diagnosis.probes import LARGER, Fix, Probes, TrainingProgram, copy_seconds
+from dali_pipes.tools.diagnosis.verdict import (
+    COSTS,
+    FEWER,
+    SEEN,
+    Cause,
+    Figures,
+    OneOffFigures,
+    Verdict,
+    causes,
+    figures,
+    freed,
+    judge,
+)
 from dali_pipes.tools.diagnosis.window import LoopEnded, Round, Step, Training, Window, drive
 
 WORTH = 1.03  # a smaller gain is not proposed
 PARTS = ("model", "loader", "together")
+OTHERS = "other programs"
+UNDECIDED = ("model-bound", "inconclusive")  # verdicts that are no cause
 ITEMS_S = 1.0  # seconds in which items are profiled
-_MARGIN = 0.2  # of a predicted gain, beside the spread of the rounds
 Announce = Callable[[str], None]
 
 
@@ -92,93 +114,272 @@ def examination(
     """The same for a program whose own loop trains on the batches that this yields.
 
     Args:
-        step: one that may be tried with a larger batch; None: nothing is tried that the loop may not bear.
+        step: what trains; None: the program's own loop, which may fail at a larger batch, so that it is tried last.
         rounds: where complete rounds are put, for who wants to know whether there is one.
 
     Raises:
         LoopEnded: it was thrown in before one round was complete; later it only leaves out what needs training or time.
     """
-    begin, left_out, ended = time.monotonic(), list[str](), list[LoopEnded]()
-    one_off, resident, slow = OneOffFigures(), None, list[tuple[str, float]]()
+    return Examination(program, budget, announce, step, [] if rounds is None else rounds).run()
 
-    def is_late(share: float = 1.0) -> bool:
-        return time.monotonic() - begin > share * budget.limit_s or any(each.is_late for each in ended)
 
-    with program.feed() as feed:
-        announce("the first batches")
-        probes, rounds = Probes(program, feed, budget.seconds), [] if rounds is None else rounds
-        yield from probes.start()
-        try:
-            for number in range(budget.rounds):
-                before = time.monotonic()
-                rounds.append((yield from _round(probes, number, budget.rounds, announce)))
-                last = number + 1 == budget.rounds
-                if not last and time.monotonic() - begin + (time.monotonic() - before) > 0.6 * budget.limit_s:
-                    left_out.append(f"{budget.rounds - number - 1} of {budget.rounds} rounds")
-                    break
-            one_off, resident = yield from _one_off(program, probes, rounds, budget, announce, step)
-        except LoopEnded as end:
-            if not rounds:
-                raise
-            ended.append(end)
-            missing = budget.rounds - len(rounds)
-            left_out.append(f"{missing} of {budget.rounds} rounds, and " * bool(missing) + "what needs further steps of the loop")
-        slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5] if probes.slowest is not None else []
+class Examination:
+    """One program, from its first batches to the diagnosis; the arguments are those of `examination`.
 
-    found, items, tried = figures(rounds, program.workers, program.burst), None, list[Fix]()
-    if found.wait_share + found.start_share >= COSTS and any(each.is_late for each in ended):
-        left_out.append("what an item spends its time with, other numbers of workers")
-    elif found.wait_share + found.start_share >= COSTS:  # also past the limit: the cause rests on it, and it takes a second
-        try:
-            announce("what an item spends its time with")
-            items = program.profile(min(ITEMS_S, budget.seconds))
-            if items:
-                one_off = replace(one_off, item_waits=items.blocked_s / items.seconds)
-            for fix in program.other_workers(found, items):
-                if is_late(0.8):
-                    left_out.append(fix.what)
-                else:
-                    tried.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
-        except LoopEnded as end:
-            ended.append(end)
-            left_out.append("other numbers of workers")
-        one_off = _with_gains(one_off, program.processes, tried)
-    verdict = judge(rounds, one_off, program.workers, program.burst)
+    Each method that trains is a generator of batches (window.py).
+    """
 
-    fixes = list(tried)
-    for name in [verdict.name, *(cause.name for cause in verdict.also)]:
-        advised = [*advice(name, found, one_off, program.workers, _cores(), items), *remedies(name, items)]
-        for fix in [*program.fixes(name), *advised]:
-            if fix.what in [*(other.what for other in fixes), *left_out]:
-                continue
-            if fix.program and is_late(0.9):
-                left_out.append(fix.what)
-                continue
+    def __init__(self, program: TrainingProgram, budget: ProbeBudget, announce: Announce, step: Step | None, rounds: list[Round]):
+        self._program, self._budget, self._announce, self._step = program, budget, announce, step
+        self._rounds, self._undisturbed = rounds, list[Round]()
+        self._begin = time.monotonic()
+        self._left_out = list[str]()
+        self._ends = list[LoopEnded]()  # the loop's end, if it has ended
+        self._one_off = OneOffFigures()
+        self._items: ItemProfile | None = None
+        self._resident: float | None = None
+
+    def run(self) -> Training[Diagnosis]:
+        slow = list[tuple[str, float]]()
+        with self._program.feed() as feed:
+            self._announce("the first batches")
+            probes = Probes(self._program, feed, self._budget.seconds)
+            yield from probes.start()
             try:
-                fixes.append((yield from _predicted(fix, program, rounds, budget, announce, not ended)))
+                yield from self._measure_rounds(probes)
+                yield from self._measure_once(probes)
             except LoopEnded as end:
-                ended.append(end)
-                left_out.append(fix.what)
-    fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
-    fixes = sorted(fixes, key=lambda fix: -(fix.predicted.low if fix.predicted else 0))  # the surest first
-    for place, fix in enumerate(fixes):
-        if budget.verify_pairs and fix.program:
-            fixes[place] = replace(fix, measured=(yield from measured_gain(program, fix, budget, announce)))
-            break
-    slow = slow if verdict.name == "straggler" else []
-    return Diagnosis(
-        verdict,
-        found,
-        one_off,
-        fixes,
-        rounds,
-        items,
-        slow,
-        resident,
-        time.monotonic() - begin,
-        tuple(left_out),
-        tuple(program.remarks()),
-    )
+                if not self._rounds:
+                    raise
+                missing = self._budget.rounds - len(self._rounds)
+                what = f"{missing} of {self._budget.rounds} rounds, and " * bool(missing)
+                self._leave_out(f"{what}what needs further steps of the loop", end)
+            if probes.slowest is not None:
+                slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5]
+
+        found = self._figures()
+        self._undisturbed = self._without_others(found)
+        tried = yield from self._look_at_loader(found)
+        verdict = self._judge()
+        if self._step is None and not self._ends and not self._is_late(0.8) and _may_be_launch_bound(verdict):
+            try:
+                self._one_off = replace(self._one_off, larger_gain=(yield from self._larger_gain(probes)))
+            except LoopEnded as end:
+                self._leave_out("larger batches", end)
+            verdict = self._judge()
+        fixes = yield from self._find_fixes(verdict, found, tried)
+        return Diagnosis(
+            verdict,
+            found,
+            self._one_off,
+            (yield from self._verified(fixes)),
+            self._rounds,
+            self._items,
+            slow if verdict.name == "straggler" else [],
+            self._resident,
+            time.monotonic() - self._begin,
+            tuple(self._left_out),
+            tuple(self._program.remarks()),
+        )
+
+    # The state of the examination
+
+    def _is_late(self, share: float = 1.0) -> bool:
+        spent = time.monotonic() - self._begin > share * self._budget.limit_s
+        return spent or any(each.is_late for each in self._ends)
+
+    def _leave_out(self, what: str, end: LoopEnded | None = None) -> None:
+        self._left_out.append(what)
+        self._ends += [end] if end else []
+
+    def _figures(self) -> Figures:
+        return figures(self._rounds, self._program.workers, self._program.burst, self._one_off)
+
+    def _judge(self) -> Verdict:
+        """With what would be found once the other programs have ended, if they hide it now."""
+        workers = self._program.workers
+        verdict = judge(self._rounds, self._one_off, workers, self._program.burst)
+        named = [verdict.name, *(cause.name for cause in verdict.also)]
+        if not self._undisturbed or OTHERS not in named:
+            return verdict
+        one_off = replace(self._one_off, larger_gain=None)  # which was measured beside them
+        then = causes(figures(self._undisturbed, workers, self._program.burst), one_off, workers)
+        hidden = [replace(cause, is_hidden=True) for cause in then if cause.name not in (*named, *UNDECIDED)]
+        return replace(verdict, also=(*verdict.also, *hidden))
+
+    def _without_others(self, found: Figures) -> list[Round]:
+        """The rounds as they would be without the other programs; none if there are none."""
+        if found.others < SEEN or torch.cuda.is_available():
+            return []
+        return undisturbed(self._rounds, not self._program.in_flight, found.model_freed, found.loader_freed)
+
+    # What is measured
+
+    def _measure_rounds(self, probes: Probes) -> Training[None]:
+        budget = self._budget
+        for number in range(budget.rounds):
+            before = time.monotonic()
+            self._rounds.append((yield from _round(probes, number, budget.rounds, self._announce)))
+            took, spent = time.monotonic() - before, time.monotonic() - self._begin
+            left = budget.rounds - number - 1
+            if left and spent + took > 0.6 * budget.limit_s:
+                self._leave_out(f"{left} of {budget.rounds} rounds")
+                return
+
+    def _measure_once(self, probes: Probes) -> Training[None]:
+        """What is not measured in every round."""
+        program, on_gpu = self._program, torch.cuda.is_available()
+        self._one_off = replace(
+            self._one_off,
+            data_fits=program.data_bytes < memory_left(),
+            decodes_on_gpu=program.decodes_on_gpu,
+            is_fetched=program.is_fetched,
+            starts_anew=program.starts_anew,
+        )
+        if self._step and not on_gpu:  # on a GPU the profiler shows how busy it is
+            with contextlib.suppress(Exception):  # a user's step may raise anything at a batch of another size
+                self._one_off = replace(self._one_off, larger_gain=drive(self._larger_gain(probes), self._step))
+        if self._budget.cold and program.paths:
+            self._announce("files that are not in memory")
+            cold, self._resident = yield from probes.cold()
+            self._one_off = replace(self._one_off, cold_rate=cold.rate if cold else None)
+        if on_gpu:
+            yield from self._look_at_gpu(probes)
+        elif self._figures().others >= SEEN and program.uses_torch_threads and torch.get_num_threads() > 1:
+            yield from self._measure_one_thread(probes)
+
+    def _look_at_gpu(self, probes: Probes) -> Training[None]:
+        self._announce("the GPU during a step")
+        seconds = median(one.together.seconds / len(one.together.waits_s) for one in self._rounds)
+        copied, pinned = self._program.transfer_size()
+        self._one_off = replace(
+            self._one_off,
+            device_busy=(yield from probes.busy_share()),
+            syncs=(yield from probes.count_syncs()),
+            transfer_share=copy_seconds(copied, pinned) / seconds if copied else 0.0,
+        )
+
+    def _measure_one_thread(self, probes: Probes) -> Training[None]:
+        """How fast the step is without its threads waiting for each other, which takes most of its time beside other programs."""
+        self._announce("the step on one thread, beside the other programs")
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            window = yield from probes.model()
+        finally:
+            torch.set_num_threads(threads)
+        gain = window.rate / median(one.steps.rate for one in self._rounds)
+        self._one_off = replace(self._one_off, one_thread_gain=gain, one_thread_freed=freed(window, 1))
+
+    def _larger_gain(self, probes: Probes) -> Training[float | None]:
+        """The factor on images/s with batches four times as large; None if batches of this type cannot be joined."""
+        self._announce("larger batches")
+        self._program.step_may_fail = True
+        try:
+            larger = yield from probes.larger()
+        finally:
+            self._program.step_may_fail = False
+        return larger.rate / median(one.model.rate for one in self._rounds) if larger else None
+
+    def _look_at_loader(self, found: Figures) -> Training[list[Fix]]:
+        """What an item spends its time with, and other numbers of workers, if the loader costs time or would without others."""
+        then = figures(self._undisturbed, self._program.workers, self._program.burst) if self._undisturbed else None
+        waits_now = found.wait_share + found.start_share >= COSTS
+        waits_then = then is not None and then.wait_share + then.start_share >= COSTS
+        if not waits_now and not waits_then:
+            return []
+        if any(each.is_late for each in self._ends):
+            self._leave_out("what an item spends its time with, other numbers of workers")
+            return []
+
+        self._announce("what an item spends its time with")  # also past the limit: the cause rests on it, and it takes a second
+        tried, is_hidden = list[Fix](), not waits_now
+        try:
+            self._items = self._program.profile(min(ITEMS_S, self._budget.seconds))
+            if self._items:
+                self._one_off = replace(self._one_off, item_waits=self._items.blocked_s / self._items.seconds)
+            for fix in self._program.other_workers(then if then and is_hidden else found, self._items):
+                if self._is_late(0.8):
+                    self._leave_out(fix.what)
+                else:
+                    tried.append((yield from self._predicted(fix, is_hidden)))
+        except LoopEnded as end:
+            self._leave_out("other numbers of workers", end)
+        self._one_off = _with_gains(self._one_off, self._program.processes, tried)
+        return tried
+
+    # What would change it
+
+    def _find_fixes(self, verdict: Verdict, found: Figures, tried: list[Fix]) -> Training[list[Fix]]:
+        """Those that gain something, the surest first; what gains something only once the other programs have ended comes last."""
+        fixes = list(tried)
+        for cause in (Cause(verdict.name, verdict.loss), *verdict.also):
+            advised = advice(cause.name, found, self._one_off, self._program.workers, _cores(), self._items)
+            for fix in [*self._program.fixes(cause.name), *advised, *remedies(cause.name, self._items)]:
+                if fix.what in [*(other.what for other in fixes), *self._left_out]:
+                    continue
+                if fix.program and self._is_late(0.9):
+                    self._leave_out(fix.what)
+                    continue
+                try:
+                    fixes.append((yield from self._predicted(fix, cause.is_hidden)))
+                except LoopEnded as end:
+                    self._leave_out(fix.what, end)
+        fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
+        return sorted(fixes, key=lambda fix: (fix.is_hidden, -(fix.predicted.low if fix.predicted else 0)))
+
+    def _predicted(self, fix: Fix, is_hidden: bool) -> Training[Fix]:
+        """The fix with its predicted gain: another loader is trained with for one window, another model is run alone.
+
+        Args:
+            is_hidden: whether it can gain something only once the other programs have ended; the loader is run alone then, as it
+                is where no loop is left to train.
+        """
+        self._announce(f"what it would gain: {fix.what}")
+        program, changed = self._program, None
+        rounds = self._undisturbed if is_hidden else self._rounds
+        fix = replace(fix, is_hidden=is_hidden)
+        try:
+            if fix.threads:
+                window = yield from self._train_on(fix.threads)
+                return replace(fix, predicted=interval([window.rate / one.together.rate for one in rounds]))
+            if fix.program is not None and fix.part == "loader":
+                with fix.program.feed() as feed:
+                    probes = Probes(fix.program, feed, self._budget.seconds)
+                    if not self._ends and not is_hidden:  # the model has been warmed up by the rounds
+                        trained = yield from probes.together()
+                        return replace(fix, predicted=interval([trained.rate / one.together.rate for one in rounds]))
+                    changed = yield from probes.loader()
+                if is_hidden:
+                    changed = quieter(changed, freed(changed, fix.program.workers))
+            elif fix.program is not None and (step := fix.program.step()):
+                with fix.program.feed() as feed:
+                    probes = Probes(fix.program, feed, self._budget.seconds)
+                    drive(probes.start(), step)
+                    changed = drive(probes.model(), step)
+            return replace(fix, predicted=predicted_gain(fix, program, rounds, changed))
+        except Exception as error:  # such as too little memory: the diagnosis is valid without this fix
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            return replace(fix, note=f"could not be tried: {why[:100]}", program=None)
+
+    def _train_on(self, threads: int) -> Training[Window]:
+        """The program as it is, its step on so many threads."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            with self._program.feed() as feed:
+                return (yield from Probes(self._program, feed, self._budget.seconds).together())
+        finally:
+            torch.set_num_threads(before)
+
+    def _verified(self, fixes: list[Fix]) -> Training[list[Fix]]:
+        """The first fix that can be made is made, and what it gains is measured."""
+        budget = self._budget
+        place = next((place for place, fix in enumerate(fixes) if fix.program), None)
+        if budget.verify_pairs and place is not None:
+            measured = yield from measured_gain(self._program, fixes[place], budget, self._announce)
+            fixes[place] = replace(fixes[place], measured=measured)
+        return fixes
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:
@@ -190,42 +391,10 @@ def _round(probes: Probes, number: int, count: int, announce: Announce) -> Train
     return Round(**windows)
 
 
-def _one_off(
-    program: TrainingProgram,
-    probes: Probes,
-    rounds: list[Round],
-    budget: ProbeBudget,
-    announce: Announce,
-    step: Step | None,
-) -> Training[tuple[OneOffFigures, float | None]]:
-    """The measurements made once, and the share of cold files that were still cached."""
-    larger = None
-    if step and not torch.cuda.is_available():  # on a GPU the profiler shows how busy it is
-        announce("larger batches")
-        larger = probes.larger(step)
-    cold, resident = None, None
-    if budget.cold and program.paths:
-        announce("files that are not in memory")
-        cold, resident = yield from probes.cold()
-    one_off = OneOffFigures(
-        larger_gain=larger.rate / median(one.model.rate for one in rounds) if larger else None,
-        cold_rate=cold.rate if cold else None,
-        data_fits=program.data_bytes < memory_left(),
-        decodes_on_gpu=program.decodes_on_gpu,
-        is_fetched=program.is_fetched,
-        starts_anew=program.starts_anew,
-    )
-    if torch.cuda.is_available():
-        announce("the GPU during a step")
-        seconds = median(one.together.seconds / len(one.together.waits_s) for one in rounds)
-        copied, pinned = program.transfer_size()
-        one_off = replace(
-            one_off,
-            device_busy=(yield from probes.busy_share()),
-            syncs=(yield from probes.count_syncs()),
-            transfer_share=copy_seconds(copied, pinned) / seconds if copied else 0.0,
-        )
-    return one_off, resident
+def _may_be_launch_bound(verdict: Verdict) -> bool:
+    """Whether a larger batch, to which a loop of one's own may not be used, is worth trying, and there is room for it."""
+    resident = psutil.Process().memory_info().rss
+    return verdict.name == "model-bound" and not torch.cuda.is_available() and LARGER * resident < memory_left()
 
 
 def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> OneOffFigures:
@@ -234,79 +403,10 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
     for fix in tried:
         count = fix.program.processes if fix.program else None
         if fix.predicted and count is not None and now is not None and count != now:
-            is_certain = fix.predicted.low / (1 - _MARGIN) > FEWER  # in every round
+            is_certain = fix.predicted.low / (1 - MARGIN) > FEWER  # in every round
             gains[count > now].append(fix.predicted.estimate if is_certain else min(fix.predicted.estimate, 1.0))
     fewer, more = (max(gains[is_more], default=None) for is_more in (False, True))
     return replace(one_off, fewer_gain=fewer, more_gain=more, is_serial=now == 0)
-
-
-def _predicted(
-    fix: Fix, program: TrainingProgram, rounds: list[Round], budget: ProbeBudget, announce: Announce, trains: bool
-) -> Training[Fix]:
-    """The fix with its predicted gain: another loader is trained with for one window, another model is run alone.
-
-    Args:
-        trains: whether the loop is still there to train; else the loader is run alone as well.
-    """
-    announce(f"what it would gain: {fix.what}")
-    changed: Window | None = None
-    try:
-        if fix.program is not None and fix.part == "loader":
-            with fix.program.feed() as feed:
-                probes = Probes(fix.program, feed, budget.seconds)
-                if trains:  # the model has been warmed up by the rounds
-                    trained = yield from probes.together()
-                    return replace(fix, predicted=_interval([trained.rate / one.together.rate for one in rounds]))
-                changed = yield from probes.loader()
-        elif fix.program is not None and (step := fix.program.step()):
-            with fix.program.feed() as feed:
-                probes = Probes(fix.program, feed, budget.seconds)
-                drive(probes.start(), step)
-                changed = drive(probes.model(), step)
-        return replace(fix, predicted=predicted_gain(fix, program, rounds, changed))
-    except Exception as error:  # such as too little memory: the diagnosis is valid without this fix
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        return replace(fix, note=f"could not be tried: {why[:100]}", program=None)
-
-
-def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:
-    """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they alternate."""
-    if serial:
-        return 1 / (1 / model.rate + 1 / loader.rate)
-    cpu = max(model.cpu_s / model.images + loader.cpu_s / loader.images, 1e-9)
-    return min(model.rate, loader.rate, (cores or available_cpus()) / cpu)
-
-
-def predicted_gain(fix: Fix, program: TrainingProgram, rounds: list[Round], changed: Window | None) -> Gain | None:
-    """The factor on images/s of the whole.
-
-    The interval holds the gains of all rounds, over the pace of training as it was calculated and as it was measured.
-
-    Args:
-        changed: the part that the fix changes, as it runs alone then; None: `speeds_up` says by how much.
-    """
-    gains = list[float]()
-    if changed is None and not fix.speeds_up:
-        return None
-    for one in rounds:
-        serial = not program.in_flight
-        before = pace(one.steps, one.loader, serial)
-        for factors in zip(*fix.speeds_up.values(), strict=True) if fix.speeds_up else [()]:
-            parts, cores = {"model": one.steps, "loader": one.loader}, available_cpus()
-            if changed is not None and fix.program is not None:
-                parts[fix.part], serial = changed, not fix.program.in_flight
-            else:  # the same work in less time; for as much CPU time where it only waits less
-                for part, factor in zip(fix.speeds_up, factors, strict=True):
-                    cpu_s = parts[part].cpu_s / (factor if fix.computes_less else 1)
-                    parts[part] = replace(parts[part].scaled(1 / factor), cpu_s=cpu_s)
-                cores = _cores()
-            after = pace(parts["model"], parts["loader"], serial, cores)
-            gains += [after / before, after / one.together.rate]
-    return _interval(gains)
-
-
-def _interval(gains: list[float]) -> Gain:
-    return Gain(median(gains), min(gains) * (1 - _MARGIN), max(gains) * (1 + _MARGIN))
 
 
 def measured_gain(program: TrainingProgram, fix: Fix, budget: ProbeBudget, announce: Announce) -> Training[float | None]:

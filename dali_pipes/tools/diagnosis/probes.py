@@ -18,7 +18,7 @@ from dali_pipes.measure.trial import endless
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.verdict import Figures
-from dali_pipes.tools.diagnosis.window import Step, Training, Window, drive, watch
+from dali_pipes.tools.diagnosis.window import Step, Training, Window, watch
 
 RESIDENT = 4  # batches
 LARGER = 4  # times
@@ -53,24 +53,28 @@ class Fix:
         why: the reason, in a few words.
         program: the program with the change; None: it cannot be tried from here.
         part: "loader" or "model", the one that it changes.
-        speeds_up: by how much each part becomes faster, from and to, if it cannot be tried.
+        speeds_up: by how much each part becomes faster if it cannot be tried: from, to, and perhaps what is likely between them.
         computes_less: whether a part that becomes faster also takes less CPU time, rather than wait less.
         note: side effects.
         predicted: its gain as a factor on images/s, with the interval that it lies in; None: unknown.
         measured: its gain, with the change made; None: not measured.
         patch: the change of the program's text, as a unified diff; "" if it is none, or not known.
+        threads: how many threads of PyTorch the step is to run on; None: as many as it does.
+        is_hidden: whether it gains this only once the other programs on this machine have ended.
     """
 
     what: str
     why: str
     program: "TrainingProgram | None" = None
     part: str = "loader"
-    speeds_up: dict[str, tuple[float, float]] = field(default_factory=dict)
+    speeds_up: dict[str, tuple[float, ...]] = field(default_factory=dict)
     computes_less: bool = False
     note: str = ""
     predicted: "Gain | None" = None
     measured: float | None = None
     patch: str = ""
+    threads: int | None = None
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class TrainingProgram(ABC):
         is_fetched: whether images come out of an object store.
         starts_anew: whether each epoch starts worker processes anew.
         epoch: batches of an epoch; None: unknown.
+        uses_torch_threads: whether its step runs on PyTorch's threads.
+        step_may_fail: whether its own loop is being given a batch that it may not accept.
     """
 
     workers: int
@@ -107,6 +113,8 @@ class TrainingProgram(ABC):
     decodes_on_gpu = is_fetched = False
     starts_anew = False
     epoch: int | None = None
+    step_may_fail = False
+    uses_torch_threads = True
 
     @abstractmethod
     def feed(self) -> AbstractContextManager[Feed]:
@@ -170,14 +178,17 @@ class Probes:
     def model(self) -> Training[Window]:
         return self._watch(itertools.cycle(self._resident))
 
-    def larger(self, step: Step) -> Window | None:
-        """The model with batches four times as large; None if these cannot be made, or the step does not accept them."""
+    def larger(self) -> Training[Window | None]:
+        """The model with batches four times as large; None if batches of this type cannot be joined.
+
+        A step may raise anything at a batch of another size, or run out of memory: that is for the caller to survive.
+        """
         try:
             batch = self._program.concat(self._resident[:1] * LARGER)
-            step(batch)
-            return drive(self._watch(itertools.repeat(batch)), step)
-        except Exception:  # a user's step may raise anything at a batch of another size, or be out of memory
+        except Exception:  # arrays of a user's own class may raise anything
             return None
+        yield batch
+        return (yield from self._watch(itertools.repeat(batch)))
 
     def loader(self) -> Training[Window]:
         """Batches as fast as they come; none is trained on."""

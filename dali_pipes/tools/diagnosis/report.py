@@ -17,7 +17,7 @@ from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
 BAR = 30  # characters
-FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch")
+FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch", "is_hidden")
 
 
 def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
@@ -69,7 +69,8 @@ def describe_part(part: ItemPart, diagnosis: Diagnosis) -> str:
 
 def _also(diagnosis: Diagnosis) -> Iterator[str]:
     for cause in diagnosis.verdict.also:
-        yield f"{cause.name}, {cause.loss:.0%} of the time: {VERDICTS[cause.name]}"
+        when = ", once the other programs have ended" if cause.is_hidden else ""
+        yield f"{cause.name}, {cause.loss:.0%} of the time{when}: {VERDICTS[cause.name]}"
 
 
 def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
@@ -146,7 +147,8 @@ def _fixes(fixes: list[Fix]) -> Table:
     if tried:
         table.add_column("measured")
     for fix in fixes:
-        why = f"{fix.why}; {fix.note}" if fix.note else fix.why
+        later = "once the other programs have ended" if fix.is_hidden else ""
+        why = "; ".join(part for part in (fix.why, fix.note, later) if part)
         measured = [f"{fix.measured:.2f} ×" if fix.measured else ""][:tried]
         table.add_row(escape(fix.what), escape(why), _gain(fix), *measured)
     return table

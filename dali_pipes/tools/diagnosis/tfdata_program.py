@@ -91,6 +91,7 @@ class TfDataProgram(TrainingProgram):
     """A tf.data.Dataset and a step; without a step, a program's own loop trains on what it yields."""
 
     burst = 1
+    uses_torch_threads = False
 
     def __init__(self, dataset: Any, step: Step | None = None):
         self._dataset, self._step = dataset, step

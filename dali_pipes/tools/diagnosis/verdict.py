@@ -65,6 +65,8 @@ class OneOffFigures:
         more_gain: the same with more workers than now.
         is_serial: whether the loader has no workers at all.
         starts_anew: whether each epoch starts the loader's worker processes anew.
+        one_thread_gain: beside other programs, images/s of the model on one thread over those on as many as it has.
+        one_thread_freed: the factor on the pace of the model on one thread if the other programs ended.
     """
 
     larger_gain: float | None = None
@@ -80,6 +82,8 @@ class OneOffFigures:
     more_gain: float | None = None
     is_serial: bool = False
     starts_anew: bool = True
+    one_thread_gain: float | None = None
+    one_thread_freed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +137,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One of `VERDICTS`, and the share of the time of training that it costs."""
+    """One of `VERDICTS`, and the share of the time of training that it costs.
+
+    Attributes:
+        is_hidden: whether it costs nothing now, and this share once the other programs on this machine have ended.
+    """
 
     name: str
     loss: float
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +169,15 @@ class Verdict:
 
 def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
     """The verdict of all rounds together, if most of them give the same one alone."""
-    each = [causes(figures([one], workers, burst), one_off, workers)[0].name for one in rounds]
-    first, *also = causes(figures(rounds, workers, burst), one_off, workers)
+    each = [causes(figures([one], workers, burst, one_off), one_off, workers)[0].name for one in rounds]
+    first, *also = causes(figures(rounds, workers, burst, one_off), one_off, workers)
     name, agreeing = Counter(each).most_common(1)[0]
     if name != first.name or agreeing * 2 <= len(each):
         return Verdict("inconclusive", "low", each, (first, *also))
-    certain = agreeing == len(each) > 1 and (name == "model-bound" or (first.loss >= CERTAIN and _leads(first, also)))
+    # Without a look inside the step "model-bound" only says that nothing else was found.
+    looked_inside = one_off.larger_gain is not None or one_off.device_busy is not None
+    is_dear = looked_inside if name == "model-bound" else first.loss >= CERTAIN and _leads(first, also)
+    certain = agreeing == len(each) > 1 and is_dear
     return Verdict(name, "high" if certain else "medium", each, tuple(also), first.loss)
 
 
@@ -247,7 +259,7 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     return known
 
 
-def figures(rounds: Sequence[Round], workers: int, burst: int) -> Figures:
+def figures(rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFigures | None = None) -> Figures:
     """Medians over the rounds."""
 
     def of(read: Callable[[Window], float], *parts: str) -> float:
@@ -255,6 +267,11 @@ def figures(rounds: Sequence[Round], workers: int, burst: int) -> Figures:
 
     rates = {part: of(lambda window: window.rate, part) for part in ("steps", "loader", "together")}
     rates["model"] = rates.pop("steps")
+    # Beside other programs the threads of a step wait for each other, in no run queue; without them it is at least as fast as on
+    # one thread, which waits for none.
+    model_freed = of(lambda window: freed(window, min(torch.get_num_threads(), _cores())), "model")
+    if one_off and one_off.one_thread_gain and one_off.one_thread_freed:
+        model_freed = max(model_freed, one_off.one_thread_gain * one_off.one_thread_freed)
     blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
     return Figures(
         **rates,
@@ -266,7 +283,7 @@ def figures(rounds: Sequence[Round], workers: int, burst: int) -> Figures:
         busy=of(lambda window: window.busy, "together"),
         others=of(_others, "together"),
         loader_freed=of(lambda window: freed(window, max(workers, 1)), "loader"),
-        model_freed=of(lambda window: freed(window, min(torch.get_num_threads(), _cores())), "model"),
+        model_freed=model_freed,
         blocked=max(0.0, median(blocked)) if blocked else None,
         straggling=of(lambda window: straggling(window, burst), "loader", "together"),
         throttled=of(_throttled, "together"),

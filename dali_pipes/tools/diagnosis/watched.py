@@ -34,6 +34,7 @@ MEASURING_S = 60.0  # from then on nothing further is begun
 _STDLIB = sysconfig.get_path("stdlib")
 _PACKAGE = str(Path(__file__).parents[2])
 _START_FOLDER = Path.cwd()  # a program may go elsewhere
+_REFUSES_LARGER = "the loop does not take batches of another size, as was tried"
 _UNTRAINED = 1000  # batches in a row on which no optimizer has stepped; more are no accumulated gradients
 
 
@@ -278,6 +279,11 @@ class Watch:
     def has_rounds(self) -> bool:
         """Whether enough has been measured for a verdict."""
         return bool(self._rounds)
+
+    @property
+    def step_may_fail(self) -> bool:
+        """Whether what fails now fails at a batch that is not the program's own."""
+        return self._program is not None and self._program.step_may_fail
 
     def begin(self, loader: Any, original: Callable[[Any], Any]) -> Any:
         """iter(loader)."""
@@ -678,11 +684,15 @@ def main() -> None:
                 sys.path.insert(0, str(Path(program).resolve().parent))
             runpy.run_path(str(Path(program).absolute()), run_name="__main__")
     except SystemExit as end:
+        if watch.step_may_fail:
+            watch.end_early(_REFUSES_LARGER)
         if watch.is_examining:
             watch.end_early("the program ended by itself")
         if end.code not in (None, 0):
             watch.fail(f"it ended by itself with {end.code!r}; {watch.seen()}", status=end.code if isinstance(end.code, int) else 1)
     except BaseException as error:
+        if watch.step_may_fail:
+            watch.end_early(_REFUSES_LARGER)
         if watch.has_rounds:
             sys.stderr.write(_own_traceback(error))
             watch.end_early("the program failed by itself, with the traceback above,")

@@ -138,7 +138,8 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
     def failing(*arguments):
         raise OSError("too many open files")
 
-    monkeypatch.setattr("dali_pipes.tools.diagnosis.examine._interval", failing)
+    for module in ("examine", "prediction"):
+        monkeypatch.setattr(f"dali_pipes.tools.diagnosis.{module}.interval", failing)
     found = examine(DataLoaderProgram(loader(Samples(sleep=0.005), workers=1), step), ProbeBudget(1, 0.2))
     assert found.one_off.larger_gain is None and found.fixes
     assert all("could not be tried: too many open files" in each.note for each in found.fixes)

@@ -1,6 +1,7 @@
 """Fixes for every verdict: those of a configuration, which can be tried, and advice."""
 
 from dataclasses import replace
+from statistics import median
 
 import pytest
 from test_verdict import COMPUTING, WAITING
@@ -72,7 +73,7 @@ def test_a_slow_object_store_is_named():
 def test_the_gain_of_advice_follows_from_the_figures():
     def speeds_up(verdict, found, **one_off):
         (fix,) = advice(verdict, found, OneOffFigures(**one_off), 1, 4)
-        return {part: sum(factors) / 2 for part, factors in fix.speeds_up.items()}
+        return {part: median(factors) for part, factors in fix.speeds_up.items()}
 
     assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25)) == {"loader": (1 + 4.75) / 2}  # from nothing to all
     assert speeds_up("fetch-bound", replace(WAITING, loader_cores=0.25), is_fetched=True) == {"loader": 4}
@@ -81,6 +82,13 @@ def test_the_gain_of_advice_follows_from_the_figures():
     assert speeds_up("sync-bound", replace(COMPUTING, blocked=0.75), device_busy=0.5) == {"model": 2}
     assert speeds_up("cgroup-throttled", replace(WAITING, throttled=0.5, model_throttled=0.75)) == {"model": 4, "loader": 2}
     assert speeds_up("other programs", replace(WAITING, loader_freed=2.0)) == {"loader": 1.5, "model": 1}
+
+
+def test_beside_other_programs_one_thread_is_tried_where_it_was_faster():
+    stop, one = advice("other programs", WAITING, OneOffFigures(one_thread_gain=11.0, one_thread_freed=2.0), 1, 4)
+    assert stop.speeds_up["model"] == (11.0, 11.0) and "torch.set_num_threads(1)" in one.what and one.threads == 1
+    (only,) = advice("other programs", WAITING, OneOffFigures(one_thread_gain=0.9, one_thread_freed=2.0), 1, 4)
+    assert only.what == stop.what and only.speeds_up["model"] == (1.0, 1.0)
 
 
 def test_what_an_item_spends_its_time_with_has_a_remedy_for_its_kind():

@@ -5,7 +5,7 @@ import runpy
 import pytest
 import torch
 from planted import Samples, computing, loader
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import dali_pipes as dp
 
@@ -36,7 +36,7 @@ def test_a_diagnosis_begins_with_the_answer(capsys):
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_epochs_that_end_in_the_middle_of_a_measurement(context, persistent):
     """Workers are started in the thread that calls it; in another one they ended with it."""
-    data = TensorDataset(torch.zeros(64, 4))
+    data = Subset(Samples(sleep=0.0002), range(64)) if persistent else TensorDataset(torch.zeros(64, 4))
     short = DataLoader(data, 8, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
     found = dp.diagnose(short, lambda batch: None, seconds=0.1, rounds=1, show=False)
     assert found.figures.start_share > (0 if persistent else 0.3)

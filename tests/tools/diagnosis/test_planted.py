@@ -75,6 +75,17 @@ PLANTED = {
 }
 
 
+def test_beside_other_programs_one_thread_is_faster_than_two_that_wait_for_each_other():
+    threads = torch.get_num_threads()
+    with hogs(2):
+        program = DataLoaderProgram(loader(in_memory(), workers=0, batch_size=64), training(8))
+        found = examine(program, ProbeBudget(3, 0.7, cold=False))
+    print(f"{found.verdict}\n{found.figures}\n{found.one_off}\n{found.fixes}")
+    assert found.verdict.name == "other programs" and torch.get_num_threads() == threads
+    (one_thread,) = [fix for fix in found.fixes if fix.threads == 1]
+    assert one_thread.predicted.low > 1
+
+
 @pytest.mark.parametrize("cause", PLANTED)
 def test_a_planted_cause_is_found(cause):
     """On a machine that something else disturbs, as its own figures announce, there is another cause: it is looked at again."""

@@ -3,16 +3,16 @@ from types import SimpleNamespace
 import pytest
 from test_verdict import window
 
-from dali_pipes.tools.diagnosis import examine
-from dali_pipes.tools.diagnosis.examine import pace, predicted_gain
+from dali_pipes.tools.diagnosis import prediction
+from dali_pipes.tools.diagnosis.prediction import pace, predicted_gain, undisturbed
 from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.window import Round
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
-    monkeypatch.setattr(examine, "available_cpus", lambda: 2)
-    monkeypatch.setattr(examine, "_cores", lambda: 2)
+    monkeypatch.setattr(prediction, "available_cpus", lambda: 2)
+    monkeypatch.setattr(prediction, "_cores", lambda: 2)
 
 
 def test_the_slower_part_sets_the_pace_until_the_cores_do():
@@ -58,3 +58,19 @@ def test_the_interval_holds_every_round_and_both_ends_of_what_a_change_may_gain(
     assert found.low < 1.5 and found.high > 3.0 and 1.5 <= found.estimate <= 3.0
     changed = predicted_gain(Fix("", "", now, "loader"), now, rounds, window(200, cpu_s=0.1))
     assert changed.low <= 200 / 125 and changed.high >= 200 / 80 and changed.estimate == pytest.approx(2)
+
+
+def test_rounds_without_other_programs_have_the_paces_of_parts_that_are_freed():
+    """Beside others the model takes nearly all of the time; without them it is the faster part, and the loader is waited for."""
+    model, loader = window(100, cpu_s=0.5, queued_s=0.5), window(1000, cpu_s=0.5, waits=(0.1, 0.9))
+    now = Round(model, loader, window(95, waits=(0.0,), busy=1.0, queued_s=1.0, blocked_s=0.5))
+
+    (serial,) = undisturbed([now], True, 40.0, 2.0)
+    assert serial.together.rate == pytest.approx(1 / (1 / 4000 + 1 / 2000))
+    assert serial.together.wait_share == pytest.approx(2 / 3) and serial.loader.rate == pytest.approx(2000)
+    assert serial.together.blocked_s is None and serial.loader.waits_s[0] == serial.loader.waits_s[1]
+
+    (ahead,) = undisturbed([now], False, 40.0, 2.0)
+    rate = 1 / max(1 / 4000, 1 / 2000, (0.5 / 100 + 0.5 / 1000) / 2)  # or what the two cores can do
+    assert ahead.together.rate == pytest.approx(rate)
+    assert ahead.together.busy * 2 == pytest.approx(ahead.together.cores)  # nothing else is left

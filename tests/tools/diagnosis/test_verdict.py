@@ -159,9 +159,11 @@ def one_round(wait):
 
 def test_a_verdict_that_few_rounds_share_is_none():
     rounds = [one_round(0.0), one_round(0.0), one_round(0.1)]
-    found = judge(rounds, OneOffFigures(), 2, 1)
+    looked_inside = OneOffFigures(larger_gain=1.0)
+    found = judge(rounds, looked_inside, 2, 1)
     assert (found.name, found.confidence) == ("model-bound", "medium") and len(found.rounds) == 3
-    assert judge(rounds[:2], OneOffFigures(), 2, 1).confidence == "high"
+    assert judge(rounds[:2], looked_inside, 2, 1).confidence == "high"
+    assert judge(rounds[:2], OneOffFigures(), 2, 1).confidence == "medium"  # nothing else was found, no more
     split = [one_round(0.0), replace(one_round(0.9), together=window(900, waits=(0.9,), busy=1.0, cpu_s=4.0)), one_round(0.9)]
     split[2] = replace(split[2], loader=window(10_000, cpu_s=0.01))
     assert judge(split, OneOffFigures(), 2, 1).name == "inconclusive"

@@ -219,6 +219,37 @@ def test_a_program_that_fails_after_a_round_is_still_diagnosed(watch):
     assert any("rounds" in each for each in answers["diagnosis"]["left_out"])
 
 
+# A step that costs the same for a few samples as for many.
+LAUNCHES = (
+    HEAD
+    + """
+for x, y in loader:
+    end = time.thread_time() + 0.01
+    while time.thread_time() < end:
+        pass
+    step(x)
+"""
+)
+
+
+@pytest.mark.alone  # beside another program the verdict is another
+def test_a_loop_of_small_batches_is_given_a_larger_one(watch):
+    answers, status, output = watch(LAUNCHES + "    print('of', len(x))\n")
+    diagnosis = answers["diagnosis"]
+    assert status == 0 and diagnosis["verdict"] == "launch-bound" and diagnosis["figures"]["larger_gain"] > 2
+    assert "of 8\n" in output and "of 32\n" in output and "a larger batch_size" in answers["text"]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("end", ["raise ValueError('mine')", "sys.exit(3)"])
+def test_a_loop_that_refuses_a_larger_batch_is_diagnosed_without_it(watch, end):
+    answers, status, output = watch(LAUNCHES + f"    if len(x) != 8:\n        {end}\n", rounds=2)
+    diagnosis = answers["diagnosis"]
+    assert status == 0 and (diagnosis["verdict"], diagnosis["confidence"]) == ("model-bound", "medium")
+    assert "does not take batches of another size" in diagnosis["ended_early"] and diagnosis["figures"]["larger_gain"] is None
+    assert diagnosis["left_out"] == ["larger batches"] and "mine" not in output
+
+
 @pytest.mark.parametrize("words", [["pkg"], ["-m", "pkg"], ["-m", "pkg.train"]])
 def test_packages(watch, tmp_path, words):
     package = tmp_path / "pkg"

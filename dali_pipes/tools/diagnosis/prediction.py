@@ -1,0 +1,95 @@
+"""What a change would gain: the pace of training from the paces of its parts."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.diagnosis.probes import Fix, Gain, TrainingProgram
+from dali_pipes.tools.diagnosis.window import Round, Window
+
+MARGIN = 0.2  # of a predicted gain, beside the spread of the rounds
+
+
+def pace(model: Window, loader: Window, serial: bool = False, cores: int | None = None) -> float:
+    """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they alternate."""
+    if serial:
+        return 1 / (1 / model.rate + 1 / loader.rate)
+    cpu = max(model.cpu_s / model.images + loader.cpu_s / loader.images, 1e-9)
+    return min(model.rate, loader.rate, (cores or available_cpus()) / cpu)
+
+
+def predicted_gain(fix: Fix, program: TrainingProgram, rounds: Sequence[Round], changed: Window | None) -> Gain | None:
+    """The factor on images/s of the whole.
+
+    The interval holds the gains of all rounds, over the pace of training as it was calculated and as it was measured.
+
+    Args:
+        changed: the part that the fix changes, as it runs alone then; None: `speeds_up` says by how much.
+    """
+    gains = list[float]()
+    if changed is None and not fix.speeds_up:
+        return None
+    for one in rounds:
+        serial = not program.in_flight
+        before = pace(one.steps, one.loader, serial)
+        for factors in zip(*fix.speeds_up.values(), strict=True) if fix.speeds_up else [()]:
+            parts, cores = {"model": one.steps, "loader": one.loader}, available_cpus()
+            if changed is not None and fix.program is not None:
+                parts[fix.part], serial = changed, not fix.program.in_flight
+            else:  # the same work in less time; for as much CPU time where it only waits less
+                for part, factor in zip(fix.speeds_up, factors, strict=True):
+                    cpu_s = parts[part].cpu_s / (factor if fix.computes_less else 1)
+                    parts[part] = replace(parts[part].scaled(1 / factor), cpu_s=cpu_s)
+                cores = _cores()
+            after = pace(parts["model"], parts["loader"], serial, cores)
+            gains += [after / before, after / one.together.rate]
+    return interval(gains)
+
+
+def interval(gains: list[float]) -> Gain:
+    return Gain(median(gains), min(gains) * (1 - MARGIN), max(gains) * (1 + MARGIN))
+
+
+def undisturbed(rounds: Sequence[Round], serial: bool, model_freed: float, loader_freed: float) -> list[Round]:
+    """The rounds as they would be without the other programs on this machine.
+
+    Args:
+        serial: whether loader and step alternate.
+        model_freed, loader_freed: the factors on the pace of each if the other programs ended.
+    """
+    changed = list[Round]()
+    for one in rounds:
+        model, loader = quieter(one.steps, model_freed), quieter(one.loader, loader_freed)
+        changed.append(Round(model, loader, _together(one.together, model, loader, serial, loader_freed)))
+    return changed
+
+
+def quieter(window: Window, factor: float) -> Window:
+    """A window whose work is done so many times as fast, with nothing else on the machine.
+
+    What others cause goes with them: steps that stand in no run queue, since their threads wait for each other, and batches that
+    come late. What of both is the program's own cannot be told then.
+    """
+    faster, waits = window.scaled(1 / factor), [wait for wait in window.waits_s if wait is not None]
+    usual = sum(waits) / len(waits) / factor if waits else 0.0
+    even = tuple(None if wait is None else usual for wait in window.waits_s)
+    return replace(faster, busy=min(faster.cores / _cores(), 1.0), queued_s=0.0, blocked_s=None, waits_s=even)
+
+
+def _together(before: Window, model: Window, loader: Window, serial: bool, loader_freed: float) -> Window:
+    """Training at the pace that these parts allow, in as many steps as before."""
+    steps = len(before.waits_s)
+    step_s = before.images / steps / model.rate
+    starts = tuple(start / loader_freed for start in before.starts_s)
+    seconds_a_step = max(before.images / steps / pace(model, loader, serial, _cores()), step_s)
+
+    waits = (None,) * len(starts) + (seconds_a_step - step_s,) * (steps - len(starts))
+    seconds = steps * step_s + sum(starts) + sum(wait for wait in waits if wait is not None)
+    cpu_s = before.images * (model.cpu_s / model.images + loader.cpu_s / loader.images)
+    return quieter(replace(before, seconds=seconds, cpu_s=cpu_s, waits_s=waits, starts_s=starts), 1.0)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

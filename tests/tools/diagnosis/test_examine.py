@@ -1,0 +1,98 @@
+"""What an examination does that depends on its verdict."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_verdict import window
+from torch.utils.data import DataLoader, TensorDataset
+
+from dali_pipes.tools.diagnosis import examine
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
+from dali_pipes.tools.diagnosis.verdict import OneOffFigures, Verdict
+from dali_pipes.tools.diagnosis.window import LoopEnded, Round
+
+BUDGET = examine.ProbeBudget(rounds=1, seconds=0.01)
+
+
+class Loop:
+    """The loop of a program, which ends when it is given a batch that it refuses."""
+
+    def __init__(self, program, refuses=lambda batch: False):
+        self._program, self._refuses, self.sizes = program, refuses, list[int]()
+
+    def run(self):
+        examination = examine.examination(self._program, BUDGET)
+        batch = next(examination)
+        while True:
+            self.sizes.append(len(batch[0]))
+            try:
+                if self._refuses(batch):
+                    assert self._program.step_may_fail
+                    batch = examination.throw(LoopEnded(is_late=False))
+                else:
+                    batch = next(examination)
+            except StopIteration as end:
+                return end.value
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Every verdict is this one."""
+
+    def judge_as(name):
+        monkeypatch.setattr(examine, "judge", lambda rounds, one_off, workers, burst: Verdict(name, "medium", [name]))
+
+    return judge_as
+
+
+@pytest.fixture
+def program():
+    return DataLoaderProgram(DataLoader(TensorDataset(torch.zeros(64, 4)), 8))
+
+
+def test_a_loop_that_nothing_else_slows_down_is_given_larger_batches(program, judged):
+    judged("model-bound")
+    loop = Loop(program)
+    found = loop.run()
+    assert set(loop.sizes) == {8, 32} and found.one_off.larger_gain > 0 and not found.left_out and not program.step_may_fail
+
+
+def test_a_loop_that_waits_for_data_is_not(program, judged):
+    judged("prep-bound (item by item)")
+    loop = Loop(program)
+    assert loop.run().one_off.larger_gain is None and set(loop.sizes) == {8}
+
+
+def test_a_loop_may_refuse_a_larger_batch(program, judged):
+    judged("model-bound")
+    loop = Loop(program, refuses=lambda batch: len(batch[0]) > 8)
+    found = loop.run()
+    assert loop.sizes.count(32) == 1 and found.one_off.larger_gain is None and found.left_out[0] == "larger batches"
+    assert found.verdict.name == "model-bound" and not program.step_may_fail
+
+
+def test_there_is_no_larger_batch_where_memory_is_short(program, judged, monkeypatch):
+    judged("model-bound")
+    monkeypatch.setattr(examine, "memory_left", lambda: 1_000_000)
+    loop = Loop(program)
+    assert loop.run().one_off.larger_gain is None and set(loop.sizes) == {8}
+
+
+def test_what_other_programs_hide_is_named_with_what_it_would_cost(program, monkeypatch):
+    """Beside others a step of two threads takes nearly all of the time; on one it is 40 times as fast, and the loader is slower."""
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.prediction._cores", lambda: 2)
+    monkeypatch.setattr("dali_pipes.tools.diagnosis.verdict._cores", lambda: 2)
+    beside = {"busy": 1.0, "queued_s": 0.5, "cpu_s": 0.5}
+    rounds = [Round(window(100, **beside), window(1000, **beside), window(95, waits=(0.02,), **beside))] * 2
+    found = examine.Examination(program, BUDGET, lambda text: None, None, rounds)
+    found._one_off = OneOffFigures(one_thread_gain=40.0, one_thread_freed=2.0, larger_gain=4.0, more_gain=1.0, is_serial=True)
+    found._undisturbed = found._without_others(found._figures())
+
+    verdict = found._judge()
+    assert (verdict.name, verdict.confidence) == ("other programs", "high")
+    (hidden,) = verdict.also
+    assert hidden.name == "prep-bound (item by item)" and hidden.is_hidden and hidden.loss == pytest.approx(0.8, abs=0.1)
+
+    found._rounds[:] = [replace(one, together=replace(one.together, busy=0.25)) for one in rounds]
+    assert not found._without_others(found._figures())
