@@ -87,8 +87,16 @@ BYTES = {"float": 4, "__half": 2, "__nv_bfloat16": 2, "unsigned char": 1}
 
 def write(folder: Path) -> Path:
     """The source of all instances, in this folder with the headers that it includes."""
-    instances = [f"{kernel}<{name}, {at_once}>" for kernel in ("mixup", "cutmix") for name, size in BYTES.items() for at_once in (1, 16 // size)]
-    finds = [f'    if (name.find("{each}(") != std::string::npos) return prepared({each}, x, y, threads, arguments);' for each in instances]
+    instances = [
+        f"{kernel}<{name}, {at_once}>"
+        for kernel in ("mixup", "cutmix")
+        for name, size in BYTES.items()
+        for at_once in (1, 16 // size)
+    ]
+    finds = [
+        f'    if (name.find("{each}(") != std::string::npos) return prepared({each}, x, y, threads, arguments);'
+        for each in instances
+    ]
     (folder / "cuda_fp16.h").write_text(HALF.replace("using __half = _Float16;", HALF_OF_ITS_OWN_NAME))
     (folder / "cuda_bf16.h").write_text(BFLOAT)
     source = folder / "mixing.cpp"

@@ -31,6 +31,22 @@ def simulated():
     return torch.cuda.is_available() and torch.cuda.get_device_name().endswith("(simulated)")
 
 
-def makes_pixels(config):
-    """Whether what this loader delivers here are images, and not what happened to be in memory."""
-    return not (simulated() and isinstance(config, dp.DaliConfig) and config.device != "cpu")
+def makes_pixels(name):
+    """Whether what the loader of this name delivers here are images, and not whatever was in memory."""
+    return not (name.startswith("dali_gpu") and simulated())
+
+
+def same_bits(one, other):
+    """Whether two tensors hold the same, be it no number."""
+    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+
+
+def decodes_with_dali_on_gpu(item):
+    """Whether one of a test's parameters is such a loader, or the name of one: its pixels are made by DALI's kernels."""
+    if not item.get_closest_marker("needs_cuda"):
+        return False
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(
+        value.startswith("dali_gpu") if isinstance(value, str) else isinstance(value, dp.DaliConfig) and value.device != "cpu"
+        for value in values
+    )
