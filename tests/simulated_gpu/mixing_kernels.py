@@ -1,4 +1,4 @@
-"""The CUDA kernels of mixing (dali_pipes/loader/mixing.cu) as C++ for the CPU: what CUDA provides, and how CuPy's launches call them."""
+"""The kernels of dali_pipes/loader/mixing.cu as C++ for the CPU: what CUDA provides, and launches."""
 
 from pathlib import Path
 
@@ -56,7 +56,8 @@ LAUNCHES = """
 #include <utility>
 
 template <typename... A, size_t... I>
-static std::function<void()> prepared(void (*kernel)(A...), int x, int y, int threads, void **arguments, std::index_sequence<I...>) {
+static std::function<void()> prepared(void (*kernel)(A...), int x, int y, int threads, void **arguments,
+                                      std::index_sequence<I...>) {
     std::tuple<A...> values{*static_cast<A *>(arguments[I])...};
     return [=] { run(kernel, x, y, threads, std::get<I>(values)...); };
 }
