@@ -31,9 +31,16 @@ def simulated():
     return torch.cuda.is_available() and torch.cuda.get_device_name().endswith("(simulated)")
 
 
-def makes_pixels(name):
-    """Whether what the loader of this name delivers here are images, and not whatever was in memory."""
-    return not (name.startswith("dali_gpu") and simulated())
+def made_by_dali(loader):
+    """Whether DALI's kernels make the pixels of a loader on a GPU, which is given by its name or its config."""
+    if isinstance(loader, str):
+        return loader.startswith(("dali_gpu", "cached_on_gpu"))
+    return isinstance(loader, dp.DaliConfig) and loader.device != "cpu"
+
+
+def makes_pixels(*loaders):
+    """Whether what these loaders deliver here are images, and not whatever was in memory."""
+    return not (simulated() and any(map(made_by_dali, loaders)))
 
 
 def same_bits(one, other):
@@ -42,11 +49,6 @@ def same_bits(one, other):
 
 
 def decodes_with_dali_on_gpu(item):
-    """Whether one of a test's parameters is such a loader, or the name of one: its pixels are made by DALI's kernels."""
-    if not item.get_closest_marker("needs_cuda"):
-        return False
+    """Whether one of the parameters of a test that needs a GPU is such a loader."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return any(
-        value.startswith("dali_gpu") if isinstance(value, str) else isinstance(value, dp.DaliConfig) and value.device != "cpu"
-        for value in values
-    )
+    return bool(item.get_closest_marker("needs_cuda")) and any(map(made_by_dali, values))
