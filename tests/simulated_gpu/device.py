@@ -21,3 +21,8 @@ def of_this_thread() -> tuple[int, int]:
     queued, waited = _library().simulated_queued_here, _library().simulated_waited_here
     queued.restype = waited.restype = ctypes.c_long
     return int(queued()), int(waited())
+
+
+def forget() -> None:
+    """Gives freed memory, which is kept poisoned for a while, back to the system."""
+    _library().simulated_forget()
