@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from command import command  # noqa: F401  a fixture
+from gpu_backends import decodes_with_dali_on_gpu
 from hypothesis import settings
 from PIL import Image
 
@@ -34,7 +35,11 @@ with contextlib.suppress(ImportError):  # TensorFlow's log handler closes its st
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("compares_pixels") and decodes_with_dali_on_gpu(item):
+            item.add_marker("gpu_pixels")
     if torch.cuda.is_available() or WITHOUT_CUDA is not None:
         return
     on_gpu = [item for item in items if item.get_closest_marker("needs_cuda")]

@@ -76,6 +76,7 @@ def plain(image, op, magnitude, interpolation):
     return v2.AutoAugment()._apply_image_or_video_transform(image, op, magnitude, interpolation=mode, fill={})
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(("op", "interpolation"), [*((op, "nearest") for op in OPS[1:]), *((op, "bilinear") for op in AFFINE)])
 def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
@@ -95,6 +96,7 @@ def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
     assert (difference > 1).mean() <= share
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("op", ["TranslateX", "TranslateY"])
 def test_images_may_be_moved_farther_than_they_reach(real_manifest, name, op):
@@ -120,6 +122,7 @@ def equalized(channel):
     return np.rint((count.cumsum() - count[darkest]).clip(0) * np.float32(255 / rest)).astype(np.uint8)[channel]
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
 def test_equalize_is_opencvs(real_manifest, name):
     before, _ = batches(real_manifest, name, [])
@@ -141,6 +144,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL[1:])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
@@ -149,10 +153,13 @@ def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
     other, same = batches(real_manifest, name, POLICIES[policy])
     assert all(np.array_equal(a.augmentation.ops, b.augmentation.ops) for a, b in zip(rows, same, strict=True))
     difference = (other.int() - reference.int()).abs().float().numpy()
-    assert difference.mean() <= 0.6
-    assert np.percentile(difference, 99) <= 6
+    # torchvision upsamples chroma plainly, which alone is a mean of 0.66 and a p99 of 7: docs/pixels.md.
+    mean, p99 = (0.9, 9) if name == "torchvision_gpu" else (0.6, 6)
+    assert difference.mean() <= mean
+    assert np.percentile(difference, 99) <= p99
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "uint8"])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from gpu_backends import GPU_BACKENDS, needs_cuda
+from gpu_backends import GPU_BACKENDS, needs_cuda, same_bits
 from later import later
 from make_shards import tar_shards
 from PIL import Image
@@ -143,6 +143,7 @@ def bound_of(name):
     return PixelBound(0.25, 2) if {**BACKENDS, **GPU_BACKENDS}[name].fancy_upsampling else PLAIN_UPSAMPLING
 
 
+@pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("transform", ALL)
 def test_pixels_agree_with_pillow(real_manifest, name, transform):
@@ -163,6 +164,7 @@ def by_torchvision(manifest, evaluation):
     return torch.stack(images).float().numpy()
 
 
+@pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("evaluation", EVALUATIONS)
 def test_evaluation_agrees_with_plain_torchvision(real_manifest, name, evaluation):
@@ -172,6 +174,7 @@ def test_evaluation_agrees_with_plain_torchvision(real_manifest, name, evaluatio
     assert difference.mean() <= bound_of(name).mean and np.percentile(difference, 99) <= bound_of(name).p99
 
 
+@pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("dtype", ["fp16", "uint8"])
 def test_dtypes_hold_the_same_pixels(thumbnails, name, dtype):
@@ -180,6 +183,7 @@ def test_dtypes_hold_the_same_pixels(thumbnails, name, dtype):
         assert np.abs(pixels(one, exact) - pixels(two, other)).max() < 0.25
 
 
+@pytest.mark.compares_pixels
 @with_pixels
 def test_bf16_is_fp32_rounded_once(thumbnails, name):
     """It has 8 bits: the largest normalized values lie between 2 and 4, where two neighbours are 2**-6 apart."""
@@ -193,6 +197,7 @@ def test_bf16_is_fp32_rounded_once(thumbnails, name):
             assert difference <= furthest + 0.001  # the normalization is undone in float32
 
 
+@pytest.mark.compares_pixels
 @with_pixels
 def test_flips_are_carried_out(manifest, name):
     never, always = dp.EvalTransform(size=32, resize=32), dp.TrainTransform(size=32, scale=(1, 1), ratio=(1, 1), flip=1)
@@ -226,6 +231,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize(("one", "two"), SETTINGS)
 def test_threads_workers_and_queues_change_nothing(thumbnails, one, two):
     transform, runs = dp.TrainTransform(size=48), []
@@ -245,9 +251,10 @@ def test_batches_that_are_kept_are_not_overwritten(thumbnails, name):
                 kept.append(batch)
                 copies.append((batch.images.clone(), batch.ids.clone()))
         for batch, (images, ids) in zip(kept, copies, strict=True):
-            assert torch.equal(batch.images, images) and torch.equal(batch.ids, ids)
+            assert same_bits(batch.images, images) and same_bits(batch.ids, ids)
 
 
+@pytest.mark.compares_pixels
 @everywhere
 def test_batches_are_made_in_inference_mode_too(thumbnails, name):
     """Validation loops iterate in it; its tensors may be written by no thread outside of it."""
@@ -280,6 +287,7 @@ def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(tmp_path
         list(each)
 
 
+@pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_shards_give_what_the_folder_gives_bit_for_bit(real_manifest, tmp_path, name, transform):

@@ -62,6 +62,7 @@ def made(manifest, name, transform, rows):
         backend.close()
 
 
+@pytest.mark.compares_pixels
 @everywhere
 @in_every_form
 def test_each_view_is_what_it_would_be_alone(manifest, name, form):
@@ -75,6 +76,7 @@ def test_each_view_is_what_it_would_be_alone(manifest, name, form):
         assert torch.equal(view, expected)
 
 
+@pytest.mark.compares_pixels
 @everywhere
 def test_views_have_names_and_places_in_the_batch(manifest, name):
     transform, options = transform_of("DINO"), {"batch_size": 8, "seed": 4}

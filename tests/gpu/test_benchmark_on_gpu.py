@@ -27,6 +27,7 @@ def test_the_gpu_that_pytorch_uses_is_the_one_that_is_asked():
     assert all(0 <= found[name] <= 1 for name in FIGURES if name.endswith("utilization") and found[name] is not None)
 
 
+@pytest.mark.gpu_pixels
 @pytest.mark.parametrize("workload", ["loader", "train"])
 def test_arms_on_the_gpu(image_folder, tmp_path, workload):
     options = ["pairs=1", "min_seconds=3", "max_warmup_seconds=5", "batch_size=16", "loaders.torch.num_workers=2"]

@@ -13,7 +13,7 @@ from dali_pipes.tools.diagnosis.probes import Probes, copy_seconds
 from dali_pipes.tools.diagnosis.span import drive
 from dali_pipes.training.recipe import build_model
 
-pytestmark = [pytest.mark.needs_cuda, pytest.mark.alone, pytest.mark.timeout(250)]
+pytestmark = [pytest.mark.needs_cuda, pytest.mark.gpu_pixels, pytest.mark.alone, pytest.mark.timeout(250)]
 
 
 def training(width=128, depth=8, after=lambda loss: None):

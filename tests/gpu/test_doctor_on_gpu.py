@@ -23,6 +23,7 @@ def test_every_check_of_the_gpu():
         assert finding.status == "ok" or "another chroma upsampling" in finding.found, f"{check.__name__}: {finding}"
 
 
+@pytest.mark.gpu_pixels
 @pytest.mark.parametrize("decode", ["auto", "whole"])
 def test_what_users_run_decodes_on_the_gpu_as_on_the_cpu(decode):
     finding = images.made_images(dp.DaliConfig(device="gpu", decode=decode), 32, 120, torch.device("cuda", 0))
@@ -53,6 +54,7 @@ def test_no_visible_gpu_is_said_so(monkeypatch):
     assert found["status"] == "failed" and "CUDA_VISIBLE_DEVICES is ''" in found["found"]
 
 
+@pytest.mark.gpu_pixels
 def test_the_script(image_folder, tmp_path):
     command = [sys.executable, str(SCRIPT), f"data.train={image_folder}", f"data.cache_dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

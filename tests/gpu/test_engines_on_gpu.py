@@ -16,7 +16,7 @@ from dali_pipes.system.nvml import Gpu
 from dali_pipes.tools.doctor.decode import highest_use, jpeg_engines
 from dali_pipes.tools.doctor.machine import uuid
 
-needs_engines = [pytest.mark.needs_cuda, pytest.mark.alone]
+needs_engines = [pytest.mark.needs_cuda, pytest.mark.gpu_pixels, pytest.mark.alone]
 STIR = 0.01  # utilization above this is no noise
 
 

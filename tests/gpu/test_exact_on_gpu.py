@@ -46,6 +46,7 @@ def rest_of_epoch(manifest, config, count, state=None):
     return [tuple(torch.cat(parts) for parts in zip(*step, strict=True)) for step in zip(*batches, strict=True)]
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("count", [2, 3, 12])
 def test_a_resume_on_another_number_of_ranks_goes_on_bit_for_bit(real_manifest, caplog, config, count):

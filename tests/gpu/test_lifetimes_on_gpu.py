@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 import torch
-from gpu_backends import GPU_BACKENDS, needs_cuda
+from gpu_backends import GPU_BACKENDS, needs_cuda, same_bits
 from gpu_streams import new_stream, wait_for_all
 
 import dali_pipes as dp
@@ -29,7 +29,7 @@ def on_host(batch):
 
 
 def same(one, other):
-    return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+    return all(same_bits(*pair) for pair in zip(one, other, strict=True))
 
 
 @every_loader
@@ -43,6 +43,7 @@ def test_tensors_that_are_held_stay_as_they_were_delivered(manifest, name):
     assert all(same(on_host(batch), delivered) for batch, delivered in held)
 
 
+@pytest.mark.compares_pixels
 @every_loader
 def test_two_loaders_in_two_threads_deliver_what_each_delivers_alone(manifest, name):
     """Each on a stream of its own."""

@@ -11,7 +11,8 @@ from statistics import median
 import psutil
 import pytest
 import torch
-from gpu_backends import GPU_BACKENDS, needs_cuda
+from gpu_backends import GPU_BACKENDS, needs_cuda, simulated
+from simulated_gpu.device import forget
 
 import dali_pipes as dp
 from dali_pipes.data.demo import make_demo_set
@@ -32,6 +33,8 @@ def used():
     """MiB of this process and its children on the host, and of the GPU; what malloc keeps for later is given back first."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
+    if simulated():
+        forget()
     me = psutil.Process()
     mib = {"host": sum(each.memory_info().rss for each in [me, *me.children(recursive=True)]) / 2**20}
     if torch.cuda.is_available():

@@ -111,6 +111,7 @@ def test_mixing_never_waits_for_the_gpu(kind, repeated):
         assert torch.equal(each.images.cpu(), expected.images) and torch.allclose(each.labels.cpu(), expected.labels)
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize("config", [dp.DaliConfig(device="gpu"), dp.TorchConfig(num_workers=2)], ids=["dali", "torch"])
 @pytest.mark.parametrize(("dtype", "memory_format"), [*itertools.product(TORCH_DTYPES, MEMORY_FORMATS)])
 def test_in_a_loader(manifest, config, dtype, memory_format):
@@ -129,6 +130,7 @@ def test_in_a_loader(manifest, config, dtype, memory_format):
         assert ours.images.stride() == on_cpu.images.stride()
 
 
+@pytest.mark.gpu_pixels
 def test_the_example_of_the_documentation(manifest):
     names = {"manifest": manifest}
     exec(re.search(r"```python\n(import cupy\n.*?)```", DOCS.read_text(), re.DOTALL)[1], names)
@@ -173,6 +175,7 @@ PROGRAMS = {"mixup": (blend_with_previous, in_pytorch, 0.3), "cutmix": (paste_pr
 
 
 @pytest.mark.alone
+@pytest.mark.gpu_pixels
 def test_the_time_of_both_is_reported():
     """With OUT=FOLDER also as mixing.json there: milliseconds for 256 images of 224 pixels, and GB/s of one read and one write."""
     rows = []

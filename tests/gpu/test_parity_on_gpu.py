@@ -78,6 +78,7 @@ def compare(manifest, side, transform, fancy=True):
     return found
 
 
+@pytest.mark.compares_pixels
 @every_transform
 @pytest.mark.parametrize(
     "side",
@@ -89,6 +90,7 @@ def test_the_same_pixels_as_the_others(images, transform, side):
         assert found["mean"] <= mean and found["p99"] <= p99, f"{side} and {other}: {found}"
 
 
+@pytest.mark.compares_pixels
 @every_transform
 @pytest.mark.parametrize("side", ["dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_whole")])
 def test_without_fancy_upsampling_they_are_no_closer(images, transform, side):

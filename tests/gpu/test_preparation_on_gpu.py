@@ -8,7 +8,7 @@ from dali_pipes.system.nvml import Gpu
 from dali_pipes.tools.doctor import decode, machine
 from dali_pipes.tools.preparation.encode import Encoding, encode
 
-pytestmark = pytest.mark.needs_cuda
+pytestmark = [pytest.mark.needs_cuda, pytest.mark.gpu_pixels]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.preview.run import PreviewConfig
 
 TRANSFORM = dp.TrainTransform(size=48, dtype="fp16", memory_format="channels_last")
-DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)]
+DEVICES = ["cpu", pytest.param("gpu", marks=[pytest.mark.needs_cuda, pytest.mark.gpu_pixels])]
 
 
 def config(image_folder, loader, **options):

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 from faults import FAULTS, TRUNCATED
-from gpu_backends import GPU_BACKENDS, needs_cuda
+from gpu_backends import GPU_BACKENDS, makes_pixels, needs_cuda
 
 import dali_pipes as dp
 from dali_pipes.backends.torch import TorchBackend
@@ -125,6 +125,8 @@ def test_the_substituted_pixels_are_those_of_the_substitute(scanned, name):
     assert first.ids.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
     assert first.labels[3] == first.labels[4]
     difference = (first.images[3] - first.images[4]).abs()
+    if not makes_pixels(name):
+        return
     if name.startswith("dali_gpu"):  # of one batch a part goes to the JPEG engines, which may round otherwise
         assert difference.mean() < 0.5 / 255 / 0.225
     else:

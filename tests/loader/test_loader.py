@@ -7,7 +7,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from gpu_backends import needs_cuda_configs
+from gpu_backends import makes_pixels, needs_cuda_configs
 
 import dali_pipes as dp
 from dali_pipes.plan import transforms
@@ -90,7 +90,8 @@ def test_a_resumed_stream_is_the_uninterrupted_one(manifest, config):
             loader.load_state_dict(states[delivered])
             rest = list(itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), 12 - delivered))
         for one, two in zip(whole[delivered:], rest, strict=True):
-            assert torch.equal(one.ids, two.ids) and torch.equal(one.images, two.images)
+            assert torch.equal(one.ids, two.ids)
+            assert torch.equal(one.images, two.images) or not makes_pixels(config)
 
 
 def test_a_state_of_another_run_is_refused_by_name(manifest):
@@ -188,7 +189,7 @@ def test_resume_on_another_backend(manifest, before, after):
         rest = [*loader, *loader]
     assert ids(rest) == ids(whole)[1:]
     difference = torch.stack([(one.images - two.images).abs().mean() for one, two in zip(whole[1:], rest, strict=True)])
-    assert difference.max() < 0.5 / 255 / 0.225
+    assert difference.max() < 0.5 / 255 / 0.225 or not makes_pixels(before, after)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 6), (6, 1)])

@@ -1,4 +1,4 @@
-"""The CUDA kernels of mixing (dali_pipes/loader/mixing.cu) as C++ for the CPU."""
+"""The kernels of dali_pipes/loader/mixing.cu as C++ for the CPU: what CUDA provides, and launches."""
 
 from pathlib import Path
 

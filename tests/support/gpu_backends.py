@@ -31,6 +31,24 @@ def simulated():
     return torch.cuda.is_available() and torch.cuda.get_device_name().endswith("(simulated)")
 
 
-def makes_pixels(config):
-    """Whether what this loader delivers here are images, and not what happened to be in memory."""
-    return not (simulated() and isinstance(config, dp.DaliConfig) and config.device != "cpu")
+def made_by_dali(loader):
+    """Whether DALI's kernels make the pixels of a loader on a GPU, which is given by its name or its config."""
+    if isinstance(loader, str):
+        return loader.startswith(("dali_gpu", "cached_on_gpu"))
+    return isinstance(loader, dp.DaliConfig) and loader.device != "cpu"
+
+
+def makes_pixels(*loaders):
+    """Whether what these loaders deliver here are images, and not whatever was in memory."""
+    return not (simulated() and any(map(made_by_dali, loaders)))
+
+
+def same_bits(one, other):
+    """Whether two tensors hold the same, be it no number."""
+    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+
+
+def decodes_with_dali_on_gpu(item):
+    """Whether one of the parameters of a test that needs a GPU is such a loader."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return bool(item.get_closest_marker("needs_cuda")) and any(map(made_by_dali, values))

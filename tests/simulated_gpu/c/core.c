@@ -21,6 +21,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static long counts[COUNTS];
 
+__thread long simulated_queued, simulated_waited;
+long simulated_queued_here(void) { return simulated_queued; }
+long simulated_waited_here(void) { return simulated_waited; }
+
 void count_one(enum count what, long by) { __atomic_add_fetch(&counts[what], by, __ATOMIC_RELAXED); }
 long simulated_count(int what) { return what >= 0 && what < COUNTS ? counts[what] : -1; }
 
@@ -198,6 +202,14 @@ static void keep(char *start, size_t mapped) {
   kept[(kept_first + kept_count++) % 4096].start = start;
   kept[(kept_first + kept_count - 1) % 4096].mapped = mapped;
   kept_size += mapped;
+}
+
+/* For tests that measure this process: what is kept goes. */
+void simulated_forget(void) {
+  pthread_mutex_lock(&lock);
+  for (; kept_count; kept_count--, kept_first = (kept_first + 1) % 4096) munmap(kept[kept_first].start, kept[kept_first].mapped);
+  kept_size = 0;
+  pthread_mutex_unlock(&lock);
 }
 
 static int free_locked(void *pointer) {
@@ -488,6 +500,7 @@ static void append_in_order(Stream *stream, Task task) {
 }
 
 static void queue(Stream *stream, Task task) {
+  simulated_queued++;
   pthread_mutex_lock(&lock);
   append_in_order(stream, task);
   calls_queued += task.from_user;

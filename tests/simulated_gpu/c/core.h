@@ -66,6 +66,10 @@ void event_wait(Event *event);
 enum count { LAUNCHES, COPIES, ALLOCATIONS, WAITS, JPEG_ENGINE, JPEG_CUDA, COUNTS };
 void count_one(enum count what, long by);
 long simulated_count(int what);
+/* Of this thread: tasks that it queued, and calls in which it waited for a whole stream or device. */
+extern __thread long simulated_queued, simulated_waited;
+long simulated_queued_here(void);
+long simulated_waited_here(void);
 
 /* A number of SIMULATED_GPU_FAIL, such as 5 of "allocation=5,driver=11040"; `otherwise` if it is not there. */
 long failure(const char *name, long otherwise);

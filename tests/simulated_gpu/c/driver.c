@@ -58,7 +58,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   if (greatest) *greatest = -5;
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSynchronize(void) { return device_wait(), CUDA_SUCCESS; }
+CUresult cuCtxSynchronize(void) { return simulated_waited++, device_wait(), CUDA_SUCCESS; }
 
 static __thread int outer[16], depth;
 CUresult cuCtxPushCurrent_v2(CUcontext chosen) {
@@ -147,7 +147,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
   return *stream = (CUstream)stream_create(!(flags & CU_STREAM_NON_BLOCKING), 0), CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy_v2(CUstream stream) { return stream_destroy(stream_named(stream)), CUDA_SUCCESS; }
-CUresult cuStreamSynchronize(CUstream stream) { return stream_wait(stream_named(stream)), CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream stream) { return simulated_waited++, stream_wait(stream_named(stream)), CUDA_SUCCESS; }
 CUresult cuStreamQuery(CUstream stream) { return stream_done(stream_named(stream)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *found) { return *found = context(stream_device(stream_named(stream))), CUDA_SUCCESS; }
 CUresult cuStreamGetId(CUstream stream, unsigned long long *id) {

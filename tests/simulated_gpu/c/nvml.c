@@ -86,4 +86,8 @@ int nvmlDeviceGetJpgUtilization(void *device, unsigned *share, unsigned *period)
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *energy) { return NOT_SUPPORTED; }
 int nvmlGpmQueryDeviceSupport(void *device, void *support) { return NOT_SUPPORTED; }
 int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) { return NOT_SUPPORTED; }
+int nvmlDeviceGetGpuFabricInfoV(void *device, void *info) { return NOT_SUPPORTED; }
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, void *type) { return NOT_SUPPORTED; }
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, void *info) { return NOT_SUPPORTED; }
+int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, void *infos) { return *count = 0, SUCCESS; }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *infos) { return *count = 0, SUCCESS; }

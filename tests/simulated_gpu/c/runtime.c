@@ -175,6 +175,7 @@ SIMULATED(cudaDeviceSetLimit)(enum cudaLimit limit, size_t value) { return cudaS
 SIMULATED(cudaDeviceSetCacheConfig)(enum cudaFuncCache config) { return cudaSuccess; }
 SIMULATED(cudaDeviceSynchronize)(void) {
   cudaError_t error = usable();
+  simulated_waited++;
   if (!error) device_wait();
   return error;
 }
@@ -316,6 +317,7 @@ SIMULATED(cudaStreamGetFlags)(cudaStream_t stream, unsigned *flags) { return *fl
 SIMULATED(cudaStreamGetDevice)(cudaStream_t stream, int *device) { return *device = stream_device(stream_named(stream)), cudaSuccess; }
 SIMULATED(cudaStreamGetId)(cudaStream_t stream, unsigned long long *id) { return *id = (unsigned long long)(uintptr_t)stream, cudaSuccess; }
 SIMULATED(cudaStreamSynchronize)(cudaStream_t stream) {
+  simulated_waited++;
   stream_wait(stream_named(stream));
   return cudaSuccess;
 }
