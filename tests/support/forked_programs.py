@@ -12,7 +12,7 @@ def serve():
     import dali_pipes.tools.diagnosis.dataloader_program
     import dali_pipes.tools.diagnosis.examine
     import dali_pipes.tools.diagnosis.report  # noqa: F401
-    from dali_pipes.tools.diagnosis import watched
+    from dali_pipes.tools.diagnosis import frames, watched
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1).step()  # imports the compiler
@@ -22,7 +22,7 @@ def serve():
         child = os.fork()
         if not child:
             os.chdir(job.pop("folder"))
-            watched._START_FOLDER = watched.Path.cwd()
+            frames.START_FOLDER = frames.Path.cwd()
             output = os.open("output", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
             os.dup2(output, 1), os.dup2(output, 2)
             sys.argv[1:] = [json.dumps(job)]

@@ -4,7 +4,6 @@ Nothing heavy is imported before the program has done so itself, since a program
 """
 
 import contextlib
-import dis
 import faulthandler
 import importlib.abc
 import json
@@ -13,7 +12,6 @@ import os
 import runpy
 import signal
 import sys
-import sysconfig
 import threading
 import time
 import traceback
@@ -23,17 +21,15 @@ from dataclasses import dataclass
 from functools import wraps
 from io import StringIO
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType, TracebackType
+from types import CodeType, FrameType, ModuleType
 from typing import IO, Any, NoReturn
 
 from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.tools.diagnosis import libraries
+from dali_pipes.tools.diagnosis.frames import breaking_frame, enclosing_loop, own_traceback, place_of, program_frame
 
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
 MEASURING_S = 60.0  # from then on nothing further is begun
-_STDLIB = sysconfig.get_path("stdlib")
-_PACKAGE = str(Path(__file__).parents[2])
-_START_FOLDER = Path.cwd()  # a program may go elsewhere
 _REFUSES_LARGER = "the loop does not take batches of another size, as was tried"
 _UNTRAINED = 1000  # batches in a row on which no optimizer has stepped; more are no accumulated gradients
 
@@ -194,7 +190,7 @@ class Watch:
         @wraps(initialize)
         def __init__(self: Any, *arguments: Any, **options: Any) -> None:
             initialize(self, *arguments, **options)
-            frame = _program_frame(sys._getframe(1))
+            frame = program_frame(sys._getframe(1))
             if frame is not None and not watch._inside:
                 watch._built_at[id(self)] = Path(frame.f_code.co_filename).absolute(), frame.f_lineno
 
@@ -246,7 +242,7 @@ class Watch:
 
             if os.getpid() != self._pid:
                 return original(model, x, *arguments, **options)
-            place = _place(sys._getframe(1))
+            place = place_of(sys._getframe(1))
             if not isinstance(x, tensorflow.data.Dataset):
                 kind = f"{type(x).__module__.split('.')[0]}.{type(x).__qualname__}"
                 self.fail(f"{place}: model.fit was given a {kind}; of fit, only data sets of tf.data are watched")
@@ -346,8 +342,10 @@ class Watch:
     def _check_eager(self) -> None:
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly():
-            self.fail(f"{_place(sys._getframe(2))}: an iterator of tf.data is used inside a tf.function, where its batches are not "
-                      "seen; in the program, call dali_pipes.diagnose(dataset, step)")  # fmt: skip
+            self.fail(
+                f"{place_of(sys._getframe(2))}: an iterator of tf.data is used inside a tf.function, where its "
+                "batches are not seen; in the program, call dali_pipes.diagnose(dataset, step)"
+            )
 
     def _next_of(self, iterator: WatchedIterator) -> Any:
         """The next batch; a partner of the loader that is examined begins again, or it would end the loop of both."""
@@ -377,10 +375,10 @@ class Watch:
         """The program has let go of an iterator."""
         if self._inside or os.getpid() != self._pid or not self._examined or iterator.loader is not self._examined.loader:
             return
-        frame = None if iterator.iterator is None and self._examined.every_step else _breaking()
+        frame = None if iterator.iterator is None and self._examined.every_step else breaking_frame()
         if frame is None:
             return
-        around = _enclosing_loop(frame, self._asked_at)
+        around = enclosing_loop(frame, self._asked_at)
         if self._rounds or around is None:
             self.end_early("the loop was left by the program itself")
         else:
@@ -419,7 +417,7 @@ class Watch:
             self._last_loop.stepped = True
 
     def _loop_of(self, iterator: WatchedIterator) -> Loop:
-        place = _place(sys._getframe(2))
+        place = place_of(sys._getframe(2))
         key = (id(iterator.loader), place)
         loop = self._loops.get(key)
         if loop is None:
@@ -467,7 +465,7 @@ class Watch:
             why = f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as by list(loader)"
             self.fail(f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes")  # type: ignore[union-attr]
         self._check_eager()
-        asking = _program_frame(sys._getframe(2))
+        asking = program_frame(sys._getframe(2))
         self._asked_at = (asking.f_code, asking.f_lasti) if asking else None
         batch = self._ask(lambda: self._examination.send(self._began_anew))
         self._began_anew = False
@@ -512,7 +510,7 @@ class Watch:
         """The time is over: what has been measured is reported, or else where the program is."""
         if self._is_finishing:
             return
-        at = f"it was at {_place(frame)}"
+        at = f"it was at {place_of(frame)}"
         if self._examined is None:
             self.fail(f"its training loop had not begun; {at}; {self.seen()}")
         if not self._rounds or threading.get_ident() != self._thread:
@@ -618,66 +616,6 @@ def _program_of(loader: Any, built_at: tuple[Path, int] | None, is_step: Callabl
     return program
 
 
-def _is_library(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file or file.startswith((_STDLIB, _PACKAGE + "/", "<frozen"))
-
-
-def _program_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is not of an installed library."""
-    while frame is not None and (_is_library(frame.f_code.co_filename) or not Path(frame.f_code.co_filename).is_file()):
-        frame = frame.f_back
-    return frame
-
-
-def _place(frame: FrameType | None) -> str:
-    """The file and line of the innermost frame that is not of an installed library, from the program's first working directory."""
-    found = _program_frame(frame) or frame
-    if found is None:
-        return "?"
-    file = Path(found.f_code.co_filename)
-    return f"{file.relative_to(_START_FOLDER) if file.is_relative_to(_START_FOLDER) else file}:{found.f_lineno}"
-
-
-def _breaking() -> FrameType | None:
-    """The frame of the program that is just popping an iterator, as `break` and `return` do; an exception has another opcode."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename == __file__ or "site-packages" in frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is None or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in ("POP_TOP", "POP_ITER", "END_FOR"):
-        return None
-    return frame
-
-
-def _enclosing_loop(frame: FrameType, asked_at: tuple[CodeType, int] | None) -> tuple[FrameType, int, int] | None:
-    """The loop of the program around the one that asked for batches there: its frame, and its first and last instruction."""
-    here: FrameType | None = frame
-    depth = 1 if asked_at and asked_at[0] is frame.f_code else 0  # the loop that is left, in its own frame
-    while here is not None and here.f_code is not main.__code__:
-        at = asked_at[1] if depth and asked_at else here.f_lasti
-        around = [] if _is_library(here.f_code.co_filename) else _loops_around(here.f_code, at)
-        if len(around) > depth:
-            return here, *around[depth]
-        here, depth = here.f_back, 0
-    return None
-
-
-def _loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
-    """First and last instruction of each loop around an instruction, the innermost first; by its jumps back."""
-    ends: dict[int, int] = {}
-    for each in dis.get_instructions(code):
-        if "BACKWARD" in each.opname and "NO_INT" not in each.opname:
-            ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
-    return sorted(((first, last) for first, last in ends.items() if first <= offset <= last), reverse=True)
-
-
-def _own_traceback(error: BaseException) -> str:
-    """As Python would print it: without the frames that are not of the program."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
-
-
 def main() -> None:
     """The first word is the job as JSON: pipe, dump, start, program (its words), module, seconds, rounds, cold, width."""
     job = json.loads(sys.argv[1])
@@ -710,9 +648,9 @@ def main() -> None:
         if watch.step_may_fail:
             watch.end_early(_REFUSES_LARGER)
         if watch.has_rounds:
-            sys.stderr.write(_own_traceback(error))
+            sys.stderr.write(own_traceback(error))
             watch.end_early("the program failed by itself, with the traceback above,")
-        watch.fail(f"it failed by itself; its traceback is above; {watch.seen()}", _own_traceback(error))
+        watch.fail(f"it failed by itself; its traceback is above; {watch.seen()}", own_traceback(error))
     if watch.is_examining:
         watch.end_early("the program ended by itself")
     watch.fail(f"it ended without a loop over a DataLoader in which an optimizer steps; {watch.seen()}")

@@ -197,7 +197,7 @@ def test_a_traceback_is_the_programs_own(watch):
 
 
 def test_the_dearer_of_two_loaders_is_examined(watch):
-    answers, _, _ = watch(HEAD + LOOPS["zip, the dear one first"])
+    answers, _, _ = watch(HEAD + LOOPS["zip, the dear one first"], seconds=0.2)
     assert answers["diagnosis"]["figures"]["loader"] < 1000 and answers["diagnosis"]["items"]["parts"][0]["name"] == "time.sleep"
 
 
