@@ -163,7 +163,7 @@ void *memory_allocate(enum memory kind, int device, size_t size) {
   int on_device = kind == DEVICE || kind == MANAGED;
 
   pthread_mutex_lock(&lock);
-  int none_left = on_device && (used[device] + size > device_total() || ++number == failure("allocation", -1));
+  int none_left = on_device && (used[device] + size > device_total() || ++number >= failure("allocation", 1L << 62));
   char *start = none_left ? MAP_FAILED : mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start != MAP_FAILED) {
     add_block((Block){start, size ? size : 1, mapped, kind, device, 0});
