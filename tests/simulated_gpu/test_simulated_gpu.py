@@ -46,9 +46,10 @@ def test_it_does_not_start_beside_a_real_one(monkeypatch, tmp_path):
 
 
 def test_it_names_a_version_that_nobody_tried(monkeypatch):
-    monkeypatch.setattr(refusal, "KNOWN", {"torch": ("1.",)})
-    with pytest.raises(refusal.Refused, match=r"does not know torch 2\.\S+, only 1\.\*"):
-        refusal.check()
+    for known, message in ((("1.",), r"only 1\.\*"), ((), "no version of it")):
+        monkeypatch.setattr(refusal, "KNOWN", {"torch": known})
+        with pytest.raises(refusal.Refused, match=rf"does not know torch 2\.\S+, {message}; "):
+            refusal.check()
 
 
 def test_its_name_says_so_and_there_are_two():
