@@ -38,10 +38,16 @@ contracts() (
   step pytest "${CONTRACTS[@]}"
 )
 
-# The GPU tests that a GPU without kernels can run, those of these marks; with a real GPU they have run already.
+# The GPU tests that a GPU without kernels can run; with a real GPU they have run already.
 simulated() {
   [[ -e /dev/nvidiactl || -n ${FAIL_WITHOUT_CUDA:-} ]] && return
-  step python -m tests.simulated_gpu pytest -m "needs_cuda and not gpu_pixels and not release and $1"
+  step python -m tests.simulated_gpu pytest "$@"
+}
+
+# Those of streams, memory, waiting, the contract and bad files: a minute.
+simulated_soon() {
+  simulated tests/gpu/test_{streams,lifetimes,waiting,transfer,torchvision_memory,mixing}_on_gpu.py tests/loader/test_bad_samples.py \
+    tests/backends/test_contract.py -k "not kernels_make" -m "needs_cuda and not gpu_pixels and not compares_pixels and not slow and not alone"
 }
 
 lint() {
@@ -54,7 +60,7 @@ all() {
   lint
   step pytest -m "not alone and not release"
   step pytest -n 0 -m "alone and not release"  # they measure what the machine does
-  simulated "not alone"
+  simulated -m "needs_cuda and not gpu_pixels and not alone and not release"
 }
 
 release() {
@@ -66,6 +72,6 @@ release() {
 case ${1:-} in
   cu13 | dali24 | python3.*) contracts "$1" ;;
   all | release) use dev && "$1" ;;
-  "") use dev && lint && step pytest && simulated "not slow and not alone" ;;
+  "") use dev && lint && step pytest && simulated_soon ;;
   *) use dev && pytest -n 0 "$@" ;;
 esac

@@ -1,41 +1,79 @@
 import numpy as np
 import pytest
 import torch
-from gpu_backends import simulated
+from later import later
 
 from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.transfer import copy_to_torch_memory
+from dali_pipes.backends.common.transfer import MOST_KEPT, copy_to_torch_memory
+
+cupy = later("cupy")
 
 pytestmark = pytest.mark.needs_cuda
 
 
+SHAPE = (16, 3, 224, 224)
+
+
+def made(count):
+    """Batches in CuPy's memory: each holds its number."""
+    for number in range(count):
+        images = cupy.asarray(np.full(SHAPE, number, np.float32))
+        ids = cupy.asarray(np.full(SHAPE[:1], number, np.int64))
+        yield None, (None, DecodedBatch(torch.from_dlpack(images), torch.from_dlpack(ids)))
+
+
+def overwrite():
+    """Takes whatever memory CuPy has been given back."""
+    return [cupy.asarray(np.full(SHAPE, np.nan, np.float32)) for _ in range(6)]
+
+
+def assert_numbered(copies, dtype):
+    for number, copy in enumerate(copies):
+        assert copy.images.dtype == dtype and (copy.images == number).all() and (copy.ids == number).all()
+
+
+@pytest.fixture
+def late():
+    """A stream whose work begins later, as the event on it says."""
+    # The first use of a kernel waits for the whole device: those that a test needs are compiled and loaded before the stream sleeps.
+    for dtype in (torch.float32, torch.bfloat16):
+        list(copy_to_torch_memory(made(1), dtype))
+    cupy.cuda.Device().synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(400_000_000)
+        yield torch.cuda.current_stream().record_event()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_memory_of_another_library_is_not_given_back_before_it_is_copied(dtype):
+def test_memory_of_another_library_is_not_given_back_before_it_is_copied(late, dtype):
     """CuPy's memory here: given back, it is handed out again at once, to a stream that waits for nobody.
 
     DALI's would wait in a thread for the whole device; that the copies are right must not rest on it.
     """
-    import cupy
+    batches = copy_to_torch_memory(made(3), dtype)
+    copies = [next(batches)[1] for _ in range(3)]
+    assert not late.query(), "the copies were not late; nothing can be said"
+    overwritten = overwrite()
+    assert_numbered(copies, dtype)
+    del overwritten
 
-    def made():
-        for number in range(3):
-            images = cupy.asarray(np.full((16, 3, 224, 224), number, np.float32))
-            ids = cupy.asarray(np.full((16,), number, np.int64))
-            yield None, (None, DecodedBatch(torch.from_dlpack(images), torch.from_dlpack(ids)))
 
-    list(copy_to_torch_memory(made(), dtype))  # compiles, and loads the cast: the first use of a kernel waits for the device
-    cupy.cuda.Device().synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        torch.cuda._sleep(400_000_000)
-        slept = torch.cuda.current_stream().record_event()
-        batches = copy_to_torch_memory(made(), dtype)
-        copies = [next(batches)[1] for _ in range(3)]
-        assert simulated() or not slept.query(), "the copies were not late; nothing can be said"
-        overwritten = [cupy.asarray(np.full((16, 3, 224, 224), np.nan, np.float32)) for _ in range(6)]
-        for number, copy in enumerate(copies):
-            assert (
-                copy.images.dtype == dtype
-                and (copy.images == number).all()
-                and (copy.ids == number).all()
-                and len(overwritten) == 6
-            )
+def test_of_more_batches_than_may_wait_the_first_is_copied_before_it_is_given_back(late):
+    batches = copy_to_torch_memory(made(MOST_KEPT + 3), torch.float32)
+    copies = [next(batches)[1] for _ in range(MOST_KEPT)]
+    assert not late.query(), "the copies were not late; nothing can be said"
+    torch.cuda._sleep(400_000_000)
+    copies += [next(batches)[1] for _ in range(3)]
+    overwritten = overwrite()
+    assert_numbered(copies, torch.float32)
+    del overwritten
+
+
+def test_at_the_end_all_is_copied_before_it_is_given_back(late):
+    batches = copy_to_torch_memory(made(3), torch.float32)
+    copies = [next(batches)[1] for _ in range(3)]
+    assert not late.query(), "the copies were not late; nothing can be said"
+    batches.close()
+    overwritten = overwrite()
+    assert_numbered(copies, torch.float32)
+    del overwritten

@@ -163,7 +163,7 @@ void *memory_allocate(enum memory kind, int device, size_t size) {
   int on_device = kind == DEVICE || kind == MANAGED;
 
   pthread_mutex_lock(&lock);
-  int none_left = on_device && (used[device] + size > device_total() || ++number == failure("allocation", -1));
+  int none_left = on_device && (used[device] + size > device_total() || ++number >= failure("allocation", 1L << 62));
   char *start = none_left ? MAP_FAILED : mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start != MAP_FAILED) {
     add_block((Block){start, size ? size : 1, mapped, kind, device, 0});
@@ -273,6 +273,7 @@ typedef struct Task {
   void (*function)(void *);
   void *argument;
   int from_user;
+  int patience;  /* of a delay: how often it is asked for in vain; only who waits gets past it */
   Stream *other; /* of a wait: until it has done `position` tasks */
   uint64_t position;
 } Task;
@@ -373,11 +374,11 @@ static int advance(Stream *stream) {
 static void stray(unsigned one_in) {
   if (draw() % one_in || !tasks_queued) return;
   size_t busy = 0;
-  for (Stream *stream = streams; stream; stream = stream->next) busy += stream->first != NULL;
+  for (Stream *stream = streams; stream; stream = stream->next) busy += stream->first && !stream->first->patience;
   if (!busy) return;
   size_t chosen = draw() % busy;
   for (Stream *stream = streams; stream; stream = stream->next)
-    if (stream->first && !chosen--) {
+    if (stream->first && !stream->first->patience && !chosen--) {
       advance(stream);
       return;
     }
@@ -432,10 +433,17 @@ void device_wait(void) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Whoever polls gets on, too. Lock held. */
+static void poll(Stream *stream) {
+  stray(2);
+  if (stream->first && stream->first->patience) stream->first->patience--;
+  else advance(stream);
+}
+
 int stream_done(Stream *stream) {
   pthread_mutex_lock(&lock);
   int done = stream->done == stream->queued;
-  if (!done) stray(2), advance(stream);
+  if (!done) poll(stream);
   pthread_mutex_unlock(&lock);
   return done;
 }
@@ -458,7 +466,7 @@ static void *run_calls(void *nothing) {
     if (calls_queued)
       for (Stream *stream = streams; stream; stream = stream->next)
         if (stream->first && !stream->running) {
-          advance(stream);
+          poll(stream);
           break;
         }
     pthread_mutex_unlock(&lock);
@@ -535,6 +543,7 @@ void queue_set_words(Stream *stream, void *to, uint32_t value, int bytes, size_t
 void queue_call(Stream *stream, void (*function)(void *), void *argument, int from_user) {
   queue(stream, (Task){.kind = CALL, .function = function, .argument = argument, .from_user = from_user});
 }
+void queue_delay(Stream *stream) { queue(stream, (Task){.kind = PASS, .patience = 100}); }
 void queue_free(Stream *stream, void *pointer) { queue(stream, (Task){.kind = FREE, .to = pointer}); }
 void queue_kernel(Stream *stream) {
   count_one(LAUNCHES, 1);
@@ -574,7 +583,7 @@ int event_done(Event *event) {
   if (!event->stream) return 1;
   pthread_mutex_lock(&lock);
   int done = event->stream->done >= event->position;
-  if (!done) stray(2), advance(event->stream);
+  if (!done) poll(event->stream);
   pthread_mutex_unlock(&lock);
   return done;
 }

@@ -54,6 +54,7 @@ void queue_set(Stream *stream, void *to, int value, size_t size);
 void queue_set_words(Stream *stream, void *to, uint32_t value, int bytes, size_t count);
 void queue_call(Stream *stream, void (*function)(void *), void *argument, int from_user);
 void queue_free(Stream *stream, void *pointer);
+void queue_delay(Stream *stream); /* what follows is late */
 void queue_kernel(Stream *stream);
 
 /* Events. */
