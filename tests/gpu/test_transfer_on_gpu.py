@@ -35,7 +35,7 @@ def assert_numbered(copies, dtype):
 @pytest.fixture
 def late():
     """A stream whose work begins later, as the event on it says."""
-    # The first use of a kernel waits for the whole device: those that a test needs are compiled and loaded before the stream sleeps.
+    # The first use of a kernel waits for the whole device, so those that a test needs are loaded before the stream sleeps.
     for dtype in (torch.float32, torch.bfloat16):
         list(copy_to_torch_memory(made(1), dtype))
     cupy.cuda.Device().synchronize()
