@@ -1,6 +1,10 @@
 """The threads that finish windows on the CPU."""
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -115,3 +119,11 @@ def test_an_error_in_a_thread_ends_the_batch(manifest):
     with pytest.raises(RuntimeError):
         list(finisher((rows, [*windows[:-1], windows[-1].float()[..., 0]]) for rows, windows in rows_and_windows(manifest, 1)))
     finisher.close()
+
+
+@pytest.mark.timeout(200)
+def test_a_child_that_is_forked_while_threads_finish_images_does_not_hang():
+    """TorchScript holds a lock of all functions while it optimizes one, and one of each function while that is called."""
+    program = [sys.executable, str(Path(__file__).parents[1] / "support/forks_while_finishing.py")]
+    done = subprocess.run(program, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

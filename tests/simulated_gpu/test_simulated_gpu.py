@@ -104,7 +104,8 @@ with tempfile.TemporaryDirectory() as folder:
     except ConfigError as error:
         print(error)
 """
-    assert "PyTorch sees no GPU here; " in run(program, SIMULATED_GPU_FAIL="driver=11040")[0]
+    output, errors = run(program, SIMULATED_GPU_FAIL="driver=11040")
+    assert "PyTorch sees no GPU here; " in output, errors
 
 
 def test_a_kernel_that_does_not_fit_fails():

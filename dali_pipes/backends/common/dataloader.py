@@ -2,6 +2,8 @@
 
 from typing import Any
 
+_ENDS_WITHIN_S = 5.0
+
 
 def end_workers(iterator: Any) -> None:
     """Ends the worker processes of a DataLoader's iterator, if it has any, and closes their files.
@@ -14,6 +16,7 @@ def end_workers(iterator: Any) -> None:
         return
     iterator._shutdown_workers()
     for worker in iterator._workers:
+        worker.join(_ENDS_WITHIN_S)  # one that has not ended by itself was terminated, and has not been waited for since
         if not worker.is_alive() and hasattr(worker, "_popen"):
             # not worker.close(): what is registered joins the worker once more at exit, which a closed one refuses with an error
             worker._popen.close()

@@ -4,15 +4,18 @@ PyTorch resizes uint8 images in memory format channels_last with vector instruct
 (aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h, made after Pillow-SIMD).
 """
 
+import os
 import threading
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from itertools import pairwise, starmap
 from math import prod
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -102,11 +105,11 @@ class _View:
         """
         placed = windows, places, list(out.shape[2:]), self._mode
         constants = self._normalization(out.shape[3])
+        with _without_profiling():
+            placed_by = self._run(*placed, *(() if self._slots else (out, *constants)))
         if self._slots:
-            for finished, image, codes, strengths in zip(out, self._run(*placed), ops, magnitudes, strict=True):
+            for finished, image, codes, strengths in zip(out, placed_by, ops, magnitudes, strict=True):
                 pixels.finish_into(finished, image, self._slots, codes, strengths, constants)
-        else:
-            self._run(*placed, out, *constants)
         if self._erases:
             pixels.erase(out, erased)
 
@@ -121,16 +124,42 @@ def _arguments(view: PlannedView, origin: NDArray[np.int64]) -> tuple[torch.Tens
 
 
 @cache
-def _unlocked(function: Callable[..., Any]) -> Callable[..., Any]:
+def _unlocked(function: FunctionType) -> Callable[..., Any]:
     """The same without the interpreter lock, so that threads need not wait for each other: by TorchScript.
 
     PyTorch has deprecated it and has no other way. Where it is gone, the function itself gives the same images.
     """
     if not hasattr(torch.jit, "script"):
         return function
+    # PyTorch keeps what it has compiled of a function; a copy is compiled anew, as a forked child needs it (_begin_anew).
+    own = FunctionType(function.__code__, function.__globals__, function.__name__)
+    own.__annotations__, own.__module__ = function.__annotations__, function.__module__
     with _COMPILING, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return torch.jit.script(function)
+        return torch.jit.script(own)
+
+
+def _without_profiling() -> AbstractContextManager[None]:
+    """TorchScript runs a function as it was compiled.
+
+    By default it observes the first calls and optimizes what it has seen, which takes a lock of all functions: a process that is
+    forked meanwhile waits for it for ever. There is nothing to gain: the function is a loop of a few large operators.
+    """
+    return torch.jit.optimized_execution(False) if hasattr(torch.jit, "optimized_execution") else nullcontext()
+
+
+def _begin_anew() -> None:
+    """In a forked child: a thread of the parent may have held a lock then, which nobody gives back in the child.
+
+    One is TorchScript's own, of each compiled function (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp, getPlanFor):
+    in the first calls of a function it is held for as long as PyTorch optimizes it.
+    """
+    global _COMPILING, _COUNTING
+    _COMPILING, _COUNTING = threading.Lock(), threading.Lock()
+    _unlocked.cache_clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _place(window: torch.Tensor, place: list[int], shape: list[int], mode: str) -> torch.Tensor:

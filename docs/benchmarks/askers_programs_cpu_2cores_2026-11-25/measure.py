@@ -1,6 +1,6 @@
 """What `dali-pipes diagnose -- program.py` says of programs with a planted cause, and what its first fix gains when it is made.
 
-python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json [PROGRAM …]
+python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json [alone] [beside] [pairs] [PROGRAM …]
 python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json table
 
 Each program is diagnosed three times alone and three times beside two busy processes; pairs of causes once. Of the first diagnosis
@@ -23,6 +23,7 @@ from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
 
 PROGRAMS = Path(__file__).parent / "programs"
+PARTS = ("alone", "beside", "pairs")
 RUNS, PAIRS, SECONDS = 3, 2, 4.0
 OTHERS = "other programs"
 # program: the question as people ask it, the verdicts that are right, and a part that has to be named among an item's dearest two
@@ -122,9 +123,15 @@ runpy.run_path({program!r}, run_name="__main__")
 
 
 def main(out, *names):
+    parts = [name for name in names if name in PARTS] or PARTS
     conditions = {"alone": nullcontext, "beside two busy processes": lambda: hogs(2)}
+    conditions = {condition: make for condition, make in conditions.items() if condition.split()[0] in parts}
     found = json.loads(Path(out).read_text()) if Path(out).exists() else {}
+    names = [name for name in names if name not in PARTS]
     programs = names or (*EXPECTED, *WRONG)
+    for name in programs:  # what is measured again takes the place of what was
+        for condition in conditions:
+            found.pop(f"{name}, {condition}", None)
     work = [(name, PROGRAMS / f"{name}.py", condition) for condition in conditions for name in programs]
     with tempfile.TemporaryDirectory() as folder:
         for name, program, condition in track(work, lambda item: f"{item[0]} {item[2]}", len(work)):
@@ -141,7 +148,7 @@ def main(out, *names):
                 say(f"{name}, {condition}", one)
                 found.setdefault(f"{name}, {condition}", []).append(one)
                 Path(out).write_text(json.dumps(found, indent=1))
-        for name, (base, change, causes) in ({} if names else PAIRED).items():
+        for name, (base, change, causes) in (PAIRED if "pairs" in parts and not names else {}).items():
             program = changed(PROGRAMS / f"{base}.py", [] if change == OTHERS else change, Path(folder))
             with hogs(2) if change == OTHERS else nullcontext():
                 one = diagnosed(program, causes, "", False)

@@ -24,7 +24,10 @@ def test_the_time_of_each_step_is_measured_separately():
     assert found.images == 2 * steps and found.rate == pytest.approx(found.images / found.seconds)
     assert found.waits_s[0] is None and found.waits_s[4] is None and all(found.waits_s[1:4])
     assert len(found.starts_s) == -(-steps // 4)
-    assert 0.02 * steps * 0.99 <= (found.wait_share + found.start_share) * found.seconds <= found.seconds - 0.03 * steps + 0.001
+    waited = sum(found.starts_s) + sum(wait for wait in found.waits_s if wait is not None)
+    assert 0.02 * steps * 0.99 <= waited <= found.seconds - 0.03 * steps + 0.001
+    # the first waits count as much as the others do, and what they take longer as the start of an epoch
+    assert (found.wait_share + found.start_share) * found.seconds == pytest.approx(waited, rel=0.5)
     assert 0.03 * steps * 0.9 <= found.blocked_s <= found.seconds  # sleeping is neither running nor standing in line
 
 

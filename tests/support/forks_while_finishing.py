@@ -1,0 +1,61 @@
+"""Forks again and again while threads finish images; each child finishes some of its own. Ends with 1 if a child hangs."""
+
+import os
+import sys
+import threading
+import time
+
+import torch
+
+import dali_pipes as dp
+from dali_pipes.backends.common import finish
+
+FORKS, HANGS_AFTER_S = 8, 10
+
+
+def finish_one(view):
+    """An image of 4 × 4 pixels, as it is stored, into a batch of one."""
+    windows = [torch.zeros(4, 4, 3, dtype=torch.uint8)]
+    places = torch.tensor([[4, 4, 0, 0, 0, 0, 0, 0, 4, 4]])
+    view(windows, places, [], [], torch.empty(0), torch.empty(1, 3, 4, 4))
+
+
+def fork_while_a_thread_begins(delay_s):
+    """In a process that has finished nothing yet: PyTorch compiles what it runs in the first calls, and holds a lock meanwhile."""
+    view = finish._View(dp.TrainTransform(size=4))
+    begins = [threading.Thread(target=lambda: [finish_one(view) for _ in range(20)]) for _ in range(3)]
+    for each in begins:
+        each.start()
+    time.sleep(delay_s)
+    child = os.fork()
+    if not child:
+        finish_one(finish._View(dp.TrainTransform(size=4)))
+        os._exit(0)
+    return ends_well(child)
+
+
+def ends_well(child):
+    until = time.monotonic() + HANGS_AFTER_S
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > until:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            return False
+        time.sleep(0.001)
+    return ended[1] == 0
+
+
+def main():
+    torch.set_num_threads(1)
+    hung = 0
+    for number in range(FORKS):
+        between = os.fork()
+        if not between:
+            os._exit(0 if fork_while_a_thread_begins(number * 0.01) else 1)
+        hung += os.waitpid(between, 0)[1] != 0
+    print(f"{hung} of {FORKS} children hung", flush=True)
+    os._exit(hung > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
