@@ -83,11 +83,11 @@ def test_random_states_are_put_back_and_errors_are_not_swallowed():
 
 
 def test_tensors():
-    found = profile_items(TensorDataset(torch.zeros(64, 3)), [range(64)] * 200, default_collate, 0.3)
+    large = TensorDataset(torch.zeros(64, 100_000))  # so that collating takes most of the time
+    found = profile_items(large, [range(64)] * 200, default_collate, 0.3)
     assert found.items and not [part for part in found.parts if part.kind in ("python_loop", "wait", "decode")]
     assert "collating (torch.stack)" in {part.name for part in found.parts if part.kind == "collate"}, found.parts
     assert all("<" not in part.name for part in found.parts), found.parts
-    large = TensorDataset(torch.zeros(64, 100_000))  # so that collating takes a good part of the time in a mode too
     with torch.device("cpu"):  # a mode, whose function is called for each of PyTorch's
         found = profile_items(large, [range(64)] * 200, default_collate, 0.3)
     assert "collating (torch.stack)" in {part.name for part in found.parts if part.kind == "collate"}, found.parts
