@@ -41,7 +41,7 @@ from dali_pipes.tools.diagnosis.verdict import (
 
 WORTH = 1.03  # a smaller gain is not proposed
 PARTS = ("model", "loader", "together")
-OTHERS = "other programs"
+OTHER_PROGRAMS = "other programs"
 UNDECIDED = ("model-bound", "inconclusive")  # verdicts that are no cause
 MOSTLY = 0.5  # of the time of training
 ITEMS_S = 1.0  # seconds in which items are profiled
@@ -201,7 +201,7 @@ class Examination:
         workers = self._program.workers
         verdict = judge(self._rounds, self._one_off, workers, self._program.burst)
         named = [verdict.name, *(cause.name for cause in verdict.also)]
-        if not self._undisturbed or OTHERS not in named:
+        if not self._undisturbed or OTHER_PROGRAMS not in named:
             return verdict
         one_off = replace(self._one_off, larger_gain=self._one_off.one_thread_larger_gain)  # the other was measured beside them
         then = causes(figures(self._undisturbed, workers, self._program.burst), one_off, workers)
@@ -403,7 +403,7 @@ def _round(probes: Probes, number: int, count: int, announce: Announce) -> Train
 
 def _may_be_launch_bound(verdict: Verdict) -> bool:
     """Whether a larger batch is worth trying, since nothing else was found, and there is room for it."""
-    nothing_else = verdict.name in ("model-bound", OTHERS) and not verdict.also
+    nothing_else = verdict.name in ("model-bound", OTHER_PROGRAMS) and not verdict.also
     return nothing_else and not torch.cuda.is_available() and LARGER * psutil.Process().memory_info().rss < memory_left()
 
 
