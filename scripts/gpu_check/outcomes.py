@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 FILE = "DALI_PIPES_OUTCOMES"  # the environment variable that names the file
-_LONGEST = 2_000  # characters of a failure
+_LONGEST = 6_000  # characters of a failure
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
