@@ -10,7 +10,7 @@ from PIL import Image
 
 from dali_pipes.backends.base import Ragged
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import PLAIN_UPSAMPLING, LoaderConfig, PixelBound
+from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, LoaderConfig, PixelBound
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.results import Agreement, ArmDifference, Difference
@@ -46,12 +46,21 @@ def gate(
     found = _compared(job, cpus)
     usual = PixelBound(config.max_mean_difference, config.max_p99_difference)
     for arm, difference in found["arms"].items():
-        allowed = usual
-        if arms[arm].fancy_upsampling != arms[found["reference"]].fancy_upsampling:
-            allowed = PixelBound(*map(max, usual, PLAIN_UPSAMPLING))
+        allowed = _allowed(usual, arms[arm], arms[found["reference"]])
+        if allowed != usual:
             difference["allowed"] = {"mean": allowed.mean, "p99": allowed.p99}
         _check(allowed, usual, found["reference"], arm, difference)
     return found
+
+
+def _allowed(usual: PixelBound, ours: LoaderConfig, reference: LoaderConfig) -> PixelBound:
+    """How far the pixels of two loaders may be apart by what is known of their decoders."""
+    bounds = [usual]
+    if ours.decodes_on != reference.decodes_on:
+        bounds.append(NVJPEG)
+    if ours.fancy_upsampling != reference.fancy_upsampling:
+        bounds.append(PLAIN_UPSAMPLING)
+    return PixelBound(*map(max, *bounds)) if bounds[1:] else usual
 
 
 def _compared(job: dict[str, Any], cpus: Set[int]) -> Agreement:
@@ -67,7 +76,7 @@ def _check(allowed: PixelBound, usual: PixelBound, reference: str, arm: str, dif
     if not (difference["mean"] <= allowed.mean and difference["p99"] <= allowed.p99):  # nor NaN
         limits = f"max_mean_difference={usual.mean:g} and max_p99_difference={usual.p99:g}"
         if allowed != usual:
-            limits += f", and arms which upsample chroma differently may differ by {allowed.mean:g} and {allowed.p99:g}"
+            limits += f", and these two decoders may differ by {allowed.mean:g} and {allowed.p99:g}"
         raise ArmError(
             f"{arm} and {reference} differ by {difference['mean']:.2f} of 255 in the mean and {difference['p99']:.1f} "
             f"at the 99th percentile, more than {limits}; nothing was timed, since the work was not the same"

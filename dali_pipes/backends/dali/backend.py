@@ -23,7 +23,7 @@ from dali_pipes.backends.common.transfer import copy_to_torch_memory, grouped, t
 from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
-from dali_pipes.backends.dali.graph import decoder_options, image_graph, window_graph
+from dali_pipes.backends.dali.graph import decoder_options, image_graph, uses_engine, window_graph
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
@@ -166,7 +166,7 @@ class DaliBackend(Backend):
             rows,
             self._read_ahead,
             self._resizes_with_torch,
-            enable_conditionals=augments or turns,
+            enable_conditionals=augments or turns or uses_engine(self._decoder),
             **self._settings,
             **options,
         )

@@ -22,6 +22,11 @@ RESIZE: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.inte
     "nearest-exact": {"interp_type": types.DALIInterpType.INTERP_NN},
 }
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
+# Of a second decoder for few images: its buffers are made when they are needed.
+_WITHOUT_ENGINE: dict[str, Any] = {
+    **{"hw_decoder_load": 0.0, "preallocate_height_hint": 0, "preallocate_width_hint": 0},
+    **{"device_memory_padding": 0, "host_memory_padding": 0},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +109,44 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
 
 
 def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
-    """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`. With `inputs.turn` conditionals are enabled.
+    """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`. With `inputs.turn`, or with the JPEG engine, conditionals are enabled.
 
     DALI's decoders never turn an image: they read other tags than the scan, and the plan was made by the scan's.
     """
-    encoded = _check_header(inputs.encoded, inputs.source)
-    if region:
-        stored = fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
+    header = fn.peek_image_shape(inputs.encoded, adjust_orientation=False)
+    encoded = _check_header(inputs.encoded, header, inputs.source)
+    if uses_engine(decoder):
+        stored = _decode_gray_apart(encoded, header[2], inputs, decoder, region)
     else:
-        stored = fn.slice(fn.decoders.image(encoded, **decoder), inputs.anchor, inputs.shape, **_WINDOW)
+        stored = _decode(encoded, inputs, decoder, region)
     return stored if inputs.turn is None else _upright(stored, inputs.turn)
+
+
+def uses_engine(decoder: dict[str, Any]) -> bool:
+    """Whether a decoder with these options gives images to the JPEG engine; then `window_graph` needs conditionals."""
+    return bool(decoder.get("hw_decoder_load"))
+
+
+def _decode(encoded: DataNode, inputs: PlanInputs, decoder: dict[str, Any], region: bool) -> DataNode:
+    if region:
+        return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
+    return fn.slice(fn.decoders.image(encoded, **decoder), inputs.anchor, inputs.shape, **_WINDOW)
+
+
+def _decode_gray_apart(
+    encoded: DataNode, components: DataNode, inputs: PlanInputs, decoder: dict[str, Any], region: bool
+) -> DataNode:
+    """The same, but gray images are kept from the JPEG engine.
+
+    Where a gray JPEG states a sampling factor other than 1 × 1, which means nothing in an image of one component, nvJPEG 12.4 says
+    that the engine can decode it, reports success, and writes nothing: the image is black, or what was in the memory before (seen on
+    an H100: docs/benchmarks/gpu_h100_2026-11-25). DALI tells the number of components, and not their sampling factors.
+    """
+    if components == 1:
+        image = _decode(encoded, inputs, decoder | _WITHOUT_ENGINE, region)
+    else:
+        image = _decode(encoded, inputs, decoder, region)
+    return image
 
 
 def _upright(image: DataNode, inputs: TurnInputs) -> DataNode:
@@ -170,14 +203,13 @@ def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> Dat
     return fn.reinterpret(bits, dtype=dtype) if half else bits
 
 
-def _check_header(encoded: DataNode, source: DataNode) -> DataNode:
+def _check_header(encoded: DataNode, header: DataNode, source: DataNode) -> DataNode:
     """The same bytes, after a check that their header can be parsed and gives the scanned size.
 
     Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` raises an ordinary exception for those, and
     the reshape, which copies nothing, keeps the decoder from starting before it. It fails too if the image has another size than
     the plan was made for: then the requested length is off by one.
     """
-    header = fn.peek_image_shape(encoded, adjust_orientation=False)
     changed = header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source
     length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(changed, dtype=types.DALIDataType.INT32)
     return fn.reshape(encoded, shape=length)
