@@ -19,6 +19,8 @@ from dali_pipes.backends.config import TorchvisionGpuConfig
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.traces import span
 
+_FRAMES = range(0xC0, 0xC3)  # markers of baseline, extended and progressive JPEGs
+
 
 class TorchvisionGpuBackend(Backend):
     """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs without CUDA, for tests.
@@ -67,18 +69,18 @@ class TorchvisionGpuBackend(Backend):
 
     def _make(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
         images = torch.empty((len(rows), 3, *self._transform.shape), dtype=torch.uint8, device=self._device)
-        is_jpeg = [encoded[:3].tobytes() == b"\xff\xd8\xff" for encoded in files]
-        jpegs = [torch.from_numpy(encoded) for encoded, jpeg in zip(files, is_jpeg, strict=True) if jpeg]
+        for_nvjpeg = [_is_for_nvjpeg(encoded) for encoded in files]
+        jpegs = [torch.from_numpy(encoded) for encoded, fits in zip(files, for_nvjpeg, strict=True) if fits]
         if self._own_stream:
             self._own_stream.synchronize()
         decoded = iter(decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else [])
-        for at, jpeg in enumerate(is_jpeg):
-            image = self._image(rows, at, files[at], next(decoded) if jpeg else None)
+        for at, fits in enumerate(for_nvjpeg):
+            image = self._image(rows, at, files[at], next(decoded) if fits else None)
             images[at] = augment(image, self._slots, rows.augmentation.ops[at], rows.augmentation.magnitudes[at])
         return DecodedBatch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), ids_on(self._device, rows))
 
     def _image(self, rows: PlannedBatch, at: int, encoded: np.ndarray, decoded: torch.Tensor | None) -> torch.Tensor:
-        """(3, height, width) before augmentation; Pillow decodes what is no JPEG."""
+        """(3, height, width) before augmentation; Pillow decodes what nvJPEG does not."""
         transform, planned, name = self._transform, rows.geometry.take(at), self._manifest.name(rows.ids[at])
         if decoded is None:
             (pixels,) = read_pil.read(encoded, name, [(transform, planned, transform.shape)])
@@ -90,3 +92,23 @@ class TorchvisionGpuBackend(Backend):
 
     def close(self) -> None:
         self._read_ahead.close()
+
+
+def _is_for_nvjpeg(encoded: np.ndarray) -> bool:
+    """Whether it is a JPEG in color. nvJPEG's engine may write nothing of a gray one (dali/graph.py, `_decode_gray_apart`).
+
+    By the number of components in the header of the frame (ITU-T T.81, B.2.2).
+    """
+    content = memoryview(encoded)
+    if bytes(content[:3]) != b"\xff\xd8\xff":
+        return False
+    at = 2
+    while at + 9 < len(content):
+        marker = content[at + 1]
+        if marker == 0xFF:  # fills a gap
+            at += 1
+            continue
+        if marker in _FRAMES:
+            return content[at + 9] != 1
+        at += 2 + (content[at + 2] << 8 | content[at + 3])
+    return True

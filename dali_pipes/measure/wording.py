@@ -104,14 +104,14 @@ def agreement_line(result: Result) -> str:
         return f"Pixels: {agreement['note']}."
     return (
         f"Pixels: {agreement['images']} images, same samples in the same order, |difference| of 255: "
-        f"mean {agreement['mean']:.2f}, p99 {agreement['p99']:.0f}, max {agreement['max']:.0f}{_upsampling(agreement)}."
+        f"mean {agreement['mean']:.2f}, p99 {agreement['p99']:.0f}, max {agreement['max']:.0f}{_other_decoders(agreement)}."
     )
 
 
-def _upsampling(agreement: Agreement) -> str:
-    """Which arms upsample chroma in another way than the reference, and so may differ by more."""
+def _other_decoders(agreement: Agreement) -> str:
+    """Which arms round, or upsample chroma, in another way than the reference, and so may differ by more."""
     other = [arm for arm, found in agreement["arms"].items() if "allowed" in found]
-    return f" ({', '.join(other)} with another chroma upsampling: docs/pixels.md)" if other else ""
+    return f" ({', '.join(other)} decoded in another way: docs/pixels.md)" if other else ""
 
 
 def notes(result: Result) -> list[str]:

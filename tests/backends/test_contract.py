@@ -14,7 +14,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import PLAIN_UPSAMPLING, PixelBound
+from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
 
 v2 = later("torchvision.transforms.v2")
 
@@ -29,7 +29,7 @@ BACKENDS = {
     "synthetic": dp.SyntheticConfig(),
     "cached": dp.CachedConfig(),
 }
-ON_GPU = ("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu", "torch_to_gpu")
+ON_GPU = ("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
 TRANSFORMS = {
     "train": dp.TrainTransform(),
@@ -139,8 +139,11 @@ def by_pillow(manifest, transform):
 
 
 def bound_of(name):
-    """Mean |difference| at most 0.25 of 255, 99th percentile at most 2; more only where chroma is upsampled plainly."""
-    return PixelBound(0.25, 2) if {**BACKENDS, **GPU_BACKENDS}[name].fancy_upsampling else PLAIN_UPSAMPLING
+    """Mean |difference| at most 0.25 of 255, 99th percentile at most 2; more only where nvJPEG decodes, or with plain upsampling."""
+    config = {**BACKENDS, **GPU_BACKENDS}[name]
+    if not config.fancy_upsampling:
+        return PLAIN_UPSAMPLING
+    return NVJPEG if config.decodes_on == "gpu" else PixelBound(0.25, 2)
 
 
 @pytest.mark.compares_pixels

@@ -41,7 +41,7 @@ def gpu_pipeline(manifest, transform, **options):
 @pytest.fixture(autouse=True)
 def sound_libraries(monkeypatch):
     """Those that regions are decoded with on a GPU, whichever are installed."""
-    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions((0, 8, 0), (12, 4, 0)))
+    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions((0, 8, 0), (13, 2, 0)))
 
 
 def upstream(operator) -> list:

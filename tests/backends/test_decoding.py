@@ -7,7 +7,7 @@ import pytest
 
 import dali_pipes as dp
 from dali_pipes.backends.dali import decoding
-from dali_pipes.backends.dali.decoding import EDGE, Decoding, Versions, choose, installed_versions
+from dali_pipes.backends.dali.decoding import Decoding, Versions, choose, installed_versions
 
 OLD, CRASHING, LATER, UNKNOWN = (0, 8, 0), (0, 9, 0), (0, 10, 0), (0, 0, 0)
 CUDA_12, FIXED = (12, 4, 0), (13, 2, 0)
@@ -31,11 +31,11 @@ def chosen(on_gpu=True, exif="ignore", probe=None, **options):
 def test_auto_takes_regions_where_they_are_decoded_rightly_on_the_gpu(installed, nvimgcodec, nvjpeg, fancy):
     installed(nvimgcodec, nvjpeg)
     found = chosen(jpeg_fancy_upsampling=fancy)
-    gated = nvimgcodec == LATER and fancy and nvjpeg == CUDA_12
-    assert found.region == (nvimgcodec not in (CRASHING, UNKNOWN) and not gated)
+    old_nvjpeg = fancy and nvjpeg == CUDA_12
+    assert found.region == (nvimgcodec not in (CRASHING, UNKNOWN) and not old_nvjpeg)
     assert ("issue 55" in found.why) == (nvimgcodec in (CRASHING, UNKNOWN))
-    assert ("decoded on the CPU" in found.why) == (nvimgcodec in (LATER, CRASHING) and fancy and nvjpeg == CUDA_12)
-    assert (EDGE in found.why) == (nvimgcodec == OLD and fancy and nvjpeg == CUDA_12)
+    assert ("decoded on the CPU" in found.why) == (nvimgcodec in (LATER, CRASHING) and old_nvjpeg)
+    assert ("the outermost pixel" in found.why) == (nvimgcodec in (OLD, UNKNOWN) and old_nvjpeg)
     assert str(Versions(nvimgcodec, nvjpeg)) in found.why and "\n" not in str(found)
 
 
@@ -71,7 +71,7 @@ def test_force_region_warns_and_takes_them(installed, caplog):
         assert chosen(decode="force_region").region
     assert "issue 55" in caplog.text
     caplog.clear()
-    installed(OLD, CUDA_12)
+    installed(OLD, FIXED)
     assert chosen(decode="force_region").region and not caplog.text
 
 

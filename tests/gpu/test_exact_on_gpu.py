@@ -12,7 +12,11 @@ EXACT = dp.DaliConfig(device="gpu", exact=True)
 CONFIGS = [
     pytest.param(dp.DaliConfig(device="cpu"), id="dali_cpu"),
     pytest.param(EXACT, id="dali_gpu", marks=pytest.mark.needs_cuda),
-    pytest.param(dp.DaliConfig(device="gpu", exact=True, decode="whole"), id="dali_gpu_whole", marks=pytest.mark.needs_cuda),
+    pytest.param(
+        dp.DaliConfig(device="gpu", exact=True, decode="region", jpeg_fancy_upsampling=False),
+        id="dali_gpu_regions",
+        marks=pytest.mark.needs_cuda,
+    ),
 ]
 TRANSFORM = dp.TrainTransform(size=64, dtype="uint8")
 GLOBAL_BATCH, STEPS_BEFORE = 12, 1

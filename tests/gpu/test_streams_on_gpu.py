@@ -20,7 +20,7 @@ import dali_pipes as dp
 
 EPOCHS = 3
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-ON_GPU = needs_cuda("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu", "torch_to_gpu", "dali_cpu_to_gpu")
+ON_GPU = needs_cuda("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu", "dali_cpu_to_gpu")
 every_loader = pytest.mark.parametrize("name", ["dali_cpu", *ON_GPU])
 
 

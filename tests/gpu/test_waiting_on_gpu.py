@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import dali_pipes as dp
 
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-ON_GPU = needs_cuda("dali_gpu", "dali_gpu_whole", "dali_cpu_to_gpu", "torch_to_gpu", "cached_on_gpu", "synthetic_on_gpu")
+ON_GPU = needs_cuda("dali_gpu", "dali_gpu_regions", "dali_cpu_to_gpu", "torch_to_gpu", "cached_on_gpu", "synthetic_on_gpu")
 MARK = "the loop"
 WAITS = {"cudaDeviceSynchronize", "cudaStreamSynchronize", "cuCtxSynchronize", "cuStreamSynchronize"}
 every_loader = pytest.mark.parametrize("name", ["dali_cpu", *ON_GPU])

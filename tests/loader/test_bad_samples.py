@@ -29,7 +29,7 @@ CONFIGS = {
     "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
-DECODES_ON_GPU = ("dali_gpu", "dali_gpu_whole", "torchvision_on_gpu")
+DECODES_ON_GPU = ("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu")
 ON_GPU = needs_cuda(*DECODES_ON_GPU, "torch_to_gpu")
 every_backend = pytest.mark.parametrize("name", [*CONFIGS, *ON_GPU])
 cpu_and_gpu = pytest.mark.parametrize("name", ["dali_region", *needs_cuda("dali_gpu")])
@@ -238,7 +238,7 @@ print(json.dumps(message))
     [
         ("cpu", "region", 2),
         ("cpu", "region", 4),
-        pytest.param("gpu", "region", 4, marks=pytest.mark.needs_cuda),
+        pytest.param("gpu", "force_region", 4, marks=pytest.mark.needs_cuda),
         pytest.param("gpu", "whole", 2, marks=pytest.mark.needs_cuda),
     ],
 )

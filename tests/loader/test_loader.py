@@ -29,7 +29,7 @@ same_images_again = pytest.mark.parametrize(
     [
         *(each for each in CONFIGS if not isinstance(each, dp.CachedConfig)),
         *ON_GPU,
-        *needs_cuda_configs("dali_gpu_whole", "dali_cpu_to_gpu"),
+        *needs_cuda_configs("dali_gpu_regions", "dali_cpu_to_gpu"),
     ],
     ids=lambda config: type(config).__name__,
 )

@@ -7,7 +7,7 @@ import dali_pipes as dp
 
 GPU_BACKENDS = {
     "dali_gpu": dp.DaliConfig(device="gpu"),
-    "dali_gpu_whole": dp.DaliConfig(device="gpu", decode="whole"),
+    "dali_gpu_regions": dp.DaliConfig(device="gpu", decode="region", jpeg_fancy_upsampling=False),
     "torchvision_on_gpu": dp.TorchvisionGpuConfig(),
     "torch_to_gpu": dp.TorchConfig(num_workers=1),
     "dali_cpu_to_gpu": dp.DaliConfig(device="cpu"),

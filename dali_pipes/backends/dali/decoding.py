@@ -54,8 +54,8 @@ FAULTS = (
         "regions fail or end the process (nvImageCodec issue 55)",
         lambda versions, config, transform: versions.nvimgcodec == (0, 9, 0) or not any(versions.nvimgcodec),
     ),
-    # On an H100 with nvImageCodec 0.8.0 and nvJPEG 12.4.0, column 499 of 4:2:0 images 500 pixels wide: up to 59 of 255 from one run to
-    # the next (docs/benchmarks/gpu_h100_2026-11-25). It is what nvImageCodec 0.9 guards against by decoding such regions on the CPU.
+    # Seen on an H100 with nvImageCodec 0.8.0 and nvJPEG 12.4.0, in two 4:2:0 images 500 pixels wide: the last column of the resized
+    # crop differed by up to 59 of 255 from one run to the next (docs/gpu-path.md). nvImageCodec 0.9 hands such regions to the CPU.
     Fault(
         "the outermost pixel of an image's edge, in regions of chroma-subsampled JPEGs that touch it, is another one in each run "
         "while jpeg_fancy_upsampling is on and nvJPEG older than 13.2",

@@ -24,8 +24,11 @@ RESIZE: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.inte
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 # Of a second decoder for few images: its buffers are made when they are needed.
 _WITHOUT_ENGINE: dict[str, Any] = {
-    **{"hw_decoder_load": 0.0, "preallocate_height_hint": 0, "preallocate_width_hint": 0},
-    **{"device_memory_padding": 0, "host_memory_padding": 0},
+    "hw_decoder_load": 0.0,
+    "preallocate_height_hint": 0,
+    "preallocate_width_hint": 0,
+    "device_memory_padding": 0,
+    "host_memory_padding": 0,
 }
 
 
@@ -109,11 +112,13 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
 
 
 def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
-    """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`. With `inputs.turn`, or with the JPEG engine, conditionals are enabled.
+    """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`.
 
-    DALI's decoders never turn an image: they read other tags than the scan, and the plan was made by the scan's.
+    With `inputs.turn`, and with a decoder that uses the JPEG engine, the pipeline needs conditionals. DALI's decoders never turn an
+    image: they read other tags than the scan, and the plan was made by the scan's.
     """
-    header = fn.peek_image_shape(inputs.encoded, adjust_orientation=False)
+    # ANY_DATA: of images as they are stored, so that a gray one has one component
+    header = fn.peek_image_shape(inputs.encoded, adjust_orientation=False, image_type=types.DALIImageType.ANY_DATA)
     encoded = _check_header(inputs.encoded, header, inputs.source)
     if uses_engine(decoder):
         stored = _decode_gray_apart(encoded, header[2], inputs, decoder, region)
@@ -123,7 +128,7 @@ def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, An
 
 
 def uses_engine(decoder: dict[str, Any]) -> bool:
-    """Whether a decoder with these options gives images to the JPEG engine; then `window_graph` needs conditionals."""
+    """Whether a decoder with these options gives images to the JPEG engine."""
     return bool(decoder.get("hw_decoder_load"))
 
 
@@ -138,9 +143,10 @@ def _decode_gray_apart(
 ) -> DataNode:
     """The same, but gray images are kept from the JPEG engine.
 
-    Where a gray JPEG states a sampling factor other than 1 × 1, which means nothing in an image of one component, nvJPEG 12.4 says
-    that the engine can decode it, reports success, and writes nothing: the image is black, or what was in the memory before (seen on
-    an H100: docs/benchmarks/gpu_h100_2026-11-25). DALI tells the number of components, and not their sampling factors.
+    A gray JPEG may state a sampling factor other than 1 × 1, though it means nothing in an image of one component. Of these nvJPEG
+    12.4 says that the engine can decode them, reports success, and writes nothing: the image is black, or whatever was in the memory
+    before (seen on an H100: docs/gpu-path.md). DALI tells the number of components and not their sampling factors, so that all gray
+    images go to the CUDA decoder, which reads them correctly.
     """
     if components == 1:
         image = _decode(encoded, inputs, decoder | _WITHOUT_ENGINE, region)

@@ -6,7 +6,7 @@ kind that nobody has tried does not pass. docs/inputs.md has a line for each, `s
 
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from PIL import Image, TiffImagePlugin
 
@@ -22,6 +22,7 @@ _PLANAR, _COLOR_MAP, _SAMPLE_FORMAT = 284, 320, 339
 _HAS_EXIF = 8  # in the flags of a WebP
 AS_PNG = "save it as PNG, with 8 bits a channel"
 AS_RGB = "save it as RGB, or as PNG"
+AS_JPEG = "save it again as an ordinary JPEG"
 
 
 def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
@@ -31,9 +32,7 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
         size: bytes of the file.
     """
     if image.format == "JPEG":  # before all else: most files are JPEGs
-        # libjpeg passes over a marker that is too short to have a transform, and Pillow does not
-        unmarked = image.mode == "CMYK" and "adobe_transform" not in image.info
-        return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}" if unmarked else None
+        return _of_jpeg(image)
 
     decoder, raw_mode = _pixels(image)
     if image.format in ("PNG", "TIFF") and (";16" in raw_mode or ";12" in raw_mode):
@@ -50,6 +49,20 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
         case "TIFF":
             return _of_tiff(image, decoder, raw_mode)
     return None
+
+
+def _of_jpeg(image: Any) -> str | None:
+    info = image.info
+    # libjpeg passes over a marker that is too short to have a transform, and Pillow does not
+    if image.mode == "CMYK" and "adobe_transform" not in info:
+        return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}"
+    if image.mode != "RGB" or "jfif" in info:
+        return None
+
+    # As libjpeg decides it (default_decompress_parms in jdapimin.c): by Adobe's marker, or else by the names of the components.
+    # nvJPEG takes them for YCbCr in any case: on an H100 the pixels were off by 44 of 255 (docs/gpu-path.md).
+    is_rgb = info["adobe_transform"] == 0 if "adobe_transform" in info else bytes(part[0] for part in image.layer) == b"RGB"
+    return f"JPEG that stores RGB, which nvJPEG takes for YCbCr; {AS_JPEG}" if is_rgb else None
 
 
 def _pixels(image: Image.Image) -> tuple[str, str]:

@@ -26,11 +26,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "422": {"subsampling": "4:2:2"},
     "420": {"subsampling": "4:2:0"},
     "gray": {},
+    "gray-422": {"subsampling": "4:2:2"},  # sampling factors of 2 × 1, which mean nothing in a gray image
     "progressive": {"subsampling": "4:2:0", "progressive": True},
 }
 # (height, width): multiples of the block size and others, portrait and landscape, and one above the default of
-# hybrid_huffman_threshold. All are so large that the edge which nvJPEG before 13.2 may get wrong (decoding.EDGE) is a small part of
-# a window.
+# hybrid_huffman_threshold. All are so large that an image's edge is a small part of a window.
 SIZES = (
     *((160, 240), (161, 243), (177, 209), (192, 320), (224, 224), (255, 257), (300, 200), (333, 500), (375, 500), (500, 333)),
     *((480, 640), (1000, 1333)),
@@ -66,7 +66,7 @@ def make_images(folder: Path) -> None:
     drawn = Image.fromarray(draw_image("rings", np.random.default_rng(0)))
     for kind, options in KINDS.items():
         (folder / kind).mkdir(parents=True)
-        image = drawn.convert("L") if kind == "gray" else drawn
+        image = drawn.convert("L") if kind.startswith("gray") else drawn
         for height, width in SIZES:
             image.resize((width, height)).save(folder / kind / f"{height}x{width}.jpg", quality=90, **options)
     whole = (folder / "420/375x500.jpg").read_bytes()

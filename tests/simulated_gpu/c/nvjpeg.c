@@ -291,6 +291,7 @@ static nvjpegStatus_t decode(const Jpeg *jpeg, const Params *params, int fancy, 
   libjpeg.mem_src(&info, (unsigned char *)jpeg->data, jpeg->length);
   libjpeg.read_header(&info, TRUE);
   int gray = params->format == NVJPEG_OUTPUT_Y || (params->format == NVJPEG_OUTPUT_UNCHANGED && jpeg->components == 1);
+  if (jpeg->components == 3) info.jpeg_color_space = JCS_YCbCr; /* whatever the file says: seen on an H100 */
   info.out_color_space = jpeg->components == 4 ? JCS_CMYK : gray ? JCS_GRAYSCALE : params->format == NVJPEG_OUTPUT_UNCHANGED ? JCS_YCbCr : JCS_RGB;
   info.do_fancy_upsampling = fancy;
   info.dct_method = JDCT_ISLOW;
@@ -383,7 +384,11 @@ SIMULATED(nvjpegDecodeBatchedEx)
     nvjpegStatus_t status = parse(&jpeg, data[i], lengths[i]);
     if (!status) status = decode(&jpeg, &own, ((Handle *)handle)->fancy, &decoded);
     if (status) return status;
-    deliver(&decoded, &to[i], stream);
+    /* Seen on an H100: of such a gray image the engine writes nothing, and reports success. */
+    if (((Handle *)handle)->engine && jpeg.components == 1 && (jpeg.h[0] != 1 || jpeg.v[0] != 1))
+      free(decoded.pixels);
+    else
+      deliver(&decoded, &to[i], stream);
   }
   return OK;
 }
