@@ -139,7 +139,7 @@ def by_pillow(manifest, transform):
 
 
 def bound_of(name):
-    """Mean |difference| at most 0.25 of 255, 99th percentile at most 2; more only where nvJPEG decodes, or with plain upsampling."""
+    """Mean |difference| at most 0.25 of 255, 99th percentile at most 2; more where nvJPEG decodes, or with plain upsampling."""
     config = {**BACKENDS, **GPU_BACKENDS}[name]
     if not config.fancy_upsampling:
         return PLAIN_UPSAMPLING

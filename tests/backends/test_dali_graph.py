@@ -31,8 +31,10 @@ POLICIES = {
 
 
 def gpu_pipeline(manifest, transform, **options):
+    """Without the JPEG engine, unless the options ask for it: with it the graph has a second decoder, for gray images."""
     plan = dp.Plan(manifest, transform, 8)
-    backend = DaliBackend(manifest, transform, dp.DaliConfig(device="gpu", num_threads=2, **options), 8, torch.device("cuda", 0))
+    config = dp.DaliConfig(device="gpu", num_threads=2, **{"exact": True} | options)
+    backend = DaliBackend(manifest, transform, config, 8, torch.device("cuda", 0))
     pipeline = backend.pipeline(plan.iter_from())
     pipeline._build_graph()
     return pipeline
@@ -164,6 +166,22 @@ def test_the_decoder_waits_for_the_header(manifest):
     assert kind(bytes_in) == "Reshape"
 
 
+@pytest.mark.parametrize("decode", ["region", "whole"])
+def test_gray_images_are_kept_from_the_jpeg_engine(manifest, decode):
+    """By the number of components in the header of each, which is all that the CPU looks at."""
+    pipeline = gpu_pipeline(manifest, dp.TrainTransform(), decode=decode, exact=False)
+    decoders = [operator for operator in pipeline._ops if kind(operator).startswith("decoders")]
+    loads = ["hw_decoder_load: 0.0" in str(each.spec) for each in decoders]
+    assert loads == [True, False] and {device(each) for each in decoders} == {"mixed"}
+    sources = [each.inputs[0].source for each in decoders]
+    assert sources[0] is sources[1] and kind(sources[0]) == "_conditional__Split"
+    assert "PeekImageShape" in [kind(operator) for operator in upstream(sources[0])]
+    header = next(operator for operator in upstream(sources[0]) if kind(operator) == "PeekImageShape")
+    assert f"image_type: {int(types.DALIImageType.ANY_DATA)}" in str(header.spec)
+    merge = next(operator for operator in pipeline._ops if kind(operator) == "_conditional__Merge")
+    assert device(merge) == "gpu"
+
+
 def test_dali_puts_out_what_can_be_rounded_once(manifest):
     """It has no bfloat16; images that came as fp16 would be rounded twice."""
     put_out = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "bf16": types.DALIDataType.FLOAT}
@@ -187,9 +205,10 @@ def test_dali_puts_out_what_can_be_rounded_once(manifest):
 )
 @pytest.mark.parametrize("decode", ["region", "whole"])
 def test_decoder_options_reach_the_decoder(manifest, option, value, expected, decode):
-    spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), decode=decode, **{option: value}))
+    usual = {"decode": decode, "exact": False}
+    spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), **usual | {option: value}))
     assert expected in spec and "adjust_orientation: False" in spec
-    assert expected not in decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), decode=decode))
+    assert expected not in decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), **usual))
 
 
 @pytest.mark.parametrize(("cpus", "affine"), [(None, True), ("gpu", True), ("0", False)])
@@ -200,7 +219,8 @@ def test_the_decoder_pins_its_threads_unless_the_cpus_are_given(manifest, cpus, 
 
 
 def decoder_spec(pipeline):
-    return str(next(operator for operator in pipeline._ops if kind(operator).startswith("decoders")).spec)
+    """Of the last decoder, which is the one of all images that are not gray."""
+    return str([operator for operator in pipeline._ops if kind(operator).startswith("decoders")][-1].spec)
 
 
 def test_memory_is_allocated_for_almost_all_images(manifest):

@@ -144,9 +144,9 @@ def _decode_gray_apart(
     """The same, but gray images are kept from the JPEG engine.
 
     A gray JPEG may state a sampling factor other than 1 × 1, though it means nothing in an image of one component. Of these nvJPEG
-    12.4 says that the engine can decode them, reports success, and writes nothing: the image is black, or whatever was in the memory
-    before (seen on an H100: docs/gpu-path.md). DALI tells the number of components and not their sampling factors, so that all gray
-    images go to the CUDA decoder, which reads them correctly.
+    12.4 says that the engine can decode them, reports success, and writes nothing: the image is black, or whatever was in the
+    memory before (seen on an H100: docs/gpu-path.md). DALI tells the number of components and not their sampling factors, so that
+    all gray images go to the CUDA decoder, which reads them correctly.
     """
     if components == 1:
         image = _decode(encoded, inputs, decoder | _WITHOUT_ENGINE, region)

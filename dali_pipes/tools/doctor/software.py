@@ -21,6 +21,7 @@ TESTED = ((3, 11), (3, 13))  # the oldest and the newest Python
 KERNEL = 'extern "C" __global__ void add_one(float* values) { values[threadIdx.x] += 1; }'
 _RELEVANT = re.compile(r"dali_pipes|torch|torchvision|numpy|pillow|nvidia-(dali|nvimgcodec|nvjpeg|ml-py)\S*|cupy\S*|cuda-toolkit")
 _CUDA_IN_NAME = re.compile(r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?")
+_OF_NVIDIA, _OF_PYTORCH = ("nvidia-dali", "nvidia-nvimgcodec"), ("torch", "cupy")
 
 
 def python_version() -> Finding:
@@ -46,14 +47,25 @@ def simulated_gpu() -> Finding:
 
 
 def one_cuda() -> Finding:
-    """DALI, nvImageCodec, CuPy and PyTorch load CUDA libraries into one process: their major versions must agree."""
+    """Whether builds that share libraries of CUDA are built for the same major version of it.
+
+    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. DALI brings its own CUDA runtime, linked into it, and nvJPEG's files
+    have other names for another major version: DALI of CUDA 12 has run beside PyTorch and CuPy of CUDA 13 (docs/cuda13.md).
+    """
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
     if torch.version.cuda:
         majors["torch"] = int(torch.version.cuda.split(".")[0])
-    found = ", ".join(f"{name} {major}" for name, major in sorted(majors.items()))
-    if len(set(majors.values())) > 1:
-        return failed(f"several CUDA majors in one process: {found}", f"install builds for one of them; {SETUP}")
-    return ok(f"CUDA {next(iter(majors.values()))}: {', '.join(sorted(majors))}" if majors else "no CUDA build is installed")
+    if not majors:
+        return ok("no CUDA build is installed")
+    for sharing in (_OF_NVIDIA, _OF_PYTORCH):
+        theirs = {name: major for name, major in sorted(majors.items()) if name.startswith(sharing)}
+        if len(set(theirs.values())) > 1:
+            found = ", ".join(f"{name} {major}" for name, major in theirs.items())
+            return failed(
+                f"they share libraries of CUDA, of different versions: {found}", f"install builds for one of them; {SETUP}"
+            )
+    by_major = {major: [name for name in sorted(majors) if majors[name] == major] for major in sorted(set(majors.values()))}
+    return ok("; ".join(f"CUDA {major}: {', '.join(names)}" for major, names in by_major.items()))
 
 
 def cuda_major(distribution: str) -> int | None:
