@@ -49,7 +49,7 @@ def simulated_gpu() -> Finding:
 def one_cuda() -> Finding:
     """Whether builds that share libraries of CUDA are built for the same major version of it.
 
-    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. DALI brings its own CUDA runtime, linked into it, and nvJPEG's files
+    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. DALI has its own CUDA runtime linked into it, and nvJPEG's files
     have other names for another major version: DALI of CUDA 12 has run beside PyTorch and CuPy of CUDA 13 (docs/cuda13.md).
     """
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
