@@ -66,7 +66,7 @@ def made_up_gpu(monkeypatch):
 
     def set_up(sound):
         monkeypatch.setattr(grid.torch.cuda, "is_available", lambda: True)
-        versions = decoding.Versions((0, 8, 0) if sound else (0, 9, 0), (12, 4, 0))
+        versions = decoding.Versions((0, 8, 0) if sound else (0, 9, 0), (13, 2, 0) if sound else (12, 4, 0))
         monkeypatch.setattr(decoding, "installed_versions", lambda: versions)
 
     return set_up

@@ -53,7 +53,7 @@ def test_options_are_understood(part, dry_run):
     few = part in ("corun", "resnet18")
     arms = {"synthetic", "dali"} if few else {"torch_torchvision", *(ARMS if part == "loader" else TRAINED)}
     assert all(f"- {arm}\n" in asked for arm in arms) and "- torch\n" not in asked
-    assert "restart: false" in asked and "minutes: 1.47" in asked
+    assert "restart: false" in asked and "minutes: 1.33" in asked
     assert ("num_workers: 24" in asked) == (part != "corun")
     assert ("num_threads: 8" in asked) == (part == "corun")
     if part == "loader":

@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-RULES = 2  # by which a scan says what is an image, what is a class and how an image is turned; files of version 0.2 have none
+RULES = 3  # by which a scan says what is an image, what is a class and how an image is turned; files of version 0.2 have none
 _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}  # also for manifests of versions without them
 
 
