@@ -13,6 +13,7 @@ from typing import Any
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.measure.workload import Workload
 from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.system.provenance import gpu_is_simulated
 from gpu_check.config import GpuCheckConfig
 
 ROOT = Path(__file__).parents[2]
@@ -38,16 +39,21 @@ class Bench:
     details: Path
     cpus: int
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the parts only have to run, with small images and a small network: without a GPU, or on a simulated one."""
+        return self.config.dry_run or gpu_is_simulated()
+
     def work(self) -> Workload:
-        form = TrainTransform(size=64) if self.config.dry_run else TrainTransform(dtype="fp16", memory_format="channels_last")
+        form = TrainTransform(size=64) if self.is_small else TrainTransform(dtype="fp16", memory_format="channels_last")
         return Workload(self.images, form, self.config.batch_size, seed=0)
 
     def model(self, name: str) -> str:
-        return "shufflenet_v2_x0_5" if self.config.dry_run else name
+        return "shufflenet_v2_x0_5" if self.is_small else name
 
     def form(self, part: str) -> list[str]:
         """The options that all scripts share; the transform is that of `work`."""
-        transform = ["size=64"] if self.config.dry_run else ["dtype=fp16", "memory_format=channels_last"]
+        transform = ["size=64"] if self.is_small else ["dtype=fp16", "memory_format=channels_last"]
         work = [f"out={self.details / part}", f"batch_size={self.config.batch_size}"]
         return [*work, *(f"transform.{option}" for option in transform)]
 

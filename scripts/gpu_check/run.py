@@ -1,6 +1,7 @@
 """Runs all parts, the most important first; the results so far are written after each of them."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from dali_pipes.measure.worker_process import ended_in_order
 from dali_pipes.plan.transforms import EvalTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import NoGpu, driver
-from dali_pipes.system.provenance import provenance
+from dali_pipes.system.provenance import FIGURES_ANYWAY, gpu_is_simulated, provenance
 from dali_pipes.tools.doctor.software import installed
 from gpu_check.bench import Bench, PartError
 from gpu_check.config import GpuCheckConfig
@@ -42,6 +43,8 @@ def gpu_check(config: GpuCheckConfig) -> bool:
         ConfigError: there is no GPU, or `out` holds an earlier check.
         BadSampleError: an image cannot be decoded, which would end most parts.
     """
+    if gpu_is_simulated():
+        os.environ[FIGURES_ANYWAY] = "1"
     if not config.dry_run and not torch.cuda.is_available():
         raise ConfigError("PyTorch sees no GPU here; dry_run=true runs the parts on the CPU, with little work and no verdict")
     out = Path(config.out).absolute()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpu_check.config import GPU_CHECK_PARTS
 
 SCRIPT = Path(__file__).parents[2] / "scripts/gpu_check.sh"
 
@@ -37,6 +38,30 @@ def test_a_dry_run(image_folder, tmp_path):
     assert all(each["same_ids"] and each["max_difference"] == 0 for each in found["copies"]["agreement"].values())
     if not torch.cuda.is_available():
         assert list(found["suite"]["counts"]) == ["skipped"] and not found["suite"]["failed"]
+
+
+@pytest.mark.release
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_from_start_to_end_on_the_simulated_gpu(image_folder, tmp_path):
+    """All parts but the suite, which scripts/test.sh runs there itself."""
+    parts = [name for name in GPU_CHECK_PARTS if name != "suite"]
+    options = [
+        f"data.train={image_folder}",
+        f"data.cache_dir={tmp_path}",
+        "batch_size=8",
+        f"parts=[{','.join(parts)}]",
+        "minutes=18",
+    ]
+    command = [sys.executable, "-m", "tests.simulated_gpu", "bash", str(SCRIPT), str(tmp_path / "out"), *options]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=SCRIPT.parents[1], env=environment)
+    report = (tmp_path / "out/gpu_check.md").read_text()
+    errors = {name: part["error"] for name, part in json.loads((tmp_path / "out/gpu_check.json").read_text())["parts"].items()}
+    assert errors == dict.fromkeys(parts), done.stderr
+    assert report.startswith("# GPU check: NVIDIA H100 80GB HBM3 (simulated)") and "the figures say nothing" in report
+    goals = [line for line in report.splitlines() if line.startswith("| ") and line.endswith("| not measured |  |")]
+    assert len(goals) == 6
 
 
 @pytest.mark.slow
