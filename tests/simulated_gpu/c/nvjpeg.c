@@ -255,14 +255,11 @@ __attribute__((constructor)) static void load_libjpeg(void) {
 typedef struct {
   struct jpeg_error_mgr base;
   jmp_buf out;
-  int ended_early;
 } Errors;
 
 static void give_up(j_common_ptr jpeg) { longjmp(((Errors *)jpeg->err)->out, 1); }
-static void note(j_common_ptr jpeg, int level) {
-  int code = jpeg->err->msg_code;
-  if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE)) ((Errors *)jpeg->err)->ended_early = 1;
-}
+/* A warning, such as of a scan that ends early: like nvJPEG on an H100, it delivers what is there. */
+static void go_on(j_common_ptr jpeg, int level) {}
 
 static void cmyk_to_rgb(unsigned char *row, int width, int inverted) {
   for (int x = 0; x < width; x++) {
@@ -274,14 +271,14 @@ static void cmyk_to_rgb(unsigned char *row, int width, int inverted) {
 /* All of it, and the region is cut out of it, which is what nvJPEG says that its regions are. */
 static nvjpegStatus_t decode(const Jpeg *jpeg, const Params *params, int fancy, Decoded *decoded) {
   struct jpeg_decompress_struct info;
-  Errors errors = {.ended_early = 0};
+  Errors errors;
   unsigned char *volatile pixels = NULL, *volatile row = NULL;
   int x = params->width ? params->x : 0, y = params->width ? params->y : 0;
   int width = params->width ? params->width : (int)jpeg->width, height = params->width ? params->height : (int)jpeg->height;
   if (x < 0 || y < 0 || x + width > (int)jpeg->width || y + height > (int)jpeg->height) return NVJPEG_STATUS_INVALID_PARAMETER;
 
   info.err = libjpeg.std_error(&errors.base);
-  errors.base.error_exit = give_up, errors.base.emit_message = note;
+  errors.base.error_exit = give_up, errors.base.emit_message = go_on;
   libjpeg.create(&info, JPEG_LIB_VERSION, sizeof info);
   if (setjmp(errors.out)) {
     libjpeg.destroy(&info);
@@ -310,7 +307,6 @@ static nvjpegStatus_t decode(const Jpeg *jpeg, const Params *params, int fancy, 
   libjpeg.finish(&info);
   libjpeg.destroy(&info);
   free(row);
-  if (errors.ended_early) return free(pixels), NVJPEG_STATUS_BAD_JPEG;
   free(decoded->pixels);
   *decoded = (Decoded){pixels, width, height, channels, params->format};
   return OK;
