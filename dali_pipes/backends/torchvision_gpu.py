@@ -99,7 +99,7 @@ def _is_for_nvjpeg(encoded: np.ndarray) -> bool:
 
     By the number of components in the header of the frame (ITU-T T.81, B.2.2).
     """
-    content = memoryview(encoded)
+    content = encoded.data
     if bytes(content[:3]) != b"\xff\xd8\xff":
         return False
     at = 2
