@@ -19,3 +19,11 @@ def why_no_gpu() -> str | None:
     except (RuntimeError, AssertionError) as error:
         return _ADVICE.split(str(error))[0].rstrip(".")
     return None
+
+
+def gpu_name() -> str | None:
+    """Of the current GPU; None: PyTorch can work on none."""
+    try:
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    except RuntimeError:  # it counts one, as above
+        return None
