@@ -64,11 +64,12 @@ class NoGpuError(ConfigError):
 
     Attributes:
         of_loader: by the loader's options, and not as the device where batches arrive.
+        reason: PyTorch's own.
     """
 
-    def __init__(self, message: str, of_loader: bool):
+    def __init__(self, message: str, of_loader: bool, reason: str):
         super().__init__(message)
-        self.of_loader = of_loader
+        self.of_loader, self.reason = of_loader, reason
 
 
 class SmallDataError(ConfigError):

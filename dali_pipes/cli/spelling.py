@@ -17,7 +17,7 @@ def in_options(error: DaliPipesError, job: str) -> str:
     if isinstance(error, NoGpuError) and error.of_loader:
         return (
             "this loader needs a GPU, and PyTorch sees none here; choose loader=dali_cpu or loader=torch, or check the driver "
-            "(nvidia-smi)"
+            f"(nvidia-smi). PyTorch says: {error.reason}"
         )
     if isinstance(error, SmallDataError):
         ranks = f" on {error.ranks} ranks" if error.ranks > 1 else ""

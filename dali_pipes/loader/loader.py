@@ -36,6 +36,7 @@ from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Shard
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.cuda import why_no_gpu
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused
 from dali_pipes.system.interrupts import interrupt_behind
 from dali_pipes.system.modes import in_own_modes
@@ -128,25 +129,37 @@ def build_loader(
 
 
 def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.device:
-    available, name = torch.cuda.is_available(), type(config).__name__
-    what = f"{name}(device='gpu')" if hasattr(config, "device") else name
+    what = f"{type(config).__name__}(device='gpu')" if hasattr(config, "device") else type(config).__name__
     try:
-        target = torch.device(("cuda" if available or config.needs_gpu else "cpu") if device == "auto" else device)
+        target = torch.device(_automatic(config) if device == "auto" else device)
     except (RuntimeError, TypeError):
         target = torch.device("meta")
     if target.type not in ("cpu", "cuda") or isinstance(device, bool):
         raise ConfigError(f"device is {shown(device)}; choose auto, cpu, cuda or cuda:N")
     if config.needs_gpu and target.type != "cuda":
         raise ConfigError(f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave device at auto")
-    if target.type == "cuda" and not available:
+    if target.type == "cuda" and (reason := why_no_gpu()):
         wanted = what if config.needs_gpu else f"device={device}"
         instead = "use DaliConfig(device='cpu') or TorchConfig(), or check the driver (nvidia-smi)"
-        raise NoGpuError(f"{wanted}, but PyTorch sees no GPU here; {instead}", config.needs_gpu)
+        message = f"{wanted}, but PyTorch sees no GPU here; {instead}. PyTorch says: {reason}"
+        raise NoGpuError(message, config.needs_gpu, reason)
     if target.type == "cuda" and (target.index or 0) >= (count := torch.cuda.device_count()):
         raise ConfigError(f"device={device}, but PyTorch sees {count} GPUs here, cuda:0 to cuda:{count - 1}; choose one of these")
     if target.type == "cuda" and target.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return target
+
+
+def _automatic(config: LoaderConfig) -> str:
+    """The GPU, if the loader needs one or PyTorch can use one."""
+    if config.needs_gpu:
+        return "cuda"
+    if not torch.cuda.is_available():
+        return "cpu"
+    if reason := why_no_gpu():  # PyTorch warns of it only where is_available() is False
+        log.warning("the loader works on the CPU, since PyTorch cannot use the GPU that is here; PyTorch says: %s", reason)
+        return "cpu"
+    return "cuda"
 
 
 class LoaderStats(NamedTuple):

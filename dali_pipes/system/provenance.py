@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import psutil
-import torch
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.cuda import gpu_name
 
 DALI = ["nvidia-dali-cuda120", "nvidia-dali-cuda130"]
 SIMULATED = "(simulated)"  # ends the name of a GPU that tests/simulated_gpu stands in for: no figure of it says anything
@@ -38,7 +38,7 @@ def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
             "cpus_used": available_cpus(),
             "cpus_total": os.cpu_count(),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+            "gpu": gpu_name(),
         },
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "data": data,
@@ -48,7 +48,7 @@ def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
 
 
 def gpu_is_simulated() -> bool:
-    return torch.cuda.is_available() and torch.cuda.get_device_name().endswith(SIMULATED)
+    return (gpu_name() or "").endswith(SIMULATED)
 
 
 def refuse_simulated_gpu() -> None:
@@ -58,7 +58,7 @@ def refuse_simulated_gpu() -> None:
     """
     if gpu_is_simulated() and os.environ.get(FIGURES_ANYWAY) != "1":
         raise ConfigError(
-            f"{torch.cuda.get_device_name()}: the GPU is simulated for tests, and runs no kernels, so its figures mean nothing; "
+            f"{gpu_name()}: the GPU is simulated for tests, and runs no kernels, so its figures mean nothing; "
             "measure on a real one, or leave the GPU out with CUDA_VISIBLE_DEVICES="
         )
 

@@ -90,22 +90,39 @@ except torch.OutOfMemoryError as error:
     assert "GPU 0 has a total capacity of 100.00 MiB" in run(program, SIMULATED_GPU_FAIL="memory_mib=100")[0]
 
 
-def test_a_driver_that_is_too_old_is_named():
+# As it is, and as an import of Lightning has it: then PyTorch counts GPUs by NVML, and says that one is available.
+@pytest.mark.parametrize("by_nvml", ["0", "1"])
+def test_a_driver_that_is_too_old_is_named(by_nvml):
     program = """
-import dali_pipes as dp, tempfile, warnings
+import dali_pipes as dp, tempfile, torch, warnings
 from dali_pipes.errors import ConfigError
 warnings.simplefilter("ignore")
 from dali_pipes.data.demo import make_demo_set
 from pathlib import Path
+print("available:", torch.cuda.is_available())
 with tempfile.TemporaryDirectory() as folder:
     manifest = dp.Manifest.scan(make_demo_set(Path(folder), train=5, val=5) / "train", progress=False)
-    try:
-        dp.build_loader(manifest, dp.DaliConfig(device="gpu"), transform=dp.TrainTransform(), batch_size=2)
-    except ConfigError as error:
-        print(error)
+    for config, device in ((dp.DaliConfig(device="gpu"), "auto"), (dp.TorchConfig(num_workers=0), "cuda:0")):
+        try:
+            dp.build_loader(manifest, config, transform=dp.TrainTransform(), batch_size=2, device=device)
+        except ConfigError as error:
+            print(error)
+    for config in (dp.DaliConfig(), dp.TorchConfig(num_workers=0)):
+        with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=16), batch_size=2) as loader:
+            print(next(iter(loader)).images.device)
 """
-    output, errors = run(program, SIMULATED_GPU_FAIL="driver=11040")
-    assert "PyTorch sees no GPU here; " in output, errors
+    environment = {"SIMULATED_GPU_FAIL": "driver=11040", "PYTORCH_NVML_BASED_CUDA_CHECK": by_nvml}
+    output, errors = run(program, **environment)
+    reason = "PyTorch says: The NVIDIA driver on your system is too old (found version 11040)"
+    instead = "use DaliConfig(device='cpu') or TorchConfig(), or check the driver (nvidia-smi)"
+    assert output.splitlines() == [
+        f"available: {by_nvml == '1'}",
+        f"DaliConfig(device='gpu'), but PyTorch sees no GPU here; {instead}. {reason}",
+        f"device=cuda:0, but PyTorch sees no GPU here; {instead}. {reason}",
+        "cpu",
+        "cpu",
+    ], errors
+    assert (f"the loader works on the CPU, since PyTorch cannot use the GPU that is here; {reason}" in errors) == (by_nvml == "1")
 
 
 def test_a_kernel_that_does_not_fit_fails():

@@ -59,8 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = answer.read()
         connection.close()
         fault = self.proxy.always or (self.proxy.fault() if "Range" in self.headers else None)
-        if "Range" in self.headers and not fault:
-            self.proxy.sent += len(body)
+        if "Range" in self.headers and fault in (None, "slow"):  # slowly, but rightly
+            with self.proxy.lock:
+                self.proxy.sent += len(body)
         match fault:
             case "500" | "503 slow down" | "403 forbidden" | "404 gone":
                 self.send_error(int(fault[:3]), "injected")

@@ -7,7 +7,7 @@ import torch
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.protocol import Trials
-from dali_pipes.system.provenance import provenance
+from dali_pipes.system.provenance import gpu_is_simulated, provenance
 from dali_pipes.tools.benchmark.compare import CompareError, load_result
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.run import all_checks
@@ -23,6 +23,17 @@ def named(monkeypatch):
 
 def test_a_provenance_says_so(named):
     assert provenance({}, [])["hardware"]["gpu"] == NAME
+
+
+def test_a_gpu_whose_driver_is_too_old_has_no_name(monkeypatch):
+    """PyTorch counts it where an import of Lightning has set PYTORCH_NVML_BASED_CUDA_CHECK."""
+
+    def raise_(device=None):
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", raise_)
+    assert provenance({}, [])["hardware"]["gpu"] is None and not gpu_is_simulated()
 
 
 def test_nothing_is_timed(named, tmp_path):

@@ -50,7 +50,8 @@ class ItemPart:
         where, text: file and line of the user's own code, and that line; "" if none is on the stack.
         share: of the elapsed time of fetching and collating.
         seconds: per item.
-        waits: for most of its time nothing was computed, and the thread did not stand in the run queue either.
+        waits: it is of kind "wait", or for most of its time nothing was computed, and the thread did not stand in the run queue
+            either.
         kind: "open", "decode", "transform", "python_loop", "text_parsing", "wait", "collate", "operator" (C code that is
             called by operators in a loop of the user's) or "other".
     """
@@ -320,7 +321,9 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
     wall = max(wall, 1e-9)
     parts = list[ItemPart]()
     for found, spent in sums.items():
-        share, waits = spent[0] / wall, sum(spent[1:]) < spent[0] / 2
+        # A sleep is known as one. Its figures may say otherwise: other threads of the process compute meanwhile, and each sample
+        # wakes this one up, which then stands in the run queue of a busy machine.
+        share, waits = spent[0] / wall, found.kind == "wait" or sum(spent[1:]) < spent[0] / 2
         if share >= LEAST_SHARE:
             named = _without_operators(found, spent[1] / wall * total / items, watched) if share >= LOOP_SHARE else found
             parts.append(ItemPart(named.name, named.where, named.text, share, share * total / items, waits, named.kind))

@@ -3,6 +3,8 @@
 import importlib.util
 import random
 import sys
+import threading
+import time
 
 import pytest
 import torch
@@ -59,6 +61,28 @@ def test_the_planted_part_is_the_largest(name, tmp_path):
     assert (part.name, part.kind) == (expected, kind), found.parts
     assert part.where.startswith(f"{file.name}:") and part.text
     assert part.waits == (name == "sleep")
+
+
+def test_a_sleep_waits_also_beside_a_thread_that_computes():
+    class Data:
+        def __getitem__(self, index):
+            time.sleep(0.005)
+            return index
+
+    over = threading.Event()
+
+    def compute():
+        while not over.is_set():
+            sum(range(1000))
+
+    beside = threading.Thread(target=compute)
+    beside.start()
+    try:
+        part = profile_items(Data(), [[i] for i in range(100_000)], lambda items: items, 0.4).parts[0]
+    finally:
+        over.set()
+        beside.join()
+    assert (part.name, part.kind, part.waits) == ("time.sleep", "wait", True)
 
 
 def test_decoding_of_a_folder(image_folder):
