@@ -75,6 +75,21 @@ def test_force_region_warns_and_takes_them(installed, caplog):
     assert chosen(decode="force_region").region and not caplog.text
 
 
+def test_force_region_cannot_be_exact_where_pixels_differ_between_runs(installed):
+    installed(OLD, CUDA_12)
+    with pytest.raises(dp.ConfigError, match=r"exact promises the same pixels in each run, but with loader\.decode=force_region"):
+        chosen(decode="force_region", exact=True)
+    assert chosen(decode="force_region", exact=True, jpeg_fancy_upsampling=False).region
+    assert not chosen(exact=True).region
+
+
+def test_a_fault_of_one_column_is_left_to_no_probe(installed):
+    """The probe compares means, in which one column is little."""
+    installed(OLD, CUDA_12)
+    found = chosen(decode="probe", probe=lambda: pytest.fail("it was tried"))
+    assert not found.region and "the outermost pixel" in found.why
+
+
 @pytest.mark.parametrize("wrong", ["", "crashed: its process ended with SIGSEGV"])
 def test_probe_believes_what_this_gpu_does_and_not_the_table(installed, wrong):
     installed(CRASHING, CUDA_12)

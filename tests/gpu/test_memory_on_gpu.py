@@ -12,11 +12,17 @@ import psutil
 import pytest
 import torch
 from gpu_backends import GPU_BACKENDS, needs_cuda, simulated
+from later import later
 from simulated_gpu.device import forget
 
 import dali_pipes as dp
 from dali_pipes.data.demo import make_demo_set
 from dali_pipes.system.gpu_memory import release_unused
+from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
+from dali_pipes.training.step import Readback, TrainStep
+
+launching = later("dali_pipes.training.launch")
 
 pytestmark = pytest.mark.alone
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
@@ -64,6 +70,29 @@ def test_memory_is_flat_over_200_epochs_of_the_demo_set(demo, name):
                 before = used()
             for _ in loader:
                 pass
+        grown = growth(before)
+    assert max(grown.values()) < MOST, grown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", needs_cuda("dali_gpu", "torch_to_gpu"))
+def test_memory_is_flat_over_1000_steps_of_training(demo, name):
+    """Between the 200th step and the 1,000th it grows by less than 64 MiB."""
+    config = TrainConfig(precision="fp32", ema_decay=0.9)
+    fabric = launching.launch(config.precision)
+    module = build_network(ModelConfig(name="shufflenet_v2_x0_5"), 10).to(fabric.device)
+    raw, ema = build_optimizer(OptimizerConfig(), module), build_ema(config, module)
+    model, optimizer = fabric.setup(module, raw)
+    step, readback = TrainStep(config, fabric, model, module, optimizer, ema), Readback(fabric.device)
+    steps = 0
+    transform = dp.TrainTransform(size=32)
+    with dp.build_loader(demo, CONFIGS[name], transform=transform, batch_size=4) as loader:
+        while steps < 1000:
+            for batch in loader:
+                if steps == 200:
+                    before = used()
+                readback.push(step(batch, 0.001))
+                steps += 1
         grown = growth(before)
     assert max(grown.values()) < MOST, grown
 

@@ -47,6 +47,7 @@ class Fault:
     what: str  # the fault, with its source
     applies: Callable[[Versions, DaliConfig, Transform], bool]  # whether these versions with these options have it
     way_out: str = ""  # an option that avoids it; "": there is none
+    is_small: bool = False  # whether so few pixels are wrong that decode=probe does not see it
 
 
 FAULTS = (
@@ -63,6 +64,7 @@ FAULTS = (
             config.jpeg_fancy_upsampling and versions.nvimgcodec < GATED_SINCE and versions.nvjpeg < GATED_UNTIL_NVJPEG
         ),
         "loader.jpeg_fancy_upsampling=false, with other pixels",
+        is_small=True,
     ),
     Fault(
         "regions of chroma-subsampled JPEGs are decoded on the CPU while jpeg_fancy_upsampling is on and nvJPEG older than 13.2 "
@@ -85,10 +87,13 @@ class Decoding:
 
 
 def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None) -> Decoding:
-    """What `config.decode` means with the installed libraries; a ConfigError if it is region where a fault of the table applies.
+    """What `config.decode` means with the installed libraries.
 
     Args:
         probe: tries regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
+
+    Raises:
+        ConfigError: decode is region where a fault of the table applies, or force_region where one breaks what `exact` promises.
     """
     if not on_gpu:
         return Decoding(config.decode != "whole", "on the CPU both give the same pixels")
@@ -98,10 +103,15 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
     known = "; ".join(fault.what for fault in faults)
     match config.decode:
         case "force_region":
+            if config.exact and any(fault.is_small for fault in faults):
+                raise ConfigError(
+                    "loader.exact promises the same pixels in each run, but with loader.decode=force_region "
+                    f"and {versions} {known}. Leave decode at auto, or exact at false"
+                )
             if faults:
                 log.warning("decode=force_region with %s, where %s", versions, known)
             return Decoding(True, f"decode=force_region, {versions}{f', though {known}' if faults else ''}")
-        case "probe" if probe:
+        case "probe" if probe and not any(fault.is_small for fault in faults):
             wrong = probe()
             if wrong:
                 log.warning("decoding regions failed its test on this GPU, so whole images are decoded: %s", wrong)

@@ -27,7 +27,8 @@ def loaders(device):
         "default": dp.DaliConfig(device=device),
         "exact": dp.DaliConfig(device=device, exact=True),
         "engine": dp.DaliConfig(device=device, hw_decoder_load=1.0),
-        "region_exact": dp.DaliConfig(device=device, decode="force_region", exact=True),
+        # refused with exact=True, by what this row showed
+        "region_exact": dp.DaliConfig(device=device, decode="force_region", hw_decoder_load=0.0),
         "region_exact_plain": dp.DaliConfig(device=device, decode="region", exact=True, jpeg_fancy_upsampling=False),
     }
     return configs | ({"torchvision_gpu": dp.TorchvisionGpuConfig()} if device == "gpu" else {})
