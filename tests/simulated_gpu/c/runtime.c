@@ -3,6 +3,7 @@
 #include "core.h"
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -400,8 +401,33 @@ int simulated_launch_fits(dim3 grid, dim3 block, size_t shared) {
          block.x <= 1024 && block.y <= 1024 && block.z <= 64 && (uint64_t)block.x * block.y * block.z <= 1024 && shared <= 232448;
 }
 
+/* Kernels that were allowed more than 48 KiB of dynamic shared memory, without which the device refuses to launch them. */
+static struct { const void *kernel; size_t shared; } allowed[4096];
+static int allowed_count;
+static pthread_mutex_t allowing = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t shared_of(const void *kernel) {
+  size_t found = 49152;
+  pthread_mutex_lock(&allowing);
+  for (int i = 0; i < allowed_count; i++)
+    if (allowed[i].kernel == kernel) found = allowed[i].shared;
+  pthread_mutex_unlock(&allowing);
+  return found;
+}
+
+SIMULATED(cudaFuncSetAttribute)(const void *kernel, enum cudaFuncAttribute attribute, int value) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || value > 232448) return failed(cudaErrorInvalidValue);
+  pthread_mutex_lock(&allowing);
+  int i = 0;
+  while (i < allowed_count && allowed[i].kernel != kernel) i++;
+  if (i < 4096) allowed[i].kernel = kernel, allowed[i].shared = (size_t)value, allowed_count = i == allowed_count ? i + 1 : allowed_count;
+  pthread_mutex_unlock(&allowing);
+  return cudaSuccess;
+}
+
 SIMULATED(cudaLaunchKernel)(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
-  if (!simulated_launch_fits(grid, block, shared)) {
+  if (!simulated_launch_fits(grid, block, shared) || (shared > 49152 && shared > shared_of(kernel))) {
     fprintf(stderr, "simulated GPU: a kernel was launched with a grid of %u × %u × %u blocks of %u × %u × %u threads and %zu bytes of shared memory\n",
             grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
     return failed(cudaErrorInvalidConfiguration);
@@ -432,7 +458,6 @@ SIMULATED(__cudaPopCallConfiguration)(dim3 *grid, dim3 *block, size_t *shared, v
   return cudaSuccess;
 }
 
-SIMULATED(cudaFuncSetAttribute)(const void *kernel, enum cudaFuncAttribute attribute, int value) { return cudaSuccess; }
 SIMULATED(cudaFuncSetCacheConfig)(const void *kernel, enum cudaFuncCache config) { return cudaSuccess; }
 SIMULATED(cudaFuncSetSharedMemConfig)(const void *kernel, enum cudaSharedMemConfig config) { return cudaSuccess; }
 SIMULATED(cudaFuncGetAttributes)(struct cudaFuncAttributes *attributes, const void *kernel) {
