@@ -102,7 +102,8 @@ class DaliConfig(LoaderConfig):
             CUDA decoder. Then an image has the same pixels bit for bit on any number of GPUs, and after a resume.
         decode: "region" decodes only the planned window; "whole" decodes the image and cuts the window out. "auto" decodes regions,
             except on a GPU with libraries that are known to decode them wrongly or on the CPU (docs/gpu-path.md). "probe" tests
-            regions on this GPU first, in a separate process. "force_region" always decodes regions, even with known faults.
+            regions on this GPU first, in a separate process. "force_region" always decodes regions, even with known faults,
+            unless `exact` is on and they would break it.
         jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
         hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU only; a smaller value saves CPU
             time.

@@ -80,6 +80,7 @@ def test_force_region_cannot_be_exact_where_pixels_differ_between_runs(installed
     with pytest.raises(dp.ConfigError, match=r"exact promises the same pixels in each run, but with loader\.decode=force_region"):
         chosen(decode="force_region", exact=True)
     assert chosen(decode="force_region", exact=True, jpeg_fancy_upsampling=False).region
+    assert not chosen(decode="force_region").repeats and chosen(decode="force_region", jpeg_fancy_upsampling=False).repeats
     assert not chosen(exact=True).region
 
 

@@ -71,3 +71,10 @@ def test_the_mix_says_all_that_the_pixels_depend_on():
     plain = dp.DaliConfig(exact=True, jpeg_fancy_upsampling=False)
     mixes = {engine_mix(config, Decoding(region, ""), 8) for config in (exact, plain) for region in (True, False)}
     assert len(mixes) == 4
+
+
+def test_regions_that_differ_between_runs_are_not_called_exact():
+    """decode=force_region with a decoder whose pixels at an image's edge are others each time (decoding.py)."""
+    config = dp.DaliConfig(decode="force_region", hw_decoder_load=0.0)
+    assert engine_mix(config, Decoding(True, "forced"), 8).endswith("exact")
+    assert engine_mix(config, Decoding(True, "forced", repeats=False), 8).endswith("hw_decoder_load=0 of 8")

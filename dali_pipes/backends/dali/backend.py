@@ -227,7 +227,8 @@ def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
     """What determines the pixels on a GPU. The engine takes a share of each batch, so the batch decides which images it gets."""
     how = "regions" if decoding.region else "whole images"
     upsampling = "fancy" if config.jpeg_fancy_upsampling else "plain"
-    engine = f"hw_decoder_load={config.engine_load:g} of {batch_size}" if config.engine_load else "exact"
+    is_exact = not config.engine_load and decoding.repeats
+    engine = "exact" if is_exact else f"hw_decoder_load={config.engine_load:g} of {batch_size}"
     return f"{installed_versions()}, {how}, {upsampling} upsampling, {engine}"
 
 

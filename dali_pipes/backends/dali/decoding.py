@@ -81,6 +81,7 @@ FAULTS = (
 class Decoding:
     region: bool  # decode the planned window only; else the whole image, from which the window is cropped
     why: str  # one line
+    repeats: bool = True  # whether a decoder without the JPEG engine makes the same bits of an image each time
 
     def __str__(self) -> str:
         return f"{'planned regions only' if self.region else 'whole images, then cropped'}: {self.why}"
@@ -103,14 +104,15 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
     known = "; ".join(fault.what for fault in faults)
     match config.decode:
         case "force_region":
-            if config.exact and any(fault.is_small for fault in faults):
+            repeats = not any(fault.is_small for fault in faults)
+            if config.exact and not repeats:
                 raise ConfigError(
                     "loader.exact promises the same pixels in each run, but with loader.decode=force_region "
                     f"and {versions} {known}. Leave decode at auto, or exact at false"
                 )
             if faults:
                 log.warning("decode=force_region with %s, where %s", versions, known)
-            return Decoding(True, f"decode=force_region, {versions}{f', though {known}' if faults else ''}")
+            return Decoding(True, f"decode=force_region, {versions}{f', though {known}' if faults else ''}", repeats)
         case "probe" if probe and not any(fault.is_small for fault in faults):
             wrong = probe()
             if wrong:
