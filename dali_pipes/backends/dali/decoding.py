@@ -41,7 +41,7 @@ GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RegionFault:
     """Something that goes wrong when regions are decoded on a GPU."""
 
     what: str  # the fault, with its source
@@ -51,13 +51,13 @@ class Fault:
 
 
 FAULTS = (
-    Fault(
+    RegionFault(
         "regions fail or end the process (nvImageCodec issue 55)",
         lambda versions, config, transform: versions.nvimgcodec == (0, 9, 0) or not any(versions.nvimgcodec),
     ),
     # Seen on an H100 with nvImageCodec 0.8.0 and nvJPEG 12.4.0, in two 4:2:0 images 500 pixels wide: the last column of the resized
     # crop differed by up to 59 of 255 from one run to the next (docs/gpu-path.md). nvImageCodec 0.9 hands such regions to the CPU.
-    Fault(
+    RegionFault(
         "the outermost pixel of an image's edge, in regions of chroma-subsampled JPEGs that touch it, is another one in each run "
         "while jpeg_fancy_upsampling is on and nvJPEG older than 13.2",
         lambda versions, config, transform: (
@@ -66,7 +66,7 @@ FAULTS = (
         "loader.jpeg_fancy_upsampling=false, with other pixels",
         is_small=True,
     ),
-    Fault(
+    RegionFault(
         "regions of chroma-subsampled JPEGs are decoded on the CPU while jpeg_fancy_upsampling is on and nvJPEG older than 13.2 "
         "(nvImageCodec since 0.9, extensions/nvjpeg)",
         lambda versions, config, transform: (
@@ -154,7 +154,7 @@ def ways_out(config: DaliConfig, transform: Transform) -> list[str]:
     return ["loader.decode=whole", *(fault.way_out for fault in faults if each_has_one), *without_engine]
 
 
-def _known(config: DaliConfig, transform: Transform) -> list[Fault]:
+def _known(config: DaliConfig, transform: Transform) -> list[RegionFault]:
     return [fault for fault in FAULTS if fault.applies(installed_versions(), config, transform)]
 
 
