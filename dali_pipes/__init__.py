@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
     from dali_pipes.plan.philox import BatchDraws
-    from dali_pipes.plan.plan import Plan, Shard
+    from dali_pipes.plan.plan import Plan, Rank
     from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted, Windows
     from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
     from dali_pipes.plan.views import ViewsTransform
@@ -60,7 +60,7 @@ __all__ = [
     "ScaleJitterTransform",
     "Schedule",
     "Sequential",
-    "Shard",
+    "Rank",
     "ShortestSizeTransform",
     "SyntheticConfig",
     "Targets",
@@ -88,6 +88,7 @@ _HOMES = (  # of the names above; the tools last
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )
+_NAMES_OF_0_2 = {"Shard": "Rank"}
 
 
 def __getattr__(name: str) -> Any:
@@ -97,6 +98,8 @@ def __getattr__(name: str) -> Any:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
                 return globals().setdefault(name, getattr(module, name))
     text = f"module {__name__!r} has no attribute {name!r}"
+    if name in _NAMES_OF_0_2:
+        raise AttributeError(f"{text}; it is called {_NAMES_OF_0_2[name]} now")
     raise AttributeError(text if name.startswith("_") else text + import_module(f"{__name__}.errors").proposal(name, __all__))
 
 

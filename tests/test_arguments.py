@@ -81,7 +81,7 @@ EACH = [(kind, name, number) for kind in CLASSES for name, number in numbers_of(
 
 def test_the_classes_are_found():
     names = {kind.__name__ for kind in CLASSES}
-    assert {"TrainTransform", "RandomErasing", "Shard", "MixUp", "Windows", "TorchConfig", "TrainConfig", "DataConfig"} <= names
+    assert {"TrainTransform", "RandomErasing", "Rank", "MixUp", "Windows", "TorchConfig", "TrainConfig", "DataConfig"} <= names
     assert len(CLASSES) > 50
 
 
@@ -210,7 +210,7 @@ def test_a_wrong_call_is_pythons_own_error():
         (lambda m: dp.TrainTransform(sizes={True: 32}), "sizes is "),
         (lambda m: dp.IoUCropTransform(sampler_options="0.5"), "sampler_options is '0.5'"),
         (lambda m: dp.ViewsTransform(views={"a": {"count": 2.0}}), "count of a is 2.0"),
-        (lambda m: dp.Shard(True, 2), "index is True"),
+        (lambda m: dp.Rank(True, 2), "index is True"),
         (lambda m: m.split([0.9, 0.1]), "fractions is .*; it takes names and shares"),
         (lambda m: m.split({"a": "0.5"}), "the share of 'a' is '0.5'"),
         (lambda m: m.split({"a": 0.5}, seed=-1), "seed is -1"),

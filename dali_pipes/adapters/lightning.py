@@ -11,7 +11,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError, SmallDataError, checks_arguments
 from dali_pipes.loader.loader import Loader
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 
 BuildLoader = Callable[..., Loader] | None
 
@@ -22,7 +22,7 @@ class DataModule(LightningDataModule):
     `Trainer.fit(…, ckpt_path=…)` goes on with the first batch that was not trained, wherever the checkpoint was written.
 
     Args:
-        train, val, test, predict: each returns a loader when called with `shard=` and `device=`, such as
+        train, val, test, predict: each returns a loader when called with `rank=` and `device=`, such as
             `functools.partial(dp.build_loader, manifest, config, transform=transform, batch_size=256)`.
     """
 
@@ -82,11 +82,11 @@ class DataModule(LightningDataModule):
             raise ConfigError(f"this DataModule has no {name} loader; give it {name}=functools.partial(dp.build_loader, …)")
         if name in self._open:
             self._open.pop(name).close()
-        rank = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
-        shard = Shard(rank["rank"], rank["num_replicas"])
+        ranks = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
+        rank = Rank(ranks["rank"], ranks["num_replicas"])
         other = {"batch_size": self._batch_size} if name == "train" and self._batch_size else {}
         try:
-            loader = build(shard=shard, device=trainer.strategy.root_device, **other)
+            loader = build(rank=rank, device=trainer.strategy.root_device, **other)
         except SmallDataError as error:
             if not other:
                 raise

@@ -33,7 +33,7 @@ def check_room(plan: Plan) -> None:
     for lanes in plan.all_lanes:
         if lanes:
             # the lanes that this machine reads; if it is not known how many machines there are, this rank
-            mine = len(lanes.lanes_of(plan.shard.index, plan.shard.count))
+            mine = len(lanes.lanes_of(plan.rank.index, plan.rank.count))
             here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
             least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
             what, instead = f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each", "lower sampling.window_gb"
@@ -115,15 +115,15 @@ class Fetcher:
 
     def _windows_at(self, epoch: int, step: int) -> tuple[list[int], Place, Place]:
         """The shards of the windows at a step and of those that follow, and the last steps that both serve."""
-        lanes, shard, end = self._plan.lanes(epoch), self._plan.shard, (epoch, self._plan.steps - 1)
+        lanes, rank, end = self._plan.lanes(epoch), self._plan.rank, (epoch, self._plan.steps - 1)
         if lanes is None:
             return [], end, end
-        mine = lanes.lanes_of(shard.index, shard.count)
+        mine = lanes.lanes_of(rank.index, rank.count)
         endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
         each = [list(islice(filter(self._is_delivered, windows), 2)) for windows in endless]
         windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
-        sharing = max(1, shard.count // lanes.count)  # ranks of one lane; they begin with different shards
-        begin = [shard.index % sharing * len(window.shards) // sharing for window in windows]
+        sharing = max(1, rank.count // lanes.count)  # ranks of one lane; they begin with different shards
+        begin = [rank.index % sharing * len(window.shards) // sharing for window in windows]
         wanted = [np.roll(window.shards, -first).tolist() for window, first in zip(windows, begin, strict=True)]
         until, reach = (min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1))
         return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach

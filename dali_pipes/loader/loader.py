@@ -33,7 +33,7 @@ from dali_pipes.loader.targets import Begun, TargetReader
 from dali_pipes.loader.work import Work
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
-from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Shard
+from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, chosen
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cuda import why_no_gpu
@@ -57,7 +57,7 @@ def build_loader(
     transform: Transform,
     batch_size: int,
     seed: int = 0,
-    shard: Shard | None = None,
+    rank: Rank | None = None,
     shuffle: bool | None = None,
     sampling: Sampling | Mapping[str, Any] | str | None = None,
     last_batch: str | None = None,
@@ -70,8 +70,8 @@ def build_loader(
     """A loader of `manifest`, by whichever backend `config` belongs to. Everything else means the same for all of them.
 
     Args:
-        batch_size: images per batch and shard.
-        shard: this process's part; by default all, with a warning under torchrun. `Shard.from_env()` reads it from torchrun or
+        batch_size: images per batch and rank.
+        rank: this process's part; by default all, with a warning under torchrun. `Rank.from_env()` reads it from torchrun or
             SLURM. Where the process group has as many ranks, they are compared: all must load the same images in the same way.
         shuffle: a new order each epoch; by default for training transforms only.
         sampling: which samples make an epoch and in which order, instead of `shuffle`: a Sampling, its name, or {"name": …} with
@@ -93,7 +93,7 @@ def build_loader(
             the images that are trained on.
         OmissionError: `strict`, and it has left out any.
     """
-    refuse_other_kinds(manifest, config, transform, shard, sampling, batch_transform)
+    refuse_other_kinds(manifest, config, transform, rank, sampling, batch_transform)
     config, transform = replace(deepcopy(config)), replace(deepcopy(transform))  # checked again; what is set later is of no effect
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
@@ -106,7 +106,7 @@ def build_loader(
         batch_size,
         seed=seed,
         sampling=chosen(sampling, shuffle, manifest, transform.training),
-        shard=choose_rank(shard),
+        rank=choose_rank(rank),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )
     check_room(plan)
@@ -231,7 +231,7 @@ class Loader(RefusesMisuse):
 
     @property
     def batches_left(self) -> int:
-        """Batches of this epoch that are still to come on this shard."""
+        """Batches of this epoch that are still to come on this rank."""
         return len(self.plan) - self._place[1]
 
     @property
@@ -241,11 +241,11 @@ class Loader(RefusesMisuse):
 
     @property
     def batch_size(self) -> int:
-        """Images of a full batch on this shard."""
+        """Images of a full batch on this rank."""
         return self.plan.batch_size
 
     def __len__(self) -> int:
-        """Batches of one epoch on this shard."""
+        """Batches of one epoch on this rank."""
         return len(self.plan)
 
     def stats(self) -> LoaderStats:
@@ -305,7 +305,7 @@ class Loader(RefusesMisuse):
             raise RuntimeError("this epoch was abandoned when another one was begun; a loader delivers one epoch at a time")
         epoch, step, left = running.epoch, running.step, self._place[2]
         if step == len(self.plan):
-            if self._place[0] == epoch:  # others have a part of the last global batch, this shard has none
+            if self._place[0] == epoch:  # others have a part of the last global batch, this rank has none
                 self._move_to(epoch + 1, 0)
             return None
 
@@ -396,9 +396,9 @@ class Loader(RefusesMisuse):
             raise RuntimeError("the loader is closed; build a new one")
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch stands: epoch, samples delivered in it over all shards, and what must not change until then.
+        """Where the next batch stands: epoch, samples delivered in it over all ranks, and what must not change until then.
 
-        It is the same on all shards after the same step. Resuming goes on in the middle of an epoch, also of one that was left with
+        It is the same on all ranks after the same step. Resuming goes on in the middle of an epoch, also of one that was left with
         `break`; the loader that was left itself goes on with the next.
         """
         epoch, step, _ = self._place
@@ -410,7 +410,7 @@ class Loader(RefusesMisuse):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was called, on any backend and any number of shards with the same global batch size.
+        """Goes on where `state_dict` was called, on any backend and any number of ranks with the same global batch size.
 
         Raises:
             ConfigError: something that decides the order or the pixels has changed since, which the text names; or no such state.
@@ -468,8 +468,8 @@ class Loader(RefusesMisuse):
 
     def __repr__(self) -> str:
         manifest, plan = self.plan.manifest, self.plan
-        rank = f" of rank {plan.shard.index} of {plan.shard.count}" if plan.shard.count > 1 else ""
-        batches = f"{len(self)} batches of {plan.batch_size} an epoch{rank}"
+        who = f" of rank {plan.rank.index} of {plan.rank.count}" if plan.rank.count > 1 else ""
+        batches = f"{len(self)} batches of {plan.batch_size} an epoch{who}"
         where = "closed" if self._work.closed else f"next is step {self._place[1]} of epoch {self._place[0]}"
         return f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, {self._made_by}; {where})"
 

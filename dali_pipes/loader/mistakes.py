@@ -12,7 +12,7 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, shown
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
 
@@ -24,13 +24,13 @@ ELSEWHERE = {
     "pin_memory": "TorchConfig(pin_memory=…) as the config",
     "persistent_workers": "TorchConfig(persistent_workers=…) as the config",
     "drop_last": "last_batch='drop' or last_batch='partial'",
-    "sampler": "sampling=…, and shard=Shard.from_env() where several ranks train",
+    "sampler": "sampling=…, and rank=Rank.from_env() where several ranks train",
     "batch_sampler": "sampling=… and batch_size=…",
     "collate_fn": "batch_transform=…, a function of a batch and its draws",
     "generator": "seed=…",
-    "rank": "shard=Shard(rank, world_size), or Shard.from_env() under torchrun",
-    "world_size": "shard=Shard(rank, world_size), or Shard.from_env() under torchrun",
-    "num_shards": "shard=Shard(index, count)",
+    "world_size": "rank=Rank(rank, world_size), or Rank.from_env() under torchrun",
+    "num_shards": "rank=Rank(index, count)",
+    "shard": "rank=Rank(index, count), or Rank.from_env() under torchrun",
 }
 _NO_DATA_SET = (
     "a loader is no data set: it yields whole batches, by `for batch in loader`; pass it on where a DataLoader is wanted, "
@@ -39,7 +39,7 @@ _NO_DATA_SET = (
 _ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
 
 
-def refuse_other_kinds(manifest: Any, config: Any, transform: Any, shard: Any, sampling: Any, batch_transform: Any) -> None:
+def refuse_other_kinds(manifest: Any, config: Any, transform: Any, rank: Any, sampling: Any, batch_transform: Any) -> None:
     """Checks of what kind the arguments of `build_loader` are.
 
     Raises:
@@ -51,8 +51,8 @@ def refuse_other_kinds(manifest: Any, config: Any, transform: Any, shard: Any, s
         raise ConfigError(f"config is {_named(config)}; {_instead_of_config(config)}")
     if not isinstance(transform, Transform):
         raise ConfigError(f"transform is {_named(transform)}; {_instead_of_transform(transform)}")
-    if not isinstance(shard, Shard | None):
-        raise ConfigError(f"shard is {_named(shard)}; it takes Shard(index, count), or Shard.from_env() under torchrun")
+    if not isinstance(rank, Rank | None):
+        raise ConfigError(f"rank is {_named(rank)}; it takes Rank(index, count), or Rank.from_env() under torchrun")
     if isinstance(sampling, type | Sampler):
         raise ConfigError(f"sampling is {_named(sampling)}; {_instead_of_sampling(sampling)}")
     if batch_transform is not None and (isinstance(batch_transform, type) or not callable(batch_transform)):
@@ -121,7 +121,7 @@ def _instead_of_sampling(given: Any) -> str:
     if isinstance(given, type) and issubclass(given, Sampling):
         return f"write {given.__name__}(…)"
     if isinstance(given, DistributedSampler):
-        return "a loader divides the samples itself: shard=Shard.from_env()"
+        return "a loader divides the samples itself: rank=Rank.from_env()"
     if isinstance(given, WeightedRandomSampler):
         return "it takes Weighted(weights=…)"
     return "it takes a sampling of dali_pipes, such as Uniform() or Weighted(weights=…)"

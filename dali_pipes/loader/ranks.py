@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.fingerprint import changes
-from dali_pipes.plan.plan import Plan, Shard
+from dali_pipes.plan.plan import Plan, Rank
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +26,16 @@ _OURS = str(Path(__file__).parents[1])
 _built: Counter[tuple[str, ...]] = Counter()  # loaders of this process that were compared, by where they were built
 
 
-def choose_rank(shard: Shard | None) -> Shard:
+def choose_rank(rank: Rank | None) -> Rank:
     """The part that was asked for; all, with a warning where several ranks would each load all."""
     ranks = os.environ.get("WORLD_SIZE", "1")
-    if shard is None and ranks.isdecimal() and int(ranks) > 1:
+    if rank is None and ranks.isdecimal() and int(ranks) > 1:
         log.warning(
             "%s ranks were started, and this loader was given none: each of them loads all images; for a part each, pass "
-            "shard=dali_pipes.Shard.from_env(); for all on purpose, as to validate on one rank, shard=dali_pipes.Shard()",
+            "rank=dali_pipes.Rank.from_env(); for all on purpose, as to validate on one rank, rank=dali_pipes.Rank()",
             ranks,
         )
-    return shard or Shard()
+    return rank or Rank()
 
 
 def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
     Raises:
         ConfigError: this rank loads other images, or in another way.
     """
-    count, rank = plan.shard.count, plan.shard.index
+    count, rank = plan.rank.count, plan.rank.index
     if count == 1 or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() != count:
         return
     place = _find_place()

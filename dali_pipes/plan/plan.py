@@ -1,4 +1,4 @@
-"""Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed, epoch, step, shard)."""
+"""Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed, epoch, step, rank)."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ _PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Rank:
     """This process's part of every global batch.
 
     Attributes:
@@ -43,7 +43,7 @@ class Shard:
     def __post_init__(self) -> None:
         check_options(self)
         if not 0 <= self.index < self.count:
-            raise ConfigError(f"shard {self.index} of {self.count} does not exist; the index runs from 0 to count - 1")
+            raise ConfigError(f"rank {self.index} of {self.count} does not exist; the index runs from 0 to count - 1")
 
     @classmethod
     def from_env(cls) -> Self:
@@ -75,7 +75,7 @@ class PlannedView:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What one shard does in one step with N samples."""
+    """What one rank does in one step with N samples."""
 
     epoch: int
     step: int
@@ -125,14 +125,14 @@ class PlannedBatch:
 class Plan:
     """The rows of every step of every epoch.
 
-    A global step takes the next `batch_size * shard.count` ids of the epoch's order, and shard r its r-th slice, so the global
-    batches do not depend on the number of shards as long as their size is the same.
+    A global step takes the next `batch_size * rank.count` ids of the epoch's order, and rank r its r-th slice, so the global
+    batches do not depend on the number of ranks as long as their size is the same.
 
     Attributes:
-        batch_size: samples a shard takes per step.
+        batch_size: samples a rank takes per step.
         sampling: which samples an epoch has, and in which order.
         last_batch: for samples that do not fill a global batch. "partial" delivers them, spread evenly over the
-            shards; "drop" leaves them out; "pad" fills up from the start of the epoch's order; "even" does so only until each shard
+            ranks; "drop" leaves them out; "pad" fills up from the start of the epoch's order; "even" does so only until each rank
             has as many, as DistributedSampler does.
     """
 
@@ -141,7 +141,7 @@ class Plan:
     batch_size: int
     seed: int = 0
     sampling: Sampling = field(default_factory=Uniform)
-    shard: Shard = Shard()
+    rank: Rank = Rank()
     last_batch: str = "drop"
 
     def __post_init__(self) -> None:
@@ -155,25 +155,25 @@ class Plan:
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
         for lanes in self.all_lanes:
             if lanes:
-                lanes.check_ranks(self.shard.count)
+                lanes.check_ranks(self.rank.count)
         n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
-            raise SmallDataError(self.manifest.root, n, self.batch_size, self.shard.count)
+            raise SmallDataError(self.manifest.root, n, self.batch_size, self.rank.count)
 
     @property
     def global_batch_size(self) -> int:
-        return self.batch_size * self.shard.count
+        return self.batch_size * self.rank.count
 
     @cached_property
     def epoch_size(self) -> int:
-        """Samples of one epoch over all shards, as the sampling has it."""
+        """Samples of one epoch over all ranks, as the sampling has it."""
         return self._order(0).epoch_size
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all shards, as `last_batch` leaves them: without those dropped, with those repeated."""
-        n, batch, shards = self.epoch_size, self.global_batch_size, self.shard.count
-        kinds = {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch, "even": -(-n // shards) * shards}
+        """Samples of one epoch over all ranks, as `last_batch` leaves them: without those dropped, with those repeated."""
+        n, batch, ranks = self.epoch_size, self.global_batch_size, self.rank.count
+        kinds = {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch, "even": -(-n // ranks) * ranks}
         return kinds[self.last_batch]
 
     @property
@@ -182,24 +182,24 @@ class Plan:
         return -(-self.epoch_samples // self.global_batch_size)
 
     def __len__(self) -> int:
-        """Steps of one epoch in which this shard has a sample."""
-        return -(-self.shard_samples // self.batch_size)
+        """Steps of one epoch in which this rank has a sample."""
+        return -(-self.rank_samples // self.batch_size)
 
     @property
-    def shard_samples(self) -> int:
-        """Samples of one epoch on this shard."""
+    def rank_samples(self) -> int:
+        """Samples of one epoch on this rank."""
         full, rest = divmod(self.epoch_samples, self.global_batch_size)
-        index, count = self.shard.index, self.shard.count
+        index, count = self.rank.index, self.rank.count
         return full * self.batch_size + rest * (index + 1) // count - rest * index // count
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def order(self, epoch: int) -> NDArray[np.int64]:
-        """All ids of one epoch, over all shards, in the order in which they are delivered."""
+        """All ids of one epoch, over all ranks, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
-        """One step of this shard; `bad` as for `iter_from`."""
+        """One step of this rank; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH))
@@ -213,7 +213,7 @@ class Plan:
         return [order.lanes for order in self._orders.values()]
 
     def batch_offset(self, step: int) -> int:
-        """The index in the epoch's order of the first sample of this shard's part of one step; it must have one."""
+        """The index in the epoch's order of the first sample of this rank's part of one step; it must have one."""
         return int(self._places(step)[0])
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
@@ -271,10 +271,10 @@ class Plan:
         return self.sampling.orders(self.manifest, self.seed, self.global_batch_size)
 
     def _places(self, step: int) -> NDArray[np.int64]:
-        """The slice of the epoch's order that holds this shard's samples of one step."""
+        """The slice of the epoch's order that holds this rank's samples of one step."""
         start = step * self.global_batch_size
         size = min(self.global_batch_size, self.epoch_samples - start)
-        index, count = self.shard.index, self.shard.count
+        index, count = self.rank.index, self.rank.count
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import build_loader
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.supervision import Heartbeat
 
@@ -33,7 +33,7 @@ def validate(config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, 
         config.loader,
         transform=config.eval_transform,
         batch_size=config.eval_batch_size,
-        shard=Shard(fabric.global_rank, fabric.world_size),
+        rank=Rank(fabric.global_rank, fabric.world_size),
         on_bad_sample=config.on_bad_sample,
         max_bad_fraction=config.max_bad_fraction,
         device=fabric.device,
@@ -43,7 +43,7 @@ def validate(config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Iterable[Batch], fabric: Any) -> Evaluation:
-    """One epoch of a loader, whose shards together hold every image once (`last_batch="partial"`).
+    """One epoch of a loader, whose ranks together hold every image once (`last_batch="partial"`).
 
     The ranks may have different numbers of batches: nothing is exchanged before the end, so `model` is not the one wrapped by DDP.
     """

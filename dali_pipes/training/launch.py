@@ -17,7 +17,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.system.cpus import available_cpus
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def launch(precision: str) -> Fabric:
         ConfigError: fewer GPUs than ranks on this machine.
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")
-    world = Shard.from_env().count
+    world = Rank.from_env().count
     if world > 1 and "RANK" not in os.environ:  # SLURM's ranks, under torchrun's names, with the first node's address
         from submitit.helpers import TorchDistributedEnvironment
 

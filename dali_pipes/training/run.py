@@ -14,7 +14,7 @@ import torch
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.system.files import to_yaml
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
@@ -69,7 +69,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
             batch_size=config.batch_size * config.accumulate,
             seed=config.seed,
             sampling=config.sampling,
-            shard=Shard(fabric.global_rank, fabric.world_size),
+            rank=Rank(fabric.global_rank, fabric.world_size),
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
             device=fabric.device,

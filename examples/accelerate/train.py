@@ -24,7 +24,7 @@ def main(images, out="accelerate_run", size=224, batch_size=64, epochs=10):
         dp.DaliConfig(),  # dali_pipes
         transform=dp.TrainTransform(size=size),  # dali_pipes
         batch_size=batch_size,  # dali_pipes
-        shard=dp.Shard(accelerator.process_index, accelerator.num_processes),  # dali_pipes
+        rank=dp.Rank(accelerator.process_index, accelerator.num_processes),  # dali_pipes
         device=accelerator.device,  # dali_pipes
     )  # dali_pipes
     model = torchvision.models.resnet18(num_classes=len(manifest.classes))

@@ -28,7 +28,7 @@ def main(images, out="ddp_run", size=224, batch_size=64, epochs=10):
         dp.DaliConfig(),  # dali_pipes
         transform=dp.TrainTransform(size=size),  # dali_pipes
         batch_size=batch_size,  # dali_pipes
-        shard=dp.Shard.from_env(),  # dali_pipes
+        rank=dp.Rank.from_env(),  # dali_pipes
         device=device,  # dali_pipes
     )  # dali_pipes
     model = torchvision.models.resnet18(num_classes=len(manifest.classes)).to(device)

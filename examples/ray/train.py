@@ -18,7 +18,7 @@ import dali_pipes as dp  # dali_pipes
 
 def get_loader(config):
     manifest, reader = dp.Manifest.open(config["images"]), dp.DaliConfig(num_threads=config["threads"])  # dali_pipes
-    options = {"batch_size": config["batch_size"], "shard": dp.Shard.from_env()}  # dali_pipes: Ray has set RANK and WORLD_SIZE
+    options = {"batch_size": config["batch_size"], "rank": dp.Rank.from_env()}  # dali_pipes: Ray has set RANK and WORLD_SIZE
     loader = dp.build_loader(manifest, reader, transform=dp.TrainTransform(size=config["size"]), **options)  # dali_pipes
     return loader, len(manifest.classes)  # dali_pipes: no prepare_data_loader
 

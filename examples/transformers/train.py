@@ -31,7 +31,7 @@ def main(images, out="transformers_run", size=224, batch_size=64, **options):
     arguments = TrainingArguments(out, save_steps=2, eval_strategy="epoch", per_device_eval_batch_size=batch_size, **options)
     manifest = dp.Manifest.scan(images)  # dali_pipes
     parts = manifest.split({"train": 0.9, "val": 0.1})  # dali_pipes
-    where = {"shard": dp.Shard.from_env(), "device": arguments.device}  # dali_pipes
+    where = {"rank": dp.Rank.from_env(), "device": arguments.device}  # dali_pipes
     build = partial(dp.build_loader, config=dp.DaliConfig(), batch_size=batch_size, **where)  # dali_pipes
     train = build(parts["train"], transform=dp.TrainTransform(size=size))  # dali_pipes
     val = build(parts["val"], transform=dp.EvalTransform(resize=size * 8 // 7, size=size), last_batch="pad")  # dali_pipes

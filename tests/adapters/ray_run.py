@@ -36,7 +36,7 @@ def recorded(train, out, dies_at, every):
         take = dp.Loader.__iter__
 
         def take_recorded(loader):
-            rank, died = dp.Shard.from_env().index, out / "died"
+            rank, died = dp.Rank.from_env().index, out / "died"
             with (out / f"rank{rank}-{os.getpid()}.jsonl").open("a") as log:
                 for batch in take(loader):
                     left = loader.batches_left % len(loader)

@@ -163,11 +163,11 @@ def test_every_rank_gets_what_its_sampler_gave(count, batch, ranks, shuffle, dro
         places = np.arange(count) if places is None else places
         if len(old) == 0:
             return
-        shard = dp.Shard(rank, ranks)
-        plan = dp.Plan(Numbered(len(places)), dp.EvalTransform(), batch, seed, order.sampling, shard, order.last_batch)
+        rank = dp.Rank(rank, ranks)
+        plan = dp.Plan(Numbered(len(places)), dp.EvalTransform(), batch, seed, order.sampling, rank, order.last_batch)
         theirs = [each.tolist() for each in old]
         ours = [places[plan.order(0)[plan._places(step) % len(places)]].tolist() for step in range(len(plan))]
-        assert list(map(len, ours)) == list(map(len, theirs)) and plan.shard_samples == sum(map(len, theirs))
+        assert list(map(len, ours)) == list(map(len, theirs)) and plan.rank_samples == sum(map(len, theirs))
         if not shuffle:
             assert ours == theirs
         lengths.append(len(ours))
@@ -246,7 +246,7 @@ def test_timms_repeated_augmentation(dataset, ranks):
     samplers = [RepeatAugSampler(dataset, ranks, rank) for rank in range(ranks)]
     orders = [order_of(DataLoader(dataset, 4, sampler=each, drop_last=True), 37) for each in samplers]
     assert all(each.sampling == orders[0].sampling for each in orders)
-    plans = [dp.Plan(labelled([0] * 37), dp.TrainTransform(), 4, shard=each.shard, sampling=each.sampling) for each in orders]
+    plans = [dp.Plan(labelled([0] * 37), dp.TrainTransform(), 4, rank=each.rank, sampling=each.sampling) for each in orders]
     assert [len(plan) for plan in plans] == [len(each) // 4 for each in samplers]
     together = np.stack([np.concatenate([plan.rows(0, step).ids for step in range(len(plan))]) for plan in plans])
     per_step = together.reshape(ranks, -1, 4).swapaxes(0, 1).reshape(-1, ranks * 4)
@@ -295,12 +295,12 @@ def test_ranks_that_the_sampler_does_not_know(dataset, monkeypatch, shuffle):
     old = DataLoader(dataset, 4, shuffle)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(NotConvertibleError, match=r"among 2 processes .* shard=dp\.Shard\.from_env\(\) to share them"):
+    with pytest.raises(NotConvertibleError, match=r"among 2 processes .* rank=dp\.Rank\.from_env\(\) to share them"):
         order_of(old, 37)
     sampler = DistributedSampler(dataset, 2, 1, shuffle=shuffle)
-    shared = order_of(old, 37, dp.Shard.from_env())
+    shared = order_of(old, 37, dp.Rank.from_env())
     assert shared == dataclasses.replace(order_of(DataLoader(dataset, 4, sampler=sampler), 37), text=shared.text)
-    assert order_of(old, 37, dp.Shard()).last_batch == "partial"
+    assert order_of(old, 37, dp.Rank()).last_batch == "partial"
 
 
 def test_subsets_and_joined_sets(dataset):

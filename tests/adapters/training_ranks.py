@@ -68,19 +68,19 @@ class ByDDP:
 
 def main(library, manifest, out, epochs, step_s):
     torch.manual_seed(0)
-    shard, out = dp.Shard.from_env(), Path(out)
+    rank, out = dp.Rank.from_env(), Path(out)
     loader = dp.build_loader(
         dp.Manifest.load(manifest),
         dp.TorchConfig(num_workers=0),
         transform=TRANSFORM,
         batch_size=5,
         seed=3,
-        shard=shard,
+        rank=rank,
         shuffle=True,
         last_batch="pad",
     )
     model = torch.nn.Linear(3 * 8 * 8, 5)
-    with contextlib.closing(loader), (out / f"rank{shard.index}.jsonl").open("a") as log:
+    with contextlib.closing(loader), (out / f"rank{rank.index}.jsonl").open("a") as log:
         run = {"accelerate": ByAccelerate, "ddp": ByDDP}[library](loader, model, torch.optim.SGD(model.parameters(), lr=0.1), out)
         while loader.epoch < int(epochs):
             done = (loader.epoch + 1) * len(loader) - loader.batches_left

@@ -122,15 +122,15 @@ def test_a_list_of_views_is_what_a_mapping_is():
     assert dp.ViewsTransform(views=listed) == dp.ViewsTransform(views=mapped)
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_resuming_on_other_ranks(scanned, shards):
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_resuming_on_other_ranks(scanned, ranks):
     options = {"transform": transform_of("bytes"), "last_batch": "pad"}
 
     def loaders(count):
-        each = [dp.Shard(index, count) for index in range(count)]
-        return [dp.build_loader(scanned, BACKENDS["dali_cpu"], batch_size=12 // count, shard=one, **options) for one in each]
+        each = [dp.Rank(index, count) for index in range(count)]
+        return [dp.build_loader(scanned, BACKENDS["dali_cpu"], batch_size=12 // count, rank=one, **options) for one in each]
 
-    (first,), ranks = loaders(1), loaders(shards)
+    (first,), ranks = loaders(1), loaders(ranks)
     with first:
         stream = iter(first)
         next(stream)

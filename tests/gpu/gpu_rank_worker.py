@@ -22,13 +22,13 @@ def main() -> None:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("gloo")
-    shard = dp.Shard.from_env()
-    torch.manual_seed(shard.index)  # weights that differ, until DistributedDataParallel sends those of the first rank
+    rank = dp.Rank.from_env()
+    torch.manual_seed(rank.index)  # weights that differ, until DistributedDataParallel sends those of the first rank
     model = DistributedDataParallel(torch.nn.Linear(CLASSES, CLASSES).to(device), device_ids=[device])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     ids, devices = [], set()
-    options = {"transform": dp.TrainTransform(size=32), "batch_size": GLOBAL_BATCH // shard.count, "shard": shard}
+    options = {"transform": dp.TrainTransform(size=32), "batch_size": GLOBAL_BATCH // rank.count, "rank": rank}
     with dp.build_loader(manifest, dp.DaliConfig(device="gpu"), **options) as loader:
         for _ in range(EPOCHS):
             for batch in loader:
@@ -40,7 +40,7 @@ def main() -> None:
                 optimizer.zero_grad()
 
     weights = [value for weight in model.parameters() for value in weight.detach().flatten().tolist()]
-    (out / f"{shard.index}.json").write_text(json.dumps({"ids": ids, "devices": sorted(devices), "weights": weights}))
+    (out / f"{rank.index}.json").write_text(json.dumps({"ids": ids, "devices": sorted(devices), "weights": weights}))
     dist.destroy_process_group()
 
 

@@ -25,7 +25,7 @@ GLOBAL_BATCH, STEPS_BEFORE = 12, 1
 def ranks(manifest, config, count):
     """A loader for each of so many ranks."""
     return [
-        dp.build_loader(manifest, config, transform=TRANSFORM, batch_size=GLOBAL_BATCH // count, shard=dp.Shard(rank, count))
+        dp.build_loader(manifest, config, transform=TRANSFORM, batch_size=GLOBAL_BATCH // count, rank=dp.Rank(rank, count))
         for rank in range(count)
     ]
 

@@ -21,17 +21,17 @@ def main() -> None:
     manifest, out, name, global_batch_size, epochs = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
     sampling = sys.argv[6] if len(sys.argv) > 6 else None
     dist.init_process_group("gloo")
-    shard = dp.Shard.from_env()
+    rank = dp.Rank.from_env()
     state = out / "state.json"
     loader = dp.build_loader(
         dp.Manifest.load(manifest),
         CONFIGS[name],
         transform=TRANSFORM,
-        batch_size=global_batch_size // shard.count,
-        shard=shard,
+        batch_size=global_batch_size // rank.count,
+        rank=rank,
         sampling=sampling,
     )
-    with loader, (out / f"rank{shard.index}-{os.getpid()}.jsonl").open("w") as log:
+    with loader, (out / f"rank{rank.index}-{os.getpid()}.jsonl").open("w") as log:
         if state.exists():
             loader.load_state_dict(json.loads(state.read_text()))
         while loader.epoch < epochs:
@@ -43,7 +43,7 @@ def main() -> None:
                 log.write(json.dumps(row) + "\n")
                 log.flush()
                 dist.barrier()
-                if shard.index == 0:
+                if rank.index == 0:
                     (out / "state.new").write_text(json.dumps(after))
                     (out / "state.new").replace(state)
                 dist.barrier()

@@ -170,15 +170,15 @@ def test_where_no_sample_is_good(scanned, name):
 @cpu_and_gpu
 def test_shards_stay_in_step(scanned, name):
     FAULTS["garbage"](scanned.path(5))
-    shards = [
-        build(scanned, name, 4, shard=dp.Shard(index, 3), on_bad_sample="substitute", max_bad_fraction=1) for index in range(3)
+    ranks = [
+        build(scanned, name, 4, rank=dp.Rank(index, 3), on_bad_sample="substitute", max_bad_fraction=1) for index in range(3)
     ]
-    delivered = [[epoch(loader) for _ in range(2)] for loader in shards]
-    [loader.close() for loader in shards]
-    assert [[len(each) for each in epochs] for epochs in delivered] == [[len(loader)] * 2 for loader in shards]
+    delivered = [[epoch(loader) for _ in range(2)] for loader in ranks]
+    [loader.close() for loader in ranks]
+    assert [[len(each) for each in epochs] for epochs in delivered] == [[len(loader)] * 2 for loader in ranks]
     counts = collections.Counter(sample for epochs in delivered for ids in epochs[1] for sample in ids)
     assert set(counts) == set(range(37)) - {5} and sum(counts.values()) == 37
-    assert [loader.epoch for loader in shards] == [2, 2, 2]
+    assert [loader.epoch for loader in ranks] == [2, 2, 2]
 
 
 @cpu_and_gpu

@@ -31,7 +31,7 @@ def as_rank(group, monkeypatch):
     def build(rank, manifest, count=2, place=("train.py:12", "train.py:40"), **options):
         monkeypatch.setattr(ranks, "_built", built.setdefault(rank, ranks.Counter()))
         monkeypatch.setattr(ranks, "_find_place", lambda: place)
-        options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "shard": dp.Shard(rank, count), **options}
+        options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "rank": dp.Rank(rank, count), **options}
         with dp.build_loader(manifest, CONFIG, **options) as loader:
             return loader
 
@@ -99,7 +99,7 @@ def test_a_rank_that_is_started_in_another_way_is_compared(manifest, as_rank):
 def test_the_place_is_that_of_the_program(manifest, group, monkeypatch):
     built = ranks.Counter()
     monkeypatch.setattr(ranks, "_built", built)
-    options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "shard": dp.Shard(0, 2)}
+    options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "rank": dp.Rank(0, 2)}
     for _ in range(2):
         dp.build_loader(manifest, CONFIG, **options).close()
     dp.build_loader(manifest, CONFIG, **options).close()
@@ -126,10 +126,10 @@ def test_a_rank_that_loads_for_itself_is_compared_with_nobody(manifest, as_rank)
 
 def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog):
     monkeypatch.setenv("WORLD_SIZE", "4")
-    for shard, warned in ((None, 1), (dp.Shard(), 0), (dp.Shard(1, 4), 0)):
+    for rank, warned in ((None, 1), (dp.Rank(), 0), (dp.Rank(1, 4), 0)):
         caplog.clear()
         with (
             caplog.at_level(logging.WARNING),
-            dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(size=32), batch_size=4, shard=shard),
+            dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(size=32), batch_size=4, rank=rank),
         ):
             assert sum("4 ranks were started" in record.getMessage() for record in caplog.records) == warned

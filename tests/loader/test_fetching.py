@@ -65,10 +65,10 @@ def fetched(far, monkeypatch):
     return asked
 
 
-def build(far, config=None, batch_size=4, shard=None, sampling="windows", **options):
+def build(far, config=None, batch_size=4, rank=None, sampling="windows", **options):
     config = config or dp.DaliConfig(device="cpu", num_threads=2)
     shared = {"transform": TRANSFORM, "last_batch": "partial", "sampling": sampling}
-    return dp.build_loader(far, config, batch_size=batch_size, shard=shard, **shared, **options)
+    return dp.build_loader(far, config, batch_size=batch_size, rank=rank, **shared, **options)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_caches_of_several_machines_fetch_the_data_about_once(far, cache, fetche
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     for index in range(count):
         monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / f"machine {index}"))
-        with build(far, shard=dp.Shard(index, count), batch_size=8 // count) as loader:
+        with build(far, rank=dp.Rank(index, count), batch_size=8 // count) as loader:
             for _ in range(3):
                 assert sum(len(batch.ids) for batch in loader)
     assert set(fetched) >= {f"shard-{number:06d}.tar" for number in range(SHARDS)}
@@ -121,7 +121,7 @@ def test_what_is_read_is_wanted_before_also_where_windows_reach_into_the_next_ep
     """Batches of 32, the last of an epoch of 500 left out: some windows begin among images that are."""
     largest = int(far.shards.bytes.max())
     sampling = dp.Windows(window_gb=3 * largest / 1e9, epoch_size=epoch_size)
-    planned = Plan(far, TRANSFORM, 32, sampling=sampling, last_batch="drop", shard=dp.Shard(0, 1))
+    planned = Plan(far, TRANSFORM, 32, sampling=sampling, last_batch="drop", rank=dp.Rank(0, 1))
     fetcher = Fetcher(planned)
     fetcher._work = lambda: None
     fetcher.start(0, 0)
@@ -180,10 +180,10 @@ def test_a_run_goes_on_bit_for_bit_on_other_ranks(far, cache):
     with build(far, batch_size=20, sampling=sampling) as one:
         expected = [joined(batch) for batch in batches([one], 9)]
     for before, after in ((1, 2), (2, 1)):
-        first = [build(far, shard=dp.Shard(index, before), batch_size=20 // before, sampling=sampling) for index in range(before)]
+        first = [build(far, rank=dp.Rank(index, before), batch_size=20 // before, sampling=sampling) for index in range(before)]
         found = [joined(batch) for batch in batches(first, 4)]
         state = first[-1].state_dict()
-        second = [build(far, shard=dp.Shard(index, after), batch_size=20 // after, sampling=sampling) for index in range(after)]
+        second = [build(far, rank=dp.Rank(index, after), batch_size=20 // after, sampling=sampling) for index in range(after)]
         for each in second:
             each.load_state_dict(state)
         found += [joined(batch) for batch in batches(second, 5)]
@@ -191,7 +191,7 @@ def test_a_run_goes_on_bit_for_bit_on_other_ranks(far, cache):
             each.close()
         assert all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in zip(found, expected, strict=True))
     with pytest.raises(ConfigError, match=r"3 ranks cannot share sampling.lanes=2; 1, 2 ranks would do, or a multiple of 2"):
-        build(far, shard=dp.Shard(0, 3), batch_size=20, sampling=sampling)
+        build(far, rank=dp.Rank(0, 3), batch_size=20, sampling=sampling)
 
 
 def test_a_cache_that_is_too_small_is_refused_before_the_first_batch(far, cache, monkeypatch):

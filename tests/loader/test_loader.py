@@ -194,20 +194,20 @@ def test_resume_on_another_backend(manifest, before, after):
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 6), (6, 1)])
 def test_resume_with_another_number_of_shards(manifest, before, after):
-    def shards(count):
-        options = [{"shard": dp.Shard(index, count), "batch_size": 12 // count} for index in range(count)]
+    def ranks(count):
+        options = [{"rank": dp.Rank(index, count), "batch_size": 12 // count} for index in range(count)]
         return [build(manifest, dp.SyntheticConfig(), **each) for each in options]
 
     def global_batches(loaders, count):
         streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
         return [[sample for stream in streams for sample in next(stream).ids.tolist()] for _ in range(count)]
 
-    whole = global_batches(shards(1), 9)
-    first = shards(before)
+    whole = global_batches(ranks(1), 9)
+    first = ranks(before)
     start = global_batches(first, 4)
     states = [loader.state_dict() for loader in first]
     assert all(state == states[0] for state in states)
-    second = shards(after)
+    second = ranks(after)
     for loader in second:
         loader.load_state_dict(states[0])
     assert start + global_batches(second, 5) == whole
@@ -272,7 +272,7 @@ def test_a_damaged_state_is_refused(manifest, state):
 @pytest.mark.parametrize("count", [1, 2])
 def test_each_sample_once_over_all_shards(manifest, config, batch_size, last_batch, count):
     loaders = [
-        build(manifest, config, batch_size // count or 1, last_batch=last_batch, shard=dp.Shard(index, count))
+        build(manifest, config, batch_size // count or 1, last_batch=last_batch, rank=dp.Rank(index, count))
         for index in range(count)
     ]
     epochs = [[ids(loader) for loader in loaders] for _ in range(2)]
@@ -290,37 +290,37 @@ def test_each_sample_once_over_all_shards(manifest, config, batch_size, last_bat
 
 
 def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manifest):
-    """37 = 3 × 12 + 1: the last sample is one shard's alone. Resumed before it, the other shard has an epoch without batches."""
+    """37 = 3 × 12 + 1: the last sample is one rank's alone. Resumed before it, the other rank has an epoch without batches."""
     options = {"batch_size": 6, "last_batch": "partial"}
-    shards = [build(manifest, dp.SyntheticConfig(), shard=dp.Shard(index, 2), **options) for index in range(2)]
-    assert [len(loader) for loader in shards] == [3, 4]
-    state = {**shards[0].state_dict(), "samples": 36}
-    for loader in shards:
+    ranks = [build(manifest, dp.SyntheticConfig(), rank=dp.Rank(index, 2), **options) for index in range(2)]
+    assert [len(loader) for loader in ranks] == [3, 4]
+    state = {**ranks[0].state_dict(), "samples": 36}
+    for loader in ranks:
         loader.load_state_dict(state)
-    batches = [iter(loader) for loader in shards]
-    assert next(batches[1]).ids.tolist() == shards[1].plan.rows(0, 3).ids.tolist()
+    batches = [iter(loader) for loader in ranks]
+    assert next(batches[1]).ids.tolist() == ranks[1].plan.rows(0, 3).ids.tolist()
     assert [len(list(each)) for each in batches] == [0, 0]
-    assert [loader.epoch for loader in shards] == [1, 1]
+    assert [loader.epoch for loader in ranks] == [1, 1]
     tiny = manifest.subset(torch.arange(1).numpy())
-    with build(tiny, dp.SyntheticConfig(), shard=dp.Shard(0, 2), **options) as loader:
+    with build(tiny, dp.SyntheticConfig(), rank=dp.Rank(0, 2), **options) as loader:
         assert [len(list(loader)) for _ in range(3)] == [0, 0, 0] and loader.epoch == 3
 
 
 def test_the_state_is_the_same_on_all_shards_after_each_step(manifest):
-    """Also where the last global batch, of one sample, leaves a shard without a part of it."""
-    shards = [build(manifest, dp.SyntheticConfig(), 6, shard=dp.Shard(index, 2), last_batch="partial") for index in range(2)]
+    """Also where the last global batch, of one sample, leaves a rank without a part of it."""
+    ranks = [build(manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(index, 2), last_batch="partial") for index in range(2)]
     for epoch in range(2):
-        streams = [iter(loader) for loader in shards]
+        streams = [iter(loader) for loader in ranks]
         for _ in range(3):
             assert all(next(stream) for stream in streams)
-            assert shards[0].state_dict() == shards[1].state_dict()
-        assert (shards[0].state_dict()["epoch"], shards[0].state_dict()["samples"]) == (epoch, 36)
+            assert ranks[0].state_dict() == ranks[1].state_dict()
+        assert (ranks[0].state_dict()["epoch"], ranks[0].state_dict()["samples"]) == (epoch, 36)
         assert [len(list(stream)) for stream in streams] == [0, 1]
-        assert shards[0].state_dict() == shards[1].state_dict()
+        assert ranks[0].state_dict() == ranks[1].state_dict()
 
 
 def test_a_finished_shard_goes_on_although_its_last_iterator_was_not_used_up(manifest):
-    with build(manifest, dp.SyntheticConfig(), 6, shard=dp.Shard(0, 2), last_batch="partial") as loader:
+    with build(manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(0, 2), last_batch="partial") as loader:
         for epoch in range(3):
             assert ids(itertools.islice(loader, 3)) == [loader.plan.rows(epoch, step).ids.tolist() for step in range(3)]
 

@@ -49,8 +49,8 @@ MISTAKES = {
     "torchvision's list": (lambda m: loader(m, transform=[v2.CenterCrop(8)]), "transform_from_torch"),
     "function": (lambda m: loader(m, transform=lambda image: image), "the function <lambda>; .*transform_from_torch"),
     "no transform": (lambda m: loader(m, transform=None), r"transform is None; it takes TrainTransform\(…\)"),
-    "shard": (lambda m: loader(m, shard=(0, 2)), r"shard is \(0, 2\); it takes Shard\(index, count\)"),
-    "sampler": (lambda m: loader(m, sampling=DistributedSampler(DATASET, 2, 0)), r"shard=Shard.from_env\(\)"),
+    "rank": (lambda m: loader(m, rank=(0, 2)), r"rank is \(0, 2\); it takes Rank\(index, count\)"),
+    "sampler": (lambda m: loader(m, sampling=DistributedSampler(DATASET, 2, 0)), r"rank=Rank.from_env\(\)"),
     "weights": (lambda m: loader(m, sampling=WeightedRandomSampler([1.0], 1)), r"it takes Weighted\(weights=…\)"),
     "sampling's class": (lambda m: loader(m, sampling=dp.Balanced), r"the class Balanced; write Balanced\(…\)"),
     "mix's class": (lambda m: loader(m, batch_transform=dp.MixUp), "batch_transform is the class MixUp"),
@@ -117,7 +117,7 @@ def test_repr(thumbnails):
         each.set_epoch(3)
         assert "next is step 0 of epoch 3" in repr(each)
     assert repr(each).endswith("closed)")
-    with loader(thumbnails, shard=dp.Shard(1, 3)) as each:
+    with loader(thumbnails, rank=dp.Rank(1, 3)) as each:
         assert "of rank 1 of 3" in repr(each)
 
 
@@ -174,7 +174,9 @@ assert states() == before, "imports"
             r"write TorchConfig\(num_workers=…\) or DaliConfig",
         ),
         (lambda: dp.build_loader(drop_last=True), "write last_batch='drop' or last_batch='partial'"),
-        (lambda: dp.build_loader(world_size=2), r"Shard.from_env\(\) under torchrun"),
+        (lambda: dp.build_loader(world_size=2), r"Rank.from_env\(\) under torchrun"),
+        (lambda: dp.build_loader(shard=0), r"write rank=Rank\(index, count\)"),
+        (lambda: dp.from_torch(None, shard=0), r"write rank=Rank\(index, count\)"),
         (lambda: dp.TorchConfig(num_worker=2), "did you mean num_workers?"),
         (lambda: dp.TrainTransform(sise=224), "did you mean size?"),
         (lambda: dp.TrainTransform(224), "takes its options by name, such as size=224"),

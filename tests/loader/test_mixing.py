@@ -245,7 +245,7 @@ def test_shards_and_batches_draw_other_numbers(manifest):
         return batch
 
     for index in range(3):
-        with build(manifest, note, batch_size=4, shard=dp.Shard(index, 3)) as loader:
+        with build(manifest, note, batch_size=4, rank=dp.Rank(index, 3)) as loader:
             for _ in range(2):
                 assert len(list(loader)) == 3
     assert len(set(seen)) == len(seen) == 18

@@ -28,15 +28,15 @@ SAMPLINGS = {
 every_sampling = pytest.mark.parametrize("name", SAMPLINGS)
 
 
-def build(scanned, name, batch_size=12, shard=None, **options):
+def build(scanned, name, batch_size=12, rank=None, **options):
     if name == "mixture":
         scanned = dp.Manifest.mix({"some": (scanned.subset(range(20)), 0.7), "others": (scanned.subset(range(20, 37)), 0.3)})
     options = {"transform": dp.TrainTransform(size=16), "sampling": SAMPLINGS.get(name), "last_batch": "pad", **options}
-    return dp.build_loader(scanned, CONFIG, batch_size=batch_size, shard=shard, device="cpu", **options)
+    return dp.build_loader(scanned, CONFIG, batch_size=batch_size, rank=rank, device="cpu", **options)
 
 
 def of_all(loaders, steps):
-    """What all shards together deliver, step by step, whatever the epoch."""
+    """What all ranks together deliver, step by step, whatever the epoch."""
     delivered = []
     streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
     for _ in range(steps):
@@ -46,13 +46,13 @@ def of_all(loaders, steps):
 
 
 @every_sampling
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_resumed_epoch_is_the_uninterrupted_one_on_any_number_of_ranks(scanned, name, shards):
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_resumed_epoch_is_the_uninterrupted_one_on_any_number_of_ranks(scanned, name, ranks):
     with build(scanned, name) as whole, build(scanned, name) as first:
         expected = of_all([whole], 8)[5:]
         of_all([first], 5)
         state = json.loads(json.dumps(first.state_dict()))
-    ranks = [build(scanned, name, 12 // shards, dp.Shard(index, shards)) for index in range(shards)]
+    ranks = [build(scanned, name, 12 // ranks, dp.Rank(index, ranks)) for index in range(ranks)]
     for rank in ranks:
         rank.load_state_dict(state)
     for (ids, images), (now, pixels) in zip(expected, of_all(ranks, 3), strict=True):
@@ -63,12 +63,12 @@ def test_a_resumed_epoch_is_the_uninterrupted_one_on_any_number_of_ranks(scanned
 
 def test_windows_go_on_with_other_ranks_that_fit_their_lanes(scanned, tmp_path):
     """From two ranks to one and to four; three are refused."""
-    packed = dp.Manifest.scan(tar_shards(scanned, tmp_path / "shards", 4), progress=False)
-    window = 2.1e-9 * packed.shards.bytes.max()
+    packed = dp.Manifest.scan(tar_shards(scanned, tmp_path / "ranks", 4), progress=False)
+    window = 2.1e-9 * packed.ranks.bytes.max()
     options = {"sampling": {"name": "windows", "lanes": 2, "window_gb": float(window)}, "last_batch": "drop"}
 
     def ranks(count):
-        return [build(packed, "", 12 // count, dp.Shard(index, count), **options) for index in range(count)]
+        return [build(packed, "", 12 // count, dp.Rank(index, count), **options) for index in range(count)]
 
     def ids(loaders, steps):
         return [each.tolist() for each, _ in of_all(loaders, steps)]

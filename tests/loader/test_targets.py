@@ -135,7 +135,7 @@ def test_resuming_on_three_ranks_delivers_the_same_masks(masked):
         state, expected = json.loads(json.dumps(whole.state_dict())), next(stream)
     found = []
     for index in range(3):
-        with build(masked, "torch", batch_size=2, shard=dp.Shard(index, 3)) as rank:
+        with build(masked, "torch", batch_size=2, rank=dp.Rank(index, 3)) as rank:
             rank.load_state_dict(state)
             found.append(next(iter(rank)))
     assert torch.equal(torch.cat([batch["mask"] for batch in found]), expected["mask"])

@@ -106,7 +106,7 @@ def test_separate_caches_fetch_the_data_about_once(s3, bucket, cache, store, tmp
     before, epochs = s3.sent, count
     for index in range(count):
         monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / f"machine {index}"))
-        options = {"transform": TRANSFORM, "batch_size": 2, "sampling": "windows", "shard": dp.Shard(index, count)}
+        options = {"transform": TRANSFORM, "batch_size": 2, "sampling": "windows", "rank": dp.Rank(index, count)}
         with dp.build_loader(bucket, CONFIGS["dali"], **options) as loader:
             assert sum(len(batch.ids) for _ in range(epochs) for batch in loader) == epochs * SHARDS * EACH // count
             assert not loader.bad_samples

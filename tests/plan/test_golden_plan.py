@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dali_pipes import EvalTransform, Manifest, Plan, RandomCropTransform, Shard, TrainTransform, ViewsTransform
+from dali_pipes import EvalTransform, Manifest, Plan, RandomCropTransform, Rank, TrainTransform, ViewsTransform
 from dali_pipes.data.table.schema import SCHEMA
 
 IMAGES = 1_700
@@ -99,4 +99,4 @@ def digest(plan: Plan) -> str:
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_the_plan_is_that_of_earlier_versions(name):
-    assert digest(Plan(images(), TRANSFORMS[name], 16, seed=3, shard=Shard(1, 2))) == GOLDEN[name]
+    assert digest(Plan(images(), TRANSFORMS[name], 16, seed=3, rank=Rank(1, 2))) == GOLDEN[name]

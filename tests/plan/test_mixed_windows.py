@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planned import KB, sharded
 
 import dali_pipes as dp
-from dali_pipes import ConfigError, Plan, Shard, TrainTransform, Windows
+from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
 from dali_pipes.loader.fingerprint import changes
 from dali_pipes.plan.sampling import Mixture, chosen
 
@@ -33,8 +33,8 @@ def moved(manifest, place):
     return dp.Manifest(f"/nowhere/{place}", manifest.classes, manifest.table)
 
 
-def plan(manifest, batch=16, shard=None, **options):
-    return Plan(manifest, TRANSFORM, batch, sampling=Windows(**{"window_gb": 200 * GB} | options), shard=shard or Shard())
+def plan(manifest, batch=16, rank=None, **options):
+    return Plan(manifest, TRANSFORM, batch, sampling=Windows(**{"window_gb": 200 * GB} | options), rank=rank or Rank())
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 8, 32])
@@ -112,7 +112,7 @@ def test_windows_say_which_shards_serve_which_batches(lanes, part, window, epoch
 def test_global_batches_do_not_depend_on_the_number_of_ranks(times):
     manifest, batches = mixed(), {}
     for count in (1, 2, 4, 8):
-        plans = [plan(manifest, 16 // count, Shard(index, count), lanes=4, times=times) for index in range(count)]
+        plans = [plan(manifest, 16 // count, Rank(index, count), lanes=4, times=times) for index in range(count)]
         rows = [[each.rows(epoch, step) for each in plans] for epoch in range(2) for step in range(plans[0].steps)]
         batches[count] = [
             [np.concatenate([part(each) for each in row]).tolist() for row in rows]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planned import labelled
 
-from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Sequential, Shard, TrainTransform
+from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Sequential, Rank, TrainTransform
 
 TRANSFORM = TrainTransform(size=32)
 
@@ -15,8 +15,8 @@ def images(count: int) -> Manifest:
     return labelled(np.arange(count) % 3)
 
 
-def shards(count: int, images: Manifest, **options) -> list[Plan]:
-    return [Plan(images, TRANSFORM, shard=Shard(index, count), **options) for index in range(count)]
+def ranks(count: int, images: Manifest, **options) -> list[Plan]:
+    return [Plan(images, TRANSFORM, rank=Rank(index, count), **options) for index in range(count)]
 
 
 sizes, batches, counts, seeds = st.integers(1, 90), st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**64 - 1)
@@ -24,7 +24,7 @@ sizes, batches, counts, seeds = st.integers(1, 90), st.integers(1, 12), st.integ
 
 @given(sizes, batches, counts, st.integers(0, 3), seeds)
 def test_partial_delivers_every_sample_once(n, batch, count, epoch, seed):
-    plans = shards(count, images(n), batch_size=batch, last_batch="partial", seed=seed)
+    plans = ranks(count, images(n), batch_size=batch, last_batch="partial", seed=seed)
     rows = [plan.rows(epoch, step) for plan in plans for step in range(len(plan))]
     assert sorted(np.concatenate([row.ids for row in rows])) == list(range(n))
     assert all(1 <= len(row) <= batch for row in rows)
@@ -32,7 +32,7 @@ def test_partial_delivers_every_sample_once(n, batch, count, epoch, seed):
 
 @given(st.integers(60, 120), batches, counts, seeds)
 def test_drop_delivers_full_batches_without_repetition(n, batch, count, seed):
-    plans = shards(count, images(n), batch_size=batch, last_batch="drop", seed=seed)
+    plans = ranks(count, images(n), batch_size=batch, last_batch="drop", seed=seed)
     ids = np.concatenate([plan.rows(1, step).ids for plan in plans for step in range(len(plan))])
     assert len(set(ids)) == len(ids) == n // (batch * count) * batch * count
     assert {len(plan.rows(1, step)) for plan in plans for step in range(len(plan))} == {batch}
@@ -40,7 +40,7 @@ def test_drop_delivers_full_batches_without_repetition(n, batch, count, seed):
 
 @given(sizes, batches, counts, seeds)
 def test_pad_delivers_full_batches_and_every_sample(n, batch, count, seed):
-    plans = shards(count, images(n), batch_size=batch, last_batch="pad", seed=seed)
+    plans = ranks(count, images(n), batch_size=batch, last_batch="pad", seed=seed)
     assert len({len(plan) for plan in plans}) == 1
     ids = np.concatenate([plan.rows(0, step).ids for plan in plans for step in range(len(plan))])
     assert set(ids) == set(range(n))
@@ -55,7 +55,7 @@ def test_pad_delivers_full_batches_and_every_sample(n, batch, count, seed):
 def test_global_batches_do_not_depend_on_the_number_of_shards(n, split, last_batch):
     count, batch = split
     alone = Plan(images(n), TRANSFORM, 12, last_batch=last_batch)
-    together = shards(count, images(n), batch_size=batch, last_batch=last_batch)
+    together = ranks(count, images(n), batch_size=batch, last_batch=last_batch)
     for step in range(len(alone)):
         parts = [plan.rows(2, step) for plan in together]
         whole = alone.rows(2, step)
@@ -124,12 +124,12 @@ def test_what_cannot_work_is_refused(options, message):
 def test_shard_from_the_environment(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
-    assert Shard.from_env() == Shard(0, 1)
+    assert Rank.from_env() == Rank(0, 1)
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    assert Shard.from_env() == Shard(3, 4)
+    assert Rank.from_env() == Rank(3, 4)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert Shard.from_env() == Shard(1, 2)
-    with pytest.raises(ConfigError, match="shard 2 of 2"):
-        Shard(2, 2)
+    assert Rank.from_env() == Rank(1, 2)
+    with pytest.raises(ConfigError, match="rank 2 of 2"):
+        Rank(2, 2)

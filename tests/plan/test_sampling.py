@@ -8,7 +8,7 @@ from later import later
 from planned import labelled
 
 import dali_pipes as dp
-from dali_pipes import ConfigError, Plan, Shard, TrainTransform
+from dali_pipes import ConfigError, Plan, Rank, TrainTransform
 from dali_pipes.plan import sampling
 from dali_pipes.plan.permutation import bijection, stored
 from dali_pipes.plan.philox import Kind
@@ -55,7 +55,7 @@ def plan(name, batch=30, **options):
 def test_global_batches_do_not_depend_on_the_number_of_shards(name):
     batches = {}
     for count in (1, 2, 3, 5):
-        plans = [plan(name, 30 // count, shard=Shard(index, count)) for index in range(count)]
+        plans = [plan(name, 30 // count, rank=Rank(index, count)) for index in range(count)]
         rows = [[each.rows(epoch, step) for each in plans] for epoch in range(3) for step in range(plans[0].steps)]
         batches[count] = [
             (np.concatenate([each.ids for each in row]).tolist(), np.concatenate([each.geometry.window for each in row]).tolist())
@@ -199,7 +199,7 @@ def test_each_source_has_its_own_epochs(mode):
 @settings(max_examples=50)
 @given(classes=st.integers(1, 6), samples=st.integers(1, 5), more=st.integers(0, 3), bad=st.sets(st.integers(0, 39), max_size=9))
 def test_bad_images_are_replaced_by_others_of_their_class(classes, samples, more, bad):
-    """On any number of shards by the same, and by one that the batch does not hold as long as the class has such."""
+    """On any number of ranks by the same, and by one that the batch does not hold as long as the class has such."""
     labels, batch = np.arange(40) % (classes + more), classes * samples
     planned = {
         count: [
@@ -207,7 +207,7 @@ def test_bad_images_are_replaced_by_others_of_their_class(classes, samples, more
                 labelled(labels),
                 TRANSFORM,
                 batch // count,
-                shard=Shard(index, count),
+                rank=Rank(index, count),
                 sampling=PerClass(classes=classes, samples=samples),
             )
             for index in range(count)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planned import KB, labelled, sharded
 
-from dali_pipes import ConfigError, Plan, Shard, TrainTransform, Windows
+from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
 from dali_pipes.loader.fingerprint import changes
 from dali_pipes.plan.windows import PlainLanes
 
@@ -23,8 +23,8 @@ def lanes_of(lengths, lanes=1, window=None, batch=4, epoch_size=None, seed=0):
     return PlainLanes(lengths, lengths * KB, lanes, *sizes, seed)
 
 
-def plan(manifest, batch, shard=None, last_batch="partial", seed=0, **options):
-    return Plan(manifest, TRANSFORM, batch, seed, Windows(**options), shard or Shard(), last_batch)
+def plan(manifest, batch, rank=None, last_batch="partial", seed=0, **options):
+    return Plan(manifest, TRANSFORM, batch, seed, Windows(**options), rank or Rank(), last_batch)
 
 
 shards = st.lists(st.integers(1, 12), min_size=1, max_size=12)
@@ -82,7 +82,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(options):
     """Two lanes on one, two and four ranks, the partial batch of an epoch too."""
     manifest, batches = sharded([9, 5, 14, 2, 11, 7, 3]), {}
     for count in (1, 2, 4):
-        plans = [plan(manifest, 8 // count, Shard(index, count), lanes=2, window_gb=20 * GB, **options) for index in range(count)]
+        plans = [plan(manifest, 8 // count, Rank(index, count), lanes=2, window_gb=20 * GB, **options) for index in range(count)]
         rows = [[each.rows(epoch, step) for each in plans] for epoch in range(2) for step in range(plans[0].steps)]
         batches[count] = [
             [np.concatenate([part(each) for each in row]).tolist() for row in rows]
@@ -98,7 +98,7 @@ def test_ranks_read_their_own_lanes():
     for count in (1, 2, 4, 8):
         fetched = []
         for index in range(count):
-            planned = plan(manifest, 16 // count, Shard(index, count), lanes=4, window_gb=30 * GB)
+            planned = plan(manifest, 16 // count, Rank(index, count), lanes=4, window_gb=30 * GB)
             lanes = planned.lanes(0)
             read = {int(each) for step in range(len(planned)) for each in shard_of[planned.rows(0, step).ids]}
             epochs = [takewhile(lambda each: not each.first[0], lanes.windows(lane)[0]) for lane in lanes.lanes_of(index, count)]
@@ -120,8 +120,8 @@ def test_any_step_can_be_planned_alone():
 @pytest.mark.parametrize("last_batch", ["partial", "drop", "pad", "even"])
 def test_every_policy_of_the_last_batch_is_that_of_other_orders(last_batch):
     manifest = sharded([9, 5, 14, 2, 11, 7, 3])
-    ranks = [plan(manifest, 4, Shard(index, 2), last_batch, lanes=2, window_gb=20 * GB) for index in range(2)]
-    plain = [Plan(manifest, TRANSFORM, 4, shard=Shard(index, 2), last_batch=last_batch) for index in range(2)]
+    ranks = [plan(manifest, 4, Rank(index, 2), last_batch, lanes=2, window_gb=20 * GB) for index in range(2)]
+    plain = [Plan(manifest, TRANSFORM, 4, rank=Rank(index, 2), last_batch=last_batch) for index in range(2)]
     assert [(each.epoch_samples, each.shard_samples, len(each)) for each in ranks] == [
         (each.epoch_samples, each.shard_samples, len(each)) for each in plain
     ]
@@ -227,7 +227,7 @@ def test_what_the_state_holds(options, files, changed):
 )
 def test_what_cannot_work_is_refused_with_what_would_do(options, batch, ranks, message):
     with pytest.raises(ConfigError, match=message):
-        plan(sharded([10] * 6), batch, Shard(0, ranks), **{"window_gb": 20 * GB} | options)
+        plan(sharded([10] * 6), batch, Rank(0, ranks), **{"window_gb": 20 * GB} | options)
 
 
 @pytest.mark.parametrize("largest", [268_432_384, 123_456_489, 402_653_184])

@@ -16,7 +16,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 
 SAMPLES = 64
@@ -60,7 +60,7 @@ def compare_pixels(
     with random_states_kept():
         images, labels = zip(*((dataset[index][0], int(dataset[index][1])) for index in ids.tolist()), strict=True)
     options: dict[str, Any] = {"transform": transform, "batch_size": len(ids), "shuffle": False, "last_batch": "partial"}
-    with build_loader(manifest.subset(ids), config, device=device, shard=Shard(), **options) as loader:
+    with build_loader(manifest.subset(ids), config, device=device, rank=Rank(), **options) as loader:
         batch = next(iter(loader)).to("cpu")
     instead = "compare both loaders' batches, and report it with the data set's transform"
     refuse_unless(batch.labels.tolist() == list(labels), "the data set", "labels differ from ours", instead)

@@ -20,23 +20,23 @@ from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
 from dali_pipes.loader.loader import Loader, build_loader
 from dali_pipes.loader.mistakes import RefusesMisuse
 from dali_pipes.plan.flips import check_flips
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 
 
-@checks_arguments(seed=(0, LARGEST_SEED))
+@checks_arguments({"shard": "rank=Rank(index, count)"}, seed=(0, LARGEST_SEED))
 def from_torch(
     dataloader: Any,
     config: LoaderConfig | None = None,
     *,
     check: bool = True,
-    shard: Shard | None = None,
+    rank: Rank | None = None,
     seed: int | None = None,
     device: str | torch.device = "auto",
     on_bad_sample: str = "raise",
     cache_dir: str | Path | None = None,
 ) -> "ConvertedLoader":
-    """A loader that yields `[images, labels]` as `dataloader` does: the same samples, batch size, shard and last batch, the same
+    """A loader that yields `[images, labels]` as `dataloader` does: the same samples, batch size, rank and last batch, the same
     distributions of order and transform.
 
     The objects of the DataLoader are read, and left as they are, with all random states. What cannot be carried over is refused by
@@ -48,15 +48,15 @@ def from_torch(
         config: the backend; by default DALI, on the GPU if there is one.
         check: compare 64 samples with the old loader: pixels and labels of an evaluation, distributions of area, aspect ratio,
             position and flips of a training transform.
-        shard: this process's part, for a sampler that knows no ranks; a DistributedSampler's own otherwise.
-        seed: by default that of the DistributedSampler, of the generator, or of torch; 0 with `shard`.
+        rank: this process's part, for a sampler that knows no ranks; a DistributedSampler's own otherwise.
+        seed: by default that of the DistributedSampler, of the generator, or of torch; 0 with `rank`.
         device, on_bad_sample: as for `build_loader`.
         cache_dir: folder in which the scan of these files is kept; by default each call reads the headers of all images.
 
     Raises:
         NotConvertibleError: a part that cannot be carried over, which it names; a ConfigError.
     """
-    conversion = Conversion.of(dataloader, cache_dir, shard)
+    conversion = Conversion.of(dataloader, cache_dir, rank)
     config, order = config or DaliConfig(), conversion.order
     target = getattr(dataloader, "device", device) if device == "auto" else device  # timm's PrefetchLoader has one
     found = conversion.compared(config, target) if check else "not checked"
@@ -66,7 +66,7 @@ def from_torch(
         transform=conversion.transform,
         batch_size=order.batch_size,
         seed=order.seed if seed is None else seed,
-        shard=order.shard,
+        rank=order.rank,
         sampling=order.sampling,
         last_batch=order.last_batch,
         on_bad_sample=on_bad_sample,
@@ -113,7 +113,7 @@ class Conversion:
     steps: list[Step]
 
     @classmethod
-    def of(cls, dataloader: Any, cache_dir: str | Path | None = None, shard: Shard | None = None) -> "Conversion":
+    def of(cls, dataloader: Any, cache_dir: str | Path | None = None, rank: Rank | None = None) -> "Conversion":
         """Reads all parts, and refuses one that cannot be carried over."""
         prefetch = dataloader if is_of(dataloader, "timm.data", "PrefetchLoader") else None
         loader = prefetch.loader if prefetch else dataloader
@@ -124,7 +124,7 @@ class Conversion:
         streams, instead = isinstance(loader.dataset, IterableDataset), "use build_loader with a folder, table or shards"
         refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
         samples = samples_of(loader.dataset)
-        order = order_of(loader, len(samples.paths), shard)
+        order = order_of(loader, len(samples.paths), rank)
         readings = [_read(part, prefetch) for part in samples.parts]
         with random_states_kept():
             mix, mixed = batch_transform_of(loader.collate_fn, order.batch_size, prefetch is not None)

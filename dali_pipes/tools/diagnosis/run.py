@@ -17,7 +17,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.protocol import gpu_of
 from dali_pipes.measure.worker_process import FreshProcess
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.system.child import Controller
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.files import new_folder
@@ -49,7 +49,7 @@ def diagnose(config: DiagnoseConfig) -> None:
         check_compiler()
     if not (entry_of(config.loader).trains and entry_of(config.loader).makes_images):
         raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
-    if Shard.from_env().count > 1:
+    if Rank.from_env().count > 1:
         raise ConfigError("diagnose runs in one process; start it without torchrun; corun= runs several programs on this machine")
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")

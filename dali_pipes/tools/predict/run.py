@@ -18,7 +18,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.loader.fingerprint import described
 from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.plan.plan import Shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
@@ -37,7 +37,7 @@ def predict(config: PredictConfig) -> None:
         DaliPipesError: a user's mistake, or too many bad images; finished parts are kept.
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")  # see training.launch
-    shard, device = Shard.from_env(), _device()
+    rank, device = Rank.from_env(), _device()
     if config.transform.training or (config.transform.dtype == "uint8" and not config.function):
         raise ConfigError(
             "the transform is random, or not normalized (uint8), and the outputs would mean nothing; use transform=eval"
@@ -54,16 +54,16 @@ def predict(config: PredictConfig) -> None:
     model.outputs(blank)  # what the model cannot do is known before anything is written
     known = {"root": str(manifest.root), "classes": model.classes}
     torch.set_num_threads(claim(parts.out, _facts(config, manifest, model, device), {"threads": cores}, known)["threads"])
-    mine = [part for part in parts.missing() if part % shard.count == shard.index]
+    mine = [part for part in parts.missing() if part % rank.count == rank.index]
     start = time.perf_counter()
     try:
         if mine:
-            _make(config, parts, mine, model, blank, cores, show=not shard.index)
+            _make(config, parts, mine, model, blank, cores, show=not rank.index)
     except KeyboardInterrupt:
         there = len(parts) - len(parts.missing())
         print(f"{there:,} of {len(parts):,} files are written; the same command goes on from there", file=sys.stderr)
         raise
-    _report(parts, shard, sum(len(parts.ids(part)) for part in mine), time.perf_counter() - start)
+    _report(parts, rank, sum(len(parts.ids(part)) for part in mine), time.perf_counter() - start)
 
 
 def _device() -> torch.device:
@@ -104,7 +104,7 @@ def _make(config: PredictConfig, parts: Parts, mine: list[int], model: Model, bl
         transform=config.transform,
         batch_size=config.batch_size,
         on_bad_sample="substitute",
-        shard=Shard(),  # this rank has files of its own, and its loader all of their images
+        rank=Rank(),  # this rank has files of its own, and its loader all of their images
         max_bad_fraction=min(1.0, config.max_bad_fraction * len(parts.manifest) / len(ids)),
         device=blank.device,
     ) as loader:
@@ -139,14 +139,14 @@ def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
                 loader.load_state_dict(loader.state_dict() | {"samples": start})
 
 
-def _report(parts: Parts, shard: Shard, images: int, seconds: float) -> None:
+def _report(parts: Parts, rank: Rank, images: int, seconds: float) -> None:
     """What this rank has done; and if no other is still at work, what is there."""
-    rank = f"rank {shard.index} of {shard.count}: " if shard.count > 1 else ""
-    said = f"{rank}{images:,} images now, {images / seconds:,.1f} images/s with start-up"
+    who = f"rank {rank.index} of {rank.count}: " if rank.count > 1 else ""
+    said = f"{who}{images:,} images now, {images / seconds:,.1f} images/s with start-up"
     if left := len(parts.missing()):
         print(f"{said}; {left:,} files of other ranks are still to come", file=sys.stderr)
         return
     counts = {"images": len(parts.manifest) + len(parts.manifest.problems), "problems": parts.finish(), "files": len(parts)}
     print(f"{said}; {parts.out}: {', '.join(f'{name} {count:,}' for name, count in counts.items())}", file=sys.stderr)
-    own = {"rank": shard.index, "ranks": shard.count, "images_now": images, "seconds": seconds, "images_per_s": images / seconds}
+    own = {"rank": rank.index, "ranks": rank.count, "images_now": images, "seconds": seconds, "images_per_s": images / seconds}
     print_json({"out": str(parts.out), **counts, **own})
