@@ -102,18 +102,18 @@ class TfDataBackend(Backend):
             raise
         raise failed
 
-    def _samples(self, rows: PlannedBatch) -> dict[str, Any]:
+    def _samples(self, planned: PlannedBatch) -> dict[str, Any]:
         """One step's samples, padded to a whole batch with the first one."""
         places = np.zeros(self._batch_size, np.int64)
-        places[: len(rows)] = np.arange(len(rows))
-        geometry = rows.geometry
-        numbers = np.zeros((len(rows), 5, 4), np.int32)
+        places[: len(planned)] = np.arange(len(planned))
+        geometry = planned.geometry
+        numbers = np.zeros((len(planned), 5, 4), np.int32)
         numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = geometry.source, geometry.window, geometry.resize
         numbers[:, 3, :2], numbers[:, 4, 0], numbers[:, 4, 1] = geometry.crop, geometry.vertical_flip, geometry.flip
-        padded = self._manifest.path_matrix(rows.ids)
+        padded = self._manifest.path_matrix(planned.ids)
         paths = padded.view(f"S{padded.shape[1]}")[places, 0]
-        number = np.full(self._batch_size, id(rows))
-        return {"number": number, "source": rows.ids[places], "path": paths, "geometry": numbers[places]}
+        number = np.full(self._batch_size, id(planned))
+        return {"number": number, "source": planned.ids[places], "path": paths, "geometry": numbers[places]}
 
     def _make(self, sample: dict[str, Any]) -> tuple[Any, Any]:
         geometry = sample["geometry"]

@@ -116,20 +116,20 @@ class _Images(Dataset[Arrays]):
         self._memory_format = transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
 
     def __getitem__(self, numbered: Numbered) -> Arrays:
-        number, rows = numbered
-        n, form = len(rows), (self._dtype, self._memory_format, _memory)
-        groups = tuple(pixels.empty_images(n * len(views), views[0].shape, *form) for views in rows.groups)
+        number, planned = numbered
+        n, form = len(planned), (self._dtype, self._memory_format, _memory)
+        groups = tuple(pixels.empty_images(n * len(views), views[0].shape, *form) for views in planned.groups)
         outs = [out for images in groups for out in torch.split(images, n)]
-        views = list(map(_View, self._transforms, rows.views, outs))
-        orientations = self._manifest.take_orientations(rows.ids).tolist() if self._upright else [1] * n
-        for at, sample_id in enumerate(rows.ids):
+        views = list(map(_View, self._transforms, planned.views, outs))
+        orientations = self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
+        for at, sample_id in enumerate(planned.ids):
             extent = self._manifest.extent(sample_id)
             encoded = self.reader.read(extent)
             with span("decode"):
                 decoded = self._decode(encoded, str(extent), [view.of(at) for view in views], orientations[at])
                 for view, image in zip(views, decoded, strict=True):
                     view.write(at, image)
-        erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in rows.groups)
+        erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in planned.groups)
         if self._normalize:
             for images, regions in zip(groups, erased, strict=True):
                 pixels.erase(images, regions)

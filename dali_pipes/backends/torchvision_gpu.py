@@ -67,27 +67,27 @@ class TorchvisionGpuBackend(Backend):
             batch = self._make(planned, files)
         return planned, hand_over(batch, self._own_stream) if self._own_stream else batch
 
-    def _make(self, rows: PlannedBatch, files: Encoded) -> DecodedBatch:
-        images = torch.empty((len(rows), 3, *self._transform.shape), dtype=torch.uint8, device=self._device)
+    def _make(self, planned: PlannedBatch, files: Encoded) -> DecodedBatch:
+        images = torch.empty((len(planned), 3, *self._transform.shape), dtype=torch.uint8, device=self._device)
         for_nvjpeg = [_is_for_nvjpeg(encoded) for encoded in files]
         jpegs = [torch.from_numpy(encoded) for encoded, fits in zip(files, for_nvjpeg, strict=True) if fits]
         if self._own_stream:
             self._own_stream.synchronize()
         decoded = iter(decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else [])
         for at, fits in enumerate(for_nvjpeg):
-            image = self._image(rows, at, files[at], next(decoded) if fits else None)
-            images[at] = augment(image, self._slots, rows.augmentation.ops[at], rows.augmentation.magnitudes[at])
-        return DecodedBatch(self._normalize(images, torch.from_numpy(rows.augmentation.erased)), ids_on(self._device, rows))
+            image = self._image(planned, at, files[at], next(decoded) if fits else None)
+            images[at] = augment(image, self._slots, planned.augmentation.ops[at], planned.augmentation.magnitudes[at])
+        return DecodedBatch(self._normalize(images, torch.from_numpy(planned.augmentation.erased)), ids_on(self._device, planned))
 
-    def _image(self, rows: PlannedBatch, at: int, encoded: np.ndarray, decoded: torch.Tensor | None) -> torch.Tensor:
+    def _image(self, planned: PlannedBatch, at: int, encoded: np.ndarray, decoded: torch.Tensor | None) -> torch.Tensor:
         """(3, height, width) before augmentation; Pillow decodes what nvJPEG does not."""
-        transform, planned, name = self._transform, rows.geometry.take(at), self._manifest.name(rows.ids[at])
+        transform, geometry, name = self._transform, planned.geometry.take(at), self._manifest.name(planned.ids[at])
         if decoded is None:
-            (pixels,) = read_pil.read(encoded, name, [(transform, planned, transform.shape)])
+            (pixels,) = read_pil.read(encoded, name, [(transform, geometry, transform.shape)])
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
-        y, x = map(int, planned.crop)
-        image = crop(resize_window(decoded, name, transform, planned), y, x, *transform.shape)
-        axes = [axis for axis, flips in ((1, planned.vertical_flip), (2, planned.flip)) if flips]
+        y, x = map(int, geometry.crop)
+        image = crop(resize_window(decoded, name, transform, geometry), y, x, *transform.shape)
+        axes = [axis for axis, flips in ((1, geometry.vertical_flip), (2, geometry.flip)) if flips]
         return image.flip(axes) if axes else image
 
     def close(self) -> None:

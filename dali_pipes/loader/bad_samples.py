@@ -59,7 +59,7 @@ class BadSamples:
     def planned_at(self, epoch: int, step: int) -> PlannedBatch:
         """The first of them."""
         bad = self._left_out
-        planned = self._plan.rows(epoch, step, bad)
+        planned = self._plan.batch(epoch, step, bad)
         return self._without(planned, bad) or self._refuse(planned)
 
     def controls(self, planned: PlannedBatch) -> Iterator[PlannedBatch]:
@@ -130,7 +130,7 @@ class BadSamples:
         """The batches of the same epoch around one, the following ones first, and where in each there are good samples."""
         steps, at = len(self._plan), planned.step
         for step in (*range(at + 1, min(at + 1 + _NEIGHBORS, steps)), *range(at - 1, max(-1, at - 1 - _NEIGHBORS), -1)):
-            other = self._plan.rows(planned.epoch, step, bad)
+            other = self._plan.batch(planned.epoch, step, bad)
             if len(good := np.flatnonzero(~np.isin(other.ids, bad))):
                 yield other, good
 

@@ -342,7 +342,7 @@ class Loader(RefusesMisuse):
             batch = self._work.targets.join(decoded, begun)
         if self._batch_transform is None:
             return batch
-        ids = begun.rows.ids if begun else decoded.ids.numpy()
+        ids = begun.planned.ids if begun else decoded.ids.numpy()
         with span("mixing"):
             made = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
         if not isinstance(made, Batch):  # None would end the epoch

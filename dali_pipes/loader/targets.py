@@ -29,9 +29,9 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The targets of planned rows, as far as they are made."""
+    """The targets of a planned batch, as far as they are made."""
 
-    rows: PlannedBatch
+    planned: PlannedBatch
     objects: Objects | None  # those that are left; None: this manifest has none
     masks: list[Future[Values]]  # of each image (H, W), its mask
     outlines: list[Future[Values]]  # of each image (M, H, W) bool, of its objects
@@ -47,7 +47,7 @@ class Begun:
 
 
 class TargetReader:
-    """Makes the targets of batches. Masks are read, decoded, cropped, resized and flipped in threads, as soon as rows are begun."""
+    """Makes the targets of batches. Masks are read, decoded, cropped, resized and flipped in threads, as soon as a batch is planned."""
 
     def __init__(self, plan: Plan, transform: Transform):
         self._plan, self._manifest, self._transform = plan, plan.manifest, transform
@@ -67,66 +67,66 @@ class TargetReader:
         named = {"masks": self._has_outlines, "mask": self._has_masks, "text": has("text")}
         return (of_objects if has("boxes") else set()) | {name for name, there in named.items() if there}
 
-    def begin(self, rows: PlannedBatch) -> Begun:
-        objects, kept = self._objects(rows)
+    def begin(self, planned: PlannedBatch) -> Begun:
+        objects, kept = self._objects(planned)
         masks, outlines = [], []
         if self._threads and self._has_masks:
-            masks = [self._threads.submit(self._mask, rows, at) for at in range(len(rows))]
+            masks = [self._threads.submit(self._mask, planned, at) for at in range(len(planned))]
         if self._threads and self._has_outlines:
-            outlines = [self._threads.submit(self._outlined, rows, at, each) for at, each in enumerate(kept)]
-        return Begun(rows, objects, masks, outlines)
+            outlines = [self._threads.submit(self._outlined, planned, at, each) for at, each in enumerate(kept)]
+        return Begun(planned, objects, masks, outlines)
 
-    def _objects(self, rows: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
+    def _objects(self, planned: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
         """Those that are left, and of each image which of its objects they are."""
-        if (objects := self._plan.objects(rows.ids)) is None:
+        if (objects := self._plan.objects(planned.ids)) is None:
             return None, []
-        view, transform = rows.views[0], views_of(self._transform)[0]
+        view, transform = planned.views[0], views_of(self._transform)[0]
         options = self._manifest.keypoints, transform.min_box_size, transform.crops_around_boxes
         moved, kept = move_objects(objects, view.geometry, view.augmentation, view.shape, *options)
         return moved, np.split(kept, objects.counts.cumsum()[:-1])
 
-    def _to_image(self, rows: PlannedBatch) -> Values:
+    def _to_image(self, planned: PlannedBatch) -> Values:
         """(N, 2, 3), what takes x and y of the output to those of the pictures that were annotated."""
-        view, turns = rows.views[0], self._transform.exif == "apply"
-        orientations = self._manifest.take_orientations(rows.ids) if turns else np.ones(len(rows), np.int8)
+        view, turns = planned.views[0], self._transform.exif == "apply"
+        orientations = self._manifest.take_orientations(planned.ids) if turns else np.ones(len(planned), np.int8)
         stored = to_stored(view.geometry, view.augmentation, view.shape, orientations)
         if not self._manifest.boxes_upright:
             return stored
-        turn = to_upright(self._manifest.take_orientations(rows.ids), self._manifest.take_sizes(rows.ids, upright=True))
+        turn = to_upright(self._manifest.take_orientations(planned.ids), self._manifest.take_sizes(planned.ids, upright=True))
         stored = turn[:, :2, :2] @ stored
         stored[:, :, 2] += turn[:, :2, 2]
         return stored
 
-    def _mask(self, rows: PlannedBatch, at: int) -> Values:
-        extent = self._manifest.mask_extent(int(rows.ids[at]))
+    def _mask(self, planned: PlannedBatch, at: int) -> Values:
+        extent = self._manifest.mask_extent(int(planned.ids[at]))
         if extent is None:
-            return np.full(rows.shape, self._transform.ignore_index, np.int32)
+            return np.full(planned.shape, self._transform.ignore_index, np.int32)
         encoded = BytesIO(self._reader.read(extent).data)
-        if why := mask_problem(encoded, *self._manifest.mask_size(int(rows.ids[at])), "header"):
+        if why := mask_problem(encoded, *self._manifest.mask_size(int(planned.ids[at])), "header"):
             raise ValueError(f"{extent}: {why}")
         values = self._manifest.mask_values.decode(encoded)
         if why := self._manifest.mask_values.strange(values, len(self._manifest.classes), [self._transform.ignore_index]):
             raise ValueError(f"{extent}: {why}")
         if self._manifest.masks_upright:
-            values = mask_as_stored(values, int(self._manifest.take_orientations(rows.ids[at : at + 1])[0]))
-        return self._moved(values, rows, at, self._transform.ignore_index)
+            values = mask_as_stored(values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0]))
+        return self._moved(values, planned, at, self._transform.ignore_index)
 
-    def _outlined(self, rows: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
-        outlines = json.loads(self._manifest.take_texts("outlines", rows.ids[at : at + 1])[0] or "[]")
+    def _outlined(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
+        outlines = json.loads(self._manifest.take_texts("outlines", planned.ids[at : at + 1])[0] or "[]")
         left = [each for each, is_left in zip(outlines, kept, strict=True) if is_left]
-        masks = [self._moved(rasterize(each, *self._stored(rows, at)).view(np.uint8), rows, at, 0) for each in left]
-        return np.stack(masks).astype(bool) if masks else np.zeros((0, *rows.shape), bool)
+        masks = [self._moved(rasterize(each, *self._stored(planned, at)).view(np.uint8), planned, at, 0) for each in left]
+        return np.stack(masks).astype(bool) if masks else np.zeros((0, *planned.shape), bool)
 
-    def _stored(self, rows: PlannedBatch, at: int) -> tuple[int, int]:
+    def _stored(self, planned: PlannedBatch, at: int) -> tuple[int, int]:
         """Height and width of the image as stored."""
-        ((height, width),) = self._manifest.take_sizes(rows.ids[at : at + 1]).tolist()
+        ((height, width),) = self._manifest.take_sizes(planned.ids[at : at + 1]).tolist()
         return height, width
 
-    def _moved(self, mask: Values, rows: PlannedBatch, at: int, outside: int) -> Values:
+    def _moved(self, mask: Values, planned: PlannedBatch, at: int, outside: int) -> Values:
         """A mask of the stored image as the first view shows it."""
-        view = rows.views[0]
+        view = planned.views[0]
         if self._transform.exif == "apply":
-            mask = turned(mask, int(self._manifest.take_orientations(rows.ids[at : at + 1])[0]))
+            mask = turned(mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0]))
         lines, columns = mask_indices(view.geometry.take(at), view.shape)
         if outside > np.iinfo(mask.dtype).max:
             mask = mask.astype(np.int32)
@@ -142,10 +142,10 @@ class TargetReader:
     def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
         """The images with labels and targets, all on the images' device; lists of class numbers become multi-hot.
 
-        Without `begun` the backend took no planned rows, and the batch's ids are on the CPU.
+        Without `begun` the backend took no planned batch, and the batch's ids are on the CPU.
         """
         manifest, device = self._manifest, decoded.images.device
-        ids = begun.rows.ids if begun else decoded.ids.numpy()
+        ids = begun.planned.ids if begun else decoded.ids.numpy()
         labels = _there(manifest.take_labels(ids), device)
         if manifest.task == "multilabel":
             labels = multi_hot(labels, len(manifest.classes))
@@ -167,13 +167,13 @@ class TargetReader:
             if begun.outlines:
                 named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
             targets |= {name: Ragged(_there(values, device), lengths) for name, values in named.items() if values is not None}
-            targets["to_image"] = _there(self._to_image(begun.rows), device)
-            sizes = self._manifest.take_sizes(begun.rows.ids, upright=self._manifest.boxes_upright)
+            targets["to_image"] = _there(self._to_image(begun.planned), device)
+            sizes = self._manifest.take_sizes(begun.planned.ids, upright=self._manifest.boxes_upright)
             targets["image_sizes"] = _there(sizes, device)
         if begun.masks:
             targets["mask"] = _there(np.stack([each.result() for each in begun.masks]), device).long()
         if self._transform.pads_batches:
-            targets["sizes"] = _there(begun.rows.geometry.resize, device)
+            targets["sizes"] = _there(begun.planned.geometry.resize, device)
         return targets
 
     def close(self) -> None:

@@ -116,14 +116,14 @@ class PlannedBatch:
         return np.concatenate([start, end - start], axis=1)
 
     def take(self, places: NDArray[np.int64] | slice) -> Self:
-        """The same step with some of its rows, in the order of `places`."""
+        """The same step with some of its samples, in the order of `places`."""
         groups = tuple(tuple(view.take(places) for view in group) for group in self.groups)
         return replace(self, ids=self.ids[places], groups=groups)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The rows of every step of every epoch.
+    """The planned batches of every step of every epoch.
 
     A global step takes the next `batch_size * rank.count` ids of the epoch's order, and rank r its r-th slice, so the global
     batches do not depend on the number of ranks as long as their size is the same.
@@ -198,7 +198,7 @@ class Plan:
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
-    def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
+    def batch(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this rank; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
 
@@ -218,7 +218,7 @@ class Plan:
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def iter_from(self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
-        """Endless rows from one step on, across epochs. Steps are planned several at once, which costs less.
+        """Endless planned batches from one step on, across epochs. Steps are planned several at once, which costs less.
 
         `bad` are ids that the sampling replaces by others, if it has a way to.
         """

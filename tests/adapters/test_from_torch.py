@@ -248,7 +248,7 @@ def test_timms_repeated_augmentation(dataset, ranks):
     assert all(each.sampling == orders[0].sampling for each in orders)
     plans = [dp.Plan(labelled([0] * 37), dp.TrainTransform(), 4, rank=each.rank, sampling=each.sampling) for each in orders]
     assert [len(plan) for plan in plans] == [len(each) // 4 for each in samplers]
-    together = np.stack([np.concatenate([plan.rows(0, step).ids for step in range(len(plan))]) for plan in plans])
+    together = np.stack([np.concatenate([plan.batch(0, step).ids for step in range(len(plan))]) for plan in plans])
     per_step = together.reshape(ranks, -1, 4).swapaxes(0, 1).reshape(-1, ranks * 4)
     for ids in per_step:
         counts = np.bincount(ids)

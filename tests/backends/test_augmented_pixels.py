@@ -62,8 +62,8 @@ class Only(Policy):
 def batches(manifest, name, augment, **options):
     transform = dp.TrainTransform(**{"size": SIZE, "dtype": "uint8", "augment": augment} | options)
     with dp.build_loader(manifest, BACKENDS[name], transform=transform, batch_size=16, last_batch="partial") as loader:
-        rows = [loader.plan.rows(0, step) for step in range(len(loader))]
-        return torch.cat([batch.images.cpu() for batch in loader]), rows
+        planned = [loader.plan.batch(0, step) for step in range(len(loader))]
+        return torch.cat([batch.images.cpu() for batch in loader]), planned
 
 
 def plain(image, op, magnitude, interpolation):
@@ -81,8 +81,8 @@ def plain(image, op, magnitude, interpolation):
 @pytest.mark.parametrize(("op", "interpolation"), [*((op, "nearest") for op in OPS[1:]), *((op, "bilinear") for op in AFFINE)])
 def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
     before, _ = batches(real_manifest, name, [])
-    after, rows = batches(real_manifest, name, [Only(op=op, interpolation=interpolation)])
-    magnitudes = np.concatenate([each.augmentation.magnitudes[:, 0] for each in rows])
+    after, planned = batches(real_manifest, name, [Only(op=op, interpolation=interpolation)])
+    magnitudes = np.concatenate([each.augmentation.magnitudes[:, 0] for each in planned])
     if op == "Equalize":  # OpenCV's definition; test_equalize_is_opencvs has it
         assert (before != after).any()
         return
@@ -102,8 +102,8 @@ def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
 def test_images_may_be_moved_farther_than_they_reach(real_manifest, name, op):
     """By up to 32 pixels of 16 × 12."""
     before, _ = batches(real_manifest, name, [], size=(16, 12))
-    after, rows = batches(real_manifest, name, [Only(op=op)], size=(16, 12))
-    magnitudes = np.concatenate([each.augmentation.magnitudes[:, 0] for each in rows])
+    after, planned = batches(real_manifest, name, [Only(op=op)], size=(16, 12))
+    magnitudes = np.concatenate([each.augmentation.magnitudes[:, 0] for each in planned])
     expected = torch.stack(
         [plain(image, op, magnitude, "nearest") for image, magnitude in zip(before, magnitudes.tolist(), strict=True)]
     )
@@ -149,9 +149,9 @@ POLICIES = {
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
     """Against the torch backend: what differs is what the resize before differs in, made stronger by some operations."""
-    reference, rows = batches(real_manifest, "torch", POLICIES[policy])
+    reference, planned = batches(real_manifest, "torch", POLICIES[policy])
     other, same = batches(real_manifest, name, POLICIES[policy])
-    assert all(np.array_equal(a.augmentation.ops, b.augmentation.ops) for a, b in zip(rows, same, strict=True))
+    assert all(np.array_equal(a.augmentation.ops, b.augmentation.ops) for a, b in zip(planned, same, strict=True))
     difference = (other.int() - reference.int()).abs().float().numpy()
     # torchvision upsamples chroma plainly, which alone is a mean of 0.66 and a p99 of 7: docs/pixels.md.
     mean, p99 = (0.9, 9) if name == "torchvision_gpu" else (0.6, 6)
@@ -166,8 +166,8 @@ def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
 def test_erased_regions_are_zero_and_the_rest_is_untouched(manifest, name, dtype, memory_format):
     form = {"dtype": dtype, "memory_format": memory_format, "size": 48}
     whole, _ = batches(manifest, name, [], **form)
-    erased, rows = batches(manifest, name, [{"name": "RandomErasing", "p": 0.7}], **form)
-    regions = np.concatenate([each.augmentation.erased for each in rows])
+    erased, planned = batches(manifest, name, [{"name": "RandomErasing", "p": 0.7}], **form)
+    regions = np.concatenate([each.augmentation.erased for each in planned])
     assert (regions[:, 2] > 0).any() and (regions[:, 2] == 0).any()
     for before, after, (top, left, height, width) in zip(whole, erased, regions.tolist(), strict=True):
         before[:, top : top + height, left : left + width] = 0

@@ -85,10 +85,10 @@ def test_delivers_the_rows_of_the_plan(thumbnails, name, last_batch):
             batches = list(each)
             assert len(batches) == len(each)
             for step, batch in enumerate(batches):
-                rows = each.plan.rows(epoch, step)
-                assert batch.ids.tolist() == rows.ids.tolist()
-                assert batch.labels.tolist() == thumbnails.labels[rows.ids].tolist()
-                assert len(batch.images) == len(rows)
+                planned = each.plan.batch(epoch, step)
+                assert batch.ids.tolist() == planned.ids.tolist()
+                assert batch.labels.tolist() == thumbnails.labels[planned.ids].tolist()
+                assert len(batch.images) == len(planned)
                 assert batch.ids.dtype == batch.labels.dtype == torch.int64
                 assert batch.images.is_cuda == batch.labels.is_cuda == batch.ids.is_cuda == torch.cuda.is_available()
 
@@ -272,7 +272,7 @@ def test_batches_are_made_in_inference_mode_too(thumbnails, name):
 def test_two_loaders_live_side_by_side(thumbnails, name):
     with loader(thumbnails, name, seed=1) as one, loader(thumbnails, name, seed=2) as two:
         pairs = [(a.ids.tolist(), b.ids.tolist()) for a, b in zip(one, two, strict=True)]
-    assert pairs == [(one.plan.rows(0, s).ids.tolist(), two.plan.rows(0, s).ids.tolist()) for s in range(3)]
+    assert pairs == [(one.plan.batch(0, s).ids.tolist(), two.plan.batch(0, s).ids.tolist()) for s in range(3)]
 
 
 @with_pixels

@@ -11,7 +11,7 @@ from dali_pipes.errors import ConfigError
 def batches(manifest, **options):
     config = DecodingConfig(num_threads=2, **options)
     with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8, device="cpu") as loader:
-        return loader.explain(), list(loader), [loader.plan.rows(0, step).ids for step in range(len(loader))]
+        return loader.explain(), list(loader), [loader.plan.batch(0, step).ids for step in range(len(loader))]
 
 
 @pytest.mark.parametrize(("decode", "said"), [("region", "planned regions only"), ("whole", "whole images, then cropped")])

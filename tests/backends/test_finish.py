@@ -16,18 +16,18 @@ from dali_pipes.backends.common.finish import Finisher
 TRANSFORM = dp.RandomCropTransform(size=(20, 14), resize=18, padding=(0, 8), vertical_flip=0.5)
 
 
-def rows_and_windows(manifest, count):
+def planned_and_windows(manifest, count):
     plan = dp.Plan(manifest, TRANSFORM, 6, last_batch="pad")
-    for _, rows in zip(range(count), plan.iter_from(), strict=False):
-        generator = torch.Generator().manual_seed(rows.step)
-        shapes = rows.geometry.window[:, 2:].tolist()
-        yield rows, [torch.randint(0, 256, (*shape, 3), generator=generator, dtype=torch.uint8) for shape in shapes]
+    for _, planned in zip(range(count), plan.iter_from(), strict=False):
+        generator = torch.Generator().manual_seed(planned.step)
+        shapes = planned.geometry.window[:, 2:].tolist()
+        yield planned, [torch.randint(0, 256, (*shape, 3), generator=generator, dtype=torch.uint8) for shape in shapes]
 
 
 def finished(manifest, threads=2, count=5):
     finisher = Finisher(TRANSFORM, 6, threads, pinned=False)
     try:
-        return [(batch.images.clone(), batch.ids.tolist()) for _, batch in finisher(rows_and_windows(manifest, count))]
+        return [(batch.images.clone(), batch.ids.tolist()) for _, batch in finisher(planned_and_windows(manifest, count))]
     finally:
         finisher.close()
 
@@ -104,7 +104,7 @@ def test_its_threads_take_one_core_each(manifest):
 
 def test_what_was_decoded_before_an_error_is_delivered_before_it(manifest):
     def broken():
-        yield from rows_and_windows(manifest, 3)
+        yield from planned_and_windows(manifest, 3)
         raise RuntimeError("decoding failed")
 
     finisher, delivered = Finisher(TRANSFORM, 6, 2, pinned=False), []
@@ -117,7 +117,7 @@ def test_what_was_decoded_before_an_error_is_delivered_before_it(manifest):
 def test_an_error_in_a_thread_ends_the_batch(manifest):
     finisher = Finisher(TRANSFORM, 6, 2, pinned=False)
     with pytest.raises(RuntimeError):
-        list(finisher((rows, [*windows[:-1], windows[-1].float()[..., 0]]) for rows, windows in rows_and_windows(manifest, 1)))
+        list(finisher((planned, [*windows[:-1], windows[-1].float()[..., 0]]) for planned, windows in planned_and_windows(manifest, 1)))
     finisher.close()
 
 

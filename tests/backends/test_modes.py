@@ -193,7 +193,7 @@ def test_every_operation_is_in_it(thumbnails, without_modes):
     with dp.build_loader(
         thumbnails, dp.SyntheticConfig(), transform=dp.TrainTransform(size=8, augment=[Every()]), batch_size=37
     ) as one:
-        assert set(one.plan.rows(0, 0).augmentation.ops.ravel()) == set(CODE.values())
+        assert set(one.plan.batch(0, 0).augmentation.ops.ravel()) == set(CODE.values())
     assert set(AFFINE) <= set(OPS) and all(len(each) == 2 for each in without_modes.values())
 
 

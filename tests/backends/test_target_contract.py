@@ -145,7 +145,7 @@ def test_masks_are_torchvisions_over_epochs_and_after_a_resume(painted, form):
     with loader(painted, "dali_cpu", transform, batch_size=5) as made:
         for epoch in range(3):
             for step, batch in enumerate(made):
-                rows = made.plan.rows(epoch, step)
+                rows = made.plan.batch(epoch, step)
                 for place, sample_id in enumerate(batch.ids.tolist()):
                     expected = by_torchvision(masks[sample_id], rows.geometry.take(place), rows.shape, transform.ignore_index)
                     assert torch.equal(batch["mask"][place], expected.long())
@@ -169,7 +169,7 @@ def test_masks_follow_rotations_shears_and_translations(painted, policy):
     moved, values = 0, set()
     with loader(painted, "torch", transform) as made, loader(painted, "torch", plain) as before:
         for step, (batch, still) in enumerate(zip(made, before, strict=True)):
-            drawn = made.plan.rows(0, step).augmentation
+            drawn = made.plan.batch(0, step).augmentation
             each = drawn.ops[:, 0], drawn.magnitudes[:, 0], batch["mask"], still["mask"]
             for op, magnitude, mask, unmoved in zip(*each, strict=True):
                 expected = unmoved

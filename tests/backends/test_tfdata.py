@@ -107,10 +107,10 @@ def test_a_new_stream_ends_the_one_before_it(manifest):
     with build(manifest) as loader:
         next(iter(loader))
         running = threads()
-        rows, streams = [loader.plan.rows(0, step) for step in range(4)], []
+        planned, streams = [loader.plan.batch(0, step) for step in range(4)], []
         for _ in range(5):
-            streams.append(loader._work.backend_at(0).stream(iter(rows)))
-            assert next(streams[-1])[1].ids.tolist() == rows[0].ids.tolist()
+            streams.append(loader._work.backend_at(0).stream(iter(planned)))
+            assert next(streams[-1])[1].ids.tolist() == planned[0].ids.tolist()
         assert threads() <= running
 
 
@@ -121,7 +121,7 @@ def test_abandoned_epochs_leave_nothing_behind(manifest):
         for number in range(50):
             if number == 10:
                 before = threads(), psutil.Process().memory_info().rss
-            assert next(iter(loader)).ids.tolist() == loader.plan.rows(number, 0).ids.tolist()
+            assert next(iter(loader)).ids.tolist() == loader.plan.batch(number, 0).ids.tolist()
         assert threads() <= before[0]
         assert psutil.Process().memory_info().rss - before[1] < 30 * 2**20
 
@@ -131,14 +131,14 @@ def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, mo
         walk = type(loader.plan).iter_from
 
         def failing(plan, *start):
-            for rows in walk(plan, *start):
-                if rows.step == 2:
+            for planned in walk(plan, *start):
+                if planned.step == 2:
                     raise ZeroDivisionError("in the plan")
-                yield rows
+                yield planned
 
         monkeypatch.setattr(type(loader.plan), "iter_from", failing)
         batches = iter(loader)
-        assert [next(batches).ids.tolist() for _ in range(2)] == [loader.plan.rows(0, step).ids.tolist() for step in (0, 1)]
+        assert [next(batches).ids.tolist() for _ in range(2)] == [loader.plan.batch(0, step).ids.tolist() for step in (0, 1)]
         with pytest.raises(ZeroDivisionError, match="in the plan"):
             next(batches)
 
@@ -146,13 +146,13 @@ def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, mo
 def test_a_passing_error_in_the_plan_is_reported_and_blames_no_file(manifest):
     """Only what TensorFlow says of it is known: the plan, asked again, is well."""
     with build(manifest) as loader:
-        failing = iter([loader.plan.rows(0, 0)])
+        failing = iter([loader.plan.batch(0, 0)])
 
-        def rows():
+        def planned():
             yield next(failing)
             raise ZeroDivisionError("in the plan")
 
-        stream = loader._work.backend_at(0).stream(rows())
+        stream = loader._work.backend_at(0).stream(planned())
         assert len(next(stream)[1]) == 8
         with pytest.raises(RuntimeError, match=r"ZeroDivisionError: in the plan"):
             next(stream)
@@ -160,7 +160,7 @@ def test_a_passing_error_in_the_plan_is_reported_and_blames_no_file(manifest):
 
 def test_a_closed_backend_says_so(manifest):
     with build(manifest) as loader:
-        backend, rows = loader._work.backend_at(0), loader.plan.rows(0, 0)
+        backend, planned = loader._work.backend_at(0), loader.plan.batch(0, 0)
     backend.close()
     with pytest.raises(RuntimeError, match="closed"):
-        backend.stream(iter([rows]))
+        backend.stream(iter([planned]))

@@ -43,7 +43,7 @@ def mixed(tmp_path_factory, manifest):
 
 def planned(manifest, transform, batch_size=10):
     plan = Plan(manifest, transform, batch_size, seed=3, last_batch="partial")
-    return [plan.rows(epoch, step) for epoch in range(2) for step in range(len(plan))]
+    return [plan.batch(epoch, step) for epoch in range(2) for step in range(len(plan))]
 
 
 def backend(manifest, transform, **options):

@@ -68,7 +68,7 @@ def made(manifest, name, transform, rows):
 def test_each_view_is_what_it_would_be_alone(manifest, name, form):
     """Although an image is decoded once for all of them."""
     transform = transform_of(form)
-    rows = Plan(manifest, transform, 8, seed=4).rows(1, 0)
+    rows = Plan(manifest, transform, 8, seed=4).batch(1, 0)
     together = [view for group in made(manifest, name, transform, rows) for view in group.split(8)]
     for view, planned, alone in zip(together, rows.views, views_of(transform), strict=True):
         (expected,) = made(manifest, name, alone, replace(rows, groups=((planned,),)))
@@ -81,7 +81,7 @@ def test_each_view_is_what_it_would_be_alone(manifest, name, form):
 def test_views_have_names_and_places_in_the_batch(manifest, name):
     transform, options = transform_of("DINO"), {"batch_size": 8, "seed": 4}
     with dp.build_loader(manifest, BACKENDS[name], transform=transform, **options) as loader:
-        batch, groups = next(iter(loader)), made(manifest, name, transform, loader.plan.rows(0, 0))
+        batch, groups = next(iter(loader)), made(manifest, name, transform, loader.plan.batch(0, 0))
     assert {key: tuple(views.shape) for key, views in batch.views.items()} == {
         "global": (8, 2, 3, 48, 48),
         "local": (8, 3, 3, 16, 16),
@@ -98,8 +98,8 @@ def test_views_have_names_and_places_in_the_batch(manifest, name):
 
 def test_every_view_has_draws_of_its_own_and_the_first_those_of_a_single_one(manifest):
     transform = transform_of("bytes")
-    rows = Plan(manifest, transform, 16, seed=4).rows(2, 1)
-    single = Plan(manifest, views_of(transform)[0], 16, seed=4).rows(2, 1)
+    rows = Plan(manifest, transform, 16, seed=4).batch(2, 1)
+    single = Plan(manifest, views_of(transform)[0], 16, seed=4).batch(2, 1)
     first, second = rows.views
     assert np.array_equal(single.geometry.window, first.geometry.window)
     assert np.array_equal(single.augmentation.ops, first.augmentation.ops)

@@ -102,7 +102,7 @@ def ids_of(batches):
 
 
 def planned_ids(loader, epoch):
-    return [loader.plan.rows(epoch, step).ids.tolist() for step in range(len(loader))]
+    return [loader.plan.batch(epoch, step).ids.tolist() for step in range(len(loader))]
 
 
 @settings(max_examples=EXAMPLES, **FIXED)

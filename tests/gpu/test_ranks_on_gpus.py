@@ -38,6 +38,6 @@ def test_each_rank_has_its_part_of_the_plan_on_its_own_gpu(thumbnails, tmp_path)
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert [each["devices"] for each in ranks] == [["cuda:0"], ["cuda:1"]]
     plan = dp.Plan(thumbnails, dp.TrainTransform(size=32), GLOBAL_BATCH)
-    planned = [plan.rows(epoch, step).ids.tolist() for epoch in range(EPOCHS) for step in range(plan.steps)]
+    planned = [plan.batch(epoch, step).ids.tolist() for epoch in range(EPOCHS) for step in range(plan.steps)]
     assert [first + second for first, second in zip(ranks[0]["ids"], ranks[1]["ids"], strict=True)] == planned
     assert ranks[0]["weights"] == ranks[1]["weights"] and all(map(math.isfinite, ranks[0]["weights"]))

@@ -83,14 +83,14 @@ def test_raise_names_the_file_and_the_reason(scanned, name, fault):
 
 def test_a_batch_that_fails_for_no_file_of_its_own(scanned, monkeypatch):
     """The error is reported as it is, and what can be said of the files; the only one of a batch is named."""
-    monkeypatch.setattr(TorchBackend, "stream", lambda self, rows: iter(map(explode, rows)))
+    monkeypatch.setattr(TorchBackend, "stream", lambda self, planned: iter(map(explode, planned)))
     for batch_size, message in ((8, "none of its 8 files is to blame"), (1, f"its only file, {scanned.path(0)},")):
         with build(scanned, "torch_pil", batch_size, shuffle=False) as loader, pytest.raises(RuntimeError) as caught:
             next(iter(loader))
         assert str(caught.value) == "no memory" and message in caught.value.__notes__[0]
 
 
-def explode(rows):
+def explode(planned):
     raise RuntimeError("no memory")
 
 
@@ -105,7 +105,7 @@ def test_substitute_loses_no_other_sample(scanned, name):
             assert loader.epoch == number
             batches = epoch(loader)
             for step, ids in enumerate(batches):
-                planned = loader.plan.rows(number, step).ids.tolist()
+                planned = loader.plan.batch(number, step).ids.tolist()
                 assert len(ids) == len(planned)
                 assert all(
                     one == two or (one in victims and two in set(planned) - set(victims))

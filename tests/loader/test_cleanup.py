@@ -141,7 +141,7 @@ def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
 def test_without_fork(manifest, context):
     config = dp.TorchConfig(num_workers=1, multiprocessing_context=context)
     with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8) as loader:
-        assert [batch.ids.tolist() for batch in loader] == [loader.plan.rows(0, step).ids.tolist() for step in range(4)]
+        assert [batch.ids.tolist() for batch in loader] == [loader.plan.batch(0, step).ids.tolist() for step in range(4)]
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_a_loader_can_abandon_many_epochs(manifest, name):
     before = psutil.Process().num_threads(), left_behind()[1]
     with dp.build_loader(manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=32), batch_size=8) as loader:
         for epoch in range(10):
-            assert next(iter(loader)).ids.tolist() == loader.plan.rows(epoch, 0).ids.tolist()
+            assert next(iter(loader)).ids.tolist() == loader.plan.batch(epoch, 0).ids.tolist()
     deadline = time.monotonic() + 10  # the plan's threads end by themselves, once they have made the next epoch's order
     while psutil.Process().num_threads() > before[0] + 1 and time.monotonic() < deadline:
         time.sleep(0.05)

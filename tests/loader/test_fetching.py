@@ -128,7 +128,7 @@ def test_what_is_read_is_wanted_before_also_where_windows_reach_into_the_next_ep
     for epoch in range(6):
         for step in range(planned.steps):
             fetcher.deliver(epoch, step)
-            assert {*far.shards.numbers[planned.rows(epoch, step).ids].tolist()} <= {*fetcher._wanted}, (epoch, step)
+            assert {*far.shards.numbers[planned.batch(epoch, step).ids].tolist()} <= {*fetcher._wanted}, (epoch, step)
 
 
 def test_a_batch_larger_than_a_window_is_warned_of(far, caplog):

@@ -48,15 +48,15 @@ def test_each_iter_is_the_next_epoch(manifest, config):
     with build(manifest, config) as loader:
         for epoch in range(3):
             assert loader.epoch == epoch
-            assert ids(loader) == [loader.plan.rows(epoch, step).ids.tolist() for step in range(4)]
+            assert ids(loader) == [loader.plan.batch(epoch, step).ids.tolist() for step in range(4)]
 
 
 @every_config
 def test_leaving_early_abandons_the_epoch(manifest, config):
     with build(manifest, config) as loader:
-        assert ids(itertools.islice(loader, 2)) == [loader.plan.rows(0, step).ids.tolist() for step in (0, 1)]
-        assert ids(loader)[0] == loader.plan.rows(1, 0).ids.tolist()
-        assert ids(loader)[3] == loader.plan.rows(2, 3).ids.tolist()
+        assert ids(itertools.islice(loader, 2)) == [loader.plan.batch(0, step).ids.tolist() for step in (0, 1)]
+        assert ids(loader)[0] == loader.plan.batch(1, 0).ids.tolist()
+        assert ids(loader)[3] == loader.plan.batch(2, 3).ids.tolist()
 
 
 @every_config
@@ -221,7 +221,7 @@ def test_a_state_passes_through_json_and_torch_save(manifest, tmp_path):
     for copy in (json.loads(json.dumps(state)), torch.load(tmp_path / "s.pt", weights_only=True)):
         with build(manifest, dp.SyntheticConfig()) as loader:
             loader.load_state_dict(copy)
-            assert ids(loader)[0] == loader.plan.rows(0, 1).ids.tolist()
+            assert ids(loader)[0] == loader.plan.batch(0, 1).ids.tolist()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)])
@@ -298,7 +298,7 @@ def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manife
     for loader in ranks:
         loader.load_state_dict(state)
     batches = [iter(loader) for loader in ranks]
-    assert next(batches[1]).ids.tolist() == ranks[1].plan.rows(0, 3).ids.tolist()
+    assert next(batches[1]).ids.tolist() == ranks[1].plan.batch(0, 3).ids.tolist()
     assert [len(list(each)) for each in batches] == [0, 0]
     assert [loader.epoch for loader in ranks] == [1, 1]
     tiny = manifest.subset(torch.arange(1).numpy())
@@ -322,7 +322,7 @@ def test_the_state_is_the_same_on_all_shards_after_each_step(manifest):
 def test_a_finished_shard_goes_on_although_its_last_iterator_was_not_used_up(manifest):
     with build(manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(0, 2), last_batch="partial") as loader:
         for epoch in range(3):
-            assert ids(itertools.islice(loader, 3)) == [loader.plan.rows(epoch, step).ids.tolist() for step in range(3)]
+            assert ids(itertools.islice(loader, 3)) == [loader.plan.batch(epoch, step).ids.tolist() for step in range(3)]
 
 
 @every_config
@@ -349,8 +349,8 @@ def test_a_loader_that_was_interrupted_goes_on(manifest, monkeypatch):
     ) as loader:
         stream = loader._work.backend_at(0).stream
 
-        def interrupted(rows):
-            next(stream(rows))
+        def interrupted(planned):
+            next(stream(planned))
             raise KeyboardInterrupt
             yield
 
@@ -381,7 +381,7 @@ def test_a_state_at_the_start_of_an_epoch_goes_on_with_another_batch_size(manife
         with pytest.raises(dp.ConfigError, match=r"restore them, or start a new run"):
             loader.load_state_dict(inside)
         loader.set_epoch(1)
-        assert loader.epoch == 1 and next(iter(loader)).ids.tolist() == loader.plan.rows(1, 0).ids.tolist()
+        assert loader.epoch == 1 and next(iter(loader)).ids.tolist() == loader.plan.batch(1, 0).ids.tolist()
 
 
 def test_it_answers_what_a_dataloader_is_asked(manifest):
@@ -410,7 +410,7 @@ def test_what_is_asked_beside_next_leaves_its_backend_alone(manifest, monkeypatc
         threading.Timer(0.2, goes_on.set).start()
         ask(loader)
         asking.join()
-        assert built == [asking] and found == [loader.plan.rows(0, 0).ids.tolist()]
+        assert built == [asking] and found == [loader.plan.batch(0, 0).ids.tolist()]
         loader.close()
         ask(loader)
         assert built == [asking]

@@ -39,7 +39,7 @@ def test_each_epoch_has_its_size_and_its_order(manifest, config):
         for epoch, size in enumerate(EXPECTED):
             batches = list(loader)
             assert [tuple(batch.images.shape) for batch in batches] == [(8, 3, size, size)] * 4
-            assert [batch.ids.tolist() for batch in batches] == [loader.plan.rows(epoch, step).ids.tolist() for step in range(4)]
+            assert [batch.ids.tolist() for batch in batches] == [loader.plan.batch(epoch, step).ids.tolist() for step in range(4)]
 
 
 @pytest.mark.compares_pixels

@@ -130,7 +130,7 @@ def test_bad_images_are_replaced_by_others_of_their_group_with_other_crops(scann
         group = manifest.columns["source"] if manifest.mixture else manifest.labels
         for epoch in range(3):
             for step, batch in enumerate(loader):
-                ids, planned = batch.ids.numpy(), loader.plan.rows(epoch, step).ids
+                ids, planned = batch.ids.numpy(), loader.plan.batch(epoch, step).ids
                 assert np.array_equal(group[ids], group[planned]) and not np.isin(ids, (1, 12, 25)).any()
                 assert np.array_equal(ids == planned, ~np.isin(planned, (1, 12, 25)))
         assert sorted(each[0] for each in loader.bad_samples) == [1, 12, 25]

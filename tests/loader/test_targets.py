@@ -156,12 +156,12 @@ def test_every_object_that_is_left_has_its_outline(outlined, name):
     """What `rasterize` draws in the whole image, at the places that `mask_indices` gives."""
     with build(outlined, name, batch_size=3) as loader:
         for step, batch in enumerate(loader):
-            rows = loader.plan.rows(0, step)
+            planned = loader.plan.batch(0, step)
             assert batch["masks"].lengths == batch["boxes"].lengths and batch["masks"].values.dtype == torch.bool
             for place, (sample_id, masks) in enumerate(zip(batch.ids.tolist(), batch["masks"], strict=True)):
                 assert len(masks) == sample_id
                 outlines = json.loads(outlined.take_texts("outlines", np.array([sample_id]))[0] or "[]")
-                lines, columns = mask_indices(rows.geometry.take(place), rows.shape)
+                lines, columns = mask_indices(planned.geometry.take(place), planned.shape)
                 inside = (lines >= 0)[:, None] & (columns >= 0)
                 for outline, mask in zip(outlines, masks.numpy(), strict=True):
                     assert np.array_equal(mask, rasterize(outline, HEIGHT, WIDTH)[lines[:, None], columns] & inside)

@@ -152,7 +152,7 @@ def test_a_plan_crops_around_the_boxes_of_its_images_as_they_are_turned(exif):
     transform.check(manifest)
     plan = dp.Plan(manifest, transform, 10)
     for step in range(4):
-        rows = plan.rows(0, step)
+        rows = plan.batch(0, step)
         height = rows.geometry.source[:, 1 if exif == "apply" else 0]
         x, y = (height - 40, 60) if exif == "apply" else (60, 40)
         top, left, rest, width = rows.geometry.window.T
@@ -168,7 +168,7 @@ def test_cropping_around_boxes_needs_boxes():
 def test_a_plan_makes_each_batch_as_large_as_its_largest_image():
     plan = dp.Plan(labelled(np.zeros(40, int)), dp.ShortestSizeTransform(min_size=303, max_size=400, size_divisor=1), 3)
     for step in range(3):
-        rows = plan.rows(0, step)
+        rows = plan.batch(0, step)
         assert rows.shape == tuple(rows.geometry.resize.max(axis=0).tolist())
         at_right = rows.geometry.crop[:, 1] + rows.shape[1] == rows.geometry.resize[:, 1]
         assert np.where(rows.geometry.flip, at_right, rows.geometry.crop[:, 1] == 0).all()

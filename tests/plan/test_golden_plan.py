@@ -79,9 +79,9 @@ def images() -> Manifest:
     return Manifest("/nowhere", [str(label) for label in range(13)], pa.table(columns, schema=SCHEMA))
 
 
-def named_arrays(rows, labels):
-    yield from {"ids": rows.ids, "labels": labels[rows.ids]}.items()
-    for view in rows.views:
+def named_arrays(planned, labels):
+    yield from {"ids": planned.ids, "labels": labels[planned.ids]}.items()
+    for view in planned.views:
         for name in ("source", "window", "resize", "crop", "flip"):
             yield name, getattr(view.geometry, name)
         for name in ("ops", "magnitudes", "erased"):
@@ -92,7 +92,7 @@ def digest(plan: Plan) -> str:
     found = hashlib.sha256()
     for epoch in range(3):
         for step in range(50):
-            for name, array in named_arrays(plan.rows(epoch, step), plan.manifest.labels):
+            for name, array in named_arrays(plan.batch(epoch, step), plan.manifest.labels):
                 found.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:16]
 

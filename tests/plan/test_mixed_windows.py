@@ -100,7 +100,7 @@ def test_windows_say_which_shards_serve_which_batches(lanes, part, window, epoch
         at = (epoch, step)
         for _ in range(12):
             assert at <= end
-            ids = planned.rows(*at).ids[lane * part : (lane + 1) * part]
+            ids = planned.batch(*at).ids[lane * part : (lane + 1) * part]
             serving = {
                 shard for one in each for window in one if window.first <= at <= window.last for shard in window.shards.tolist()
             }
@@ -113,7 +113,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(times):
     manifest, batches = mixed(), {}
     for count in (1, 2, 4, 8):
         plans = [plan(manifest, 16 // count, Rank(index, count), lanes=4, times=times) for index in range(count)]
-        rows = [[each.rows(epoch, step) for each in plans] for epoch in range(2) for step in range(plans[0].steps)]
+        rows = [[each.batch(epoch, step) for each in plans] for epoch in range(2) for step in range(plans[0].steps)]
         batches[count] = [
             [np.concatenate([part(each) for each in row]).tolist() for row in rows]
             for part in (lambda each: each.ids, lambda each: each.geometry.window)

@@ -25,24 +25,24 @@ sizes, batches, counts, seeds = st.integers(1, 90), st.integers(1, 12), st.integ
 @given(sizes, batches, counts, st.integers(0, 3), seeds)
 def test_partial_delivers_every_sample_once(n, batch, count, epoch, seed):
     plans = ranks(count, images(n), batch_size=batch, last_batch="partial", seed=seed)
-    rows = [plan.rows(epoch, step) for plan in plans for step in range(len(plan))]
-    assert sorted(np.concatenate([row.ids for row in rows])) == list(range(n))
-    assert all(1 <= len(row) <= batch for row in rows)
+    planned = [plan.batch(epoch, step) for plan in plans for step in range(len(plan))]
+    assert sorted(np.concatenate([row.ids for row in planned])) == list(range(n))
+    assert all(1 <= len(row) <= batch for row in planned)
 
 
 @given(st.integers(60, 120), batches, counts, seeds)
 def test_drop_delivers_full_batches_without_repetition(n, batch, count, seed):
     plans = ranks(count, images(n), batch_size=batch, last_batch="drop", seed=seed)
-    ids = np.concatenate([plan.rows(1, step).ids for plan in plans for step in range(len(plan))])
+    ids = np.concatenate([plan.batch(1, step).ids for plan in plans for step in range(len(plan))])
     assert len(set(ids)) == len(ids) == n // (batch * count) * batch * count
-    assert {len(plan.rows(1, step)) for plan in plans for step in range(len(plan))} == {batch}
+    assert {len(plan.batch(1, step)) for plan in plans for step in range(len(plan))} == {batch}
 
 
 @given(sizes, batches, counts, seeds)
 def test_pad_delivers_full_batches_and_every_sample(n, batch, count, seed):
     plans = ranks(count, images(n), batch_size=batch, last_batch="pad", seed=seed)
     assert len({len(plan) for plan in plans}) == 1
-    ids = np.concatenate([plan.rows(0, step).ids for plan in plans for step in range(len(plan))])
+    ids = np.concatenate([plan.batch(0, step).ids for plan in plans for step in range(len(plan))])
     assert set(ids) == set(range(n))
     assert len(ids) == -(-n // (batch * count)) * batch * count
 
@@ -57,19 +57,19 @@ def test_global_batches_do_not_depend_on_the_number_of_shards(n, split, last_bat
     alone = Plan(images(n), TRANSFORM, 12, last_batch=last_batch)
     together = ranks(count, images(n), batch_size=batch, last_batch=last_batch)
     for step in range(len(alone)):
-        parts = [plan.rows(2, step) for plan in together]
-        whole = alone.rows(2, step)
+        parts = [plan.batch(2, step) for plan in together]
+        whole = alone.batch(2, step)
         assert np.array_equal(np.concatenate([part.ids for part in parts]), whole.ids)
         assert np.array_equal(np.concatenate([part.geometry.window for part in parts]), whole.geometry.window)
 
 
 def test_rows_are_a_pure_function():
     one, two = Plan(images(50), TRANSFORM, 8, seed=3), Plan(images(50), TRANSFORM, 8, seed=3)
-    later = two.rows(4, 2)
-    [two.rows(0, step) for step in range(3)]
-    assert np.array_equal(one.rows(4, 2).ids, later.ids)
-    assert np.array_equal(one.rows(4, 2).geometry.window, later.geometry.window)
-    assert np.array_equal(one.rows(4, 2).geometry.flip, later.geometry.flip)
+    later = two.batch(4, 2)
+    [two.batch(0, step) for step in range(3)]
+    assert np.array_equal(one.batch(4, 2).ids, later.ids)
+    assert np.array_equal(one.batch(4, 2).geometry.window, later.geometry.window)
+    assert np.array_equal(one.batch(4, 2).geometry.flip, later.geometry.flip)
 
 
 def test_each_epoch_and_seed_has_its_own_order_and_crops():
@@ -78,14 +78,14 @@ def test_each_epoch_and_seed_has_its_own_order_and_crops():
     assert all(sorted(order) == list(range(100)) for order in orders)
     assert not any(np.array_equal(a, b) for a, b in itertools.combinations(orders, 2))
     first, again = (
-        {sample: window for step in range(10) for sample, window in zip(*by_id(plan.rows(epoch, step)), strict=True)}
+        {sample: window for step in range(10) for sample, window in zip(*by_id(plan.batch(epoch, step)), strict=True)}
         for epoch in (0, 1)
     )
     assert sum(np.array_equal(first[sample], again[sample]) for sample in range(100)) < 5
 
 
-def by_id(rows):
-    return rows.ids, rows.geometry.window
+def by_id(planned):
+    return planned.ids, planned.geometry.window
 
 
 def test_the_order_is_uniform():
@@ -98,12 +98,12 @@ def test_the_order_is_uniform():
 
 def test_without_shuffle_the_order_is_the_manifests():
     plan = Plan(images(10), EvalTransform(size=8, resize=8), 4, sampling=Sequential(), last_batch="partial")
-    assert [plan.rows(3, step).ids.tolist() for step in range(len(plan))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [plan.batch(3, step).ids.tolist() for step in range(len(plan))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_walk_goes_on_across_epochs():
     plan = Plan(images(20), TRANSFORM, 8)
-    places = [(rows.epoch, rows.step) for rows in itertools.islice(plan.iter_from(1, 1), 4)]
+    places = [(planned.epoch, planned.step) for planned in itertools.islice(plan.iter_from(1, 1), 4)]
     assert places == [(1, 1), (2, 0), (2, 1), (3, 0)]
 
 

@@ -56,7 +56,7 @@ def test_global_batches_do_not_depend_on_the_number_of_shards(name):
     batches = {}
     for count in (1, 2, 3, 5):
         plans = [plan(name, 30 // count, rank=Rank(index, count)) for index in range(count)]
-        rows = [[each.rows(epoch, step) for each in plans] for epoch in range(3) for step in range(plans[0].steps)]
+        rows = [[each.batch(epoch, step) for each in plans] for epoch in range(3) for step in range(plans[0].steps)]
         batches[count] = [
             (np.concatenate([each.ids for each in row]).tolist(), np.concatenate([each.geometry.window for each in row]).tolist())
             for row in rows
@@ -69,7 +69,7 @@ def test_any_step_can_be_planned_alone(name):
     walked = [rows for _, rows in zip(range(7), plan(name).iter_from(1), strict=False)]
     fresh = plan(name)
     for rows in reversed(walked):
-        again = fresh.rows(rows.epoch, rows.step)
+        again = fresh.batch(rows.epoch, rows.step)
         assert np.array_equal(rows.ids, again.ids) and np.array_equal(rows.geometry.window, again.geometry.window)
 
 
@@ -91,13 +91,13 @@ def test_images_come_before_they_come_again(n, batch, epoch_size, seed):
 
 
 def test_repeats_have_random_numbers_of_their_own():
-    rows = Plan(some(), TRANSFORM, 30, sampling=Repeated(times=3)).rows(0, 0)
+    rows = Plan(some(), TRANSFORM, 30, sampling=Repeated(times=3)).batch(0, 0)
     assert (rows.ids.reshape(-1, 3) == rows.ids[::3, None]).all() and len(set(rows.ids.tolist())) == 10
     assert len({tuple(each) for each in rows.geometry.window.tolist()}) > 25
 
 
 def test_spread_repeats_lie_in_different_parts_of_the_batch():
-    ids = Plan(some(), TRANSFORM, 30, sampling=Repeated(times=3, spread=True), last_batch="pad").rows(0, 0).ids
+    ids = Plan(some(), TRANSFORM, 30, sampling=Repeated(times=3, spread=True), last_batch="pad").batch(0, 0).ids
     assert np.array_equal(ids[:10], ids[10:20]) and np.array_equal(ids[:10], ids[20:])
 
 
@@ -112,7 +112,7 @@ def test_epochs_of_another_size_go_on_where_the_last_one_stopped(n, size, seed):
 
 def test_an_epoch_of_all_images_is_todays():
     plain, named = Plan(some(), TRANSFORM, 10), Plan(some(), TRANSFORM, 10, sampling=Uniform(epoch_size=31))
-    assert np.array_equal(plain.rows(3, 1).geometry.window, named.rows(3, 1).geometry.window)
+    assert np.array_equal(plain.batch(3, 1).geometry.window, named.batch(3, 1).geometry.window)
     assert np.array_equal(plain.order(3), named.order(3))
 
 
@@ -152,7 +152,7 @@ def test_every_global_batch_has_classes_times_samples(classes, samples, more, se
     sampling = PerClass(classes=classes, samples=samples)
     plan = Plan(labelled(labels), TRANSFORM, classes * samples, seed=seed, sampling=sampling, last_batch="pad")
     for step in range(8):
-        ids = plan.rows(*divmod(step, plan.steps)).ids
+        ids = plan.batch(*divmod(step, plan.steps)).ids
         drawn = labels[ids].reshape(classes, samples)
         assert (drawn == drawn[:, :1]).all() and len(set(drawn[:, 0].tolist())) == classes
         assert len(set(ids.tolist())) == classes * samples  # each class has as many
@@ -216,7 +216,7 @@ def test_bad_images_are_replaced_by_others_of_their_class(classes, samples, more
     }
     for epoch in range(3):
         clean, replaced, parted = (
-            np.concatenate([each.rows(epoch, 0, np.array(sorted(known))).ids for each in planned[count]])
+            np.concatenate([each.batch(epoch, 0, np.array(sorted(known))).ids for each in planned[count]])
             for count, known in ((1, {}), (1, bad), (classes, bad))
         )
         assert np.array_equal(replaced, parted) and np.array_equal(labels[replaced], labels[clean])
@@ -233,7 +233,7 @@ def test_a_class_with_few_others_still_gives_one_that_the_batch_does_not_hold():
     for seed in range(20):
         plan = Plan(labelled([0] * 6 + [1] * 6), TRANSFORM, 8, seed=seed, sampling=PerClass(classes=2, samples=4))
         for bad in range(12):
-            assert len(set(plan.rows(seed, 0, np.array([bad])).ids.tolist()) - {bad}) == 8
+            assert len(set(plan.batch(seed, 0, np.array([bad])).ids.tolist()) - {bad}) == 8
 
 
 @pytest.mark.parametrize("name", ["balanced", "mixture", "proportional"])
@@ -308,7 +308,7 @@ def test_what_is_taken_where_nothing_is_given():
 def test_a_schedule_is_each_sampling_in_its_epochs():
     for epoch, name in ((0, "balanced"), (1, {"name": "repeated", "times": 2}), (2, "uniform"), (7, "uniform")):
         alone = Plan(some(), TRANSFORM, 30, sampling=sampling.named(name))
-        assert np.array_equal(plan("schedule").rows(epoch, 0).geometry.window, alone.rows(epoch, 0).geometry.window)
+        assert np.array_equal(plan("schedule").batch(epoch, 0).geometry.window, alone.batch(epoch, 0).geometry.window)
     sized = Schedule(schedule={0: "balanced", 1: {"name": "uniform", "epoch_size": 60}}, epoch_size=60)
     assert Plan(some(), TRANSFORM, 30, sampling=sized).steps == 2
 

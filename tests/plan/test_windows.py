@@ -83,7 +83,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(options):
     manifest, batches = sharded([9, 5, 14, 2, 11, 7, 3]), {}
     for count in (1, 2, 4):
         plans = [plan(manifest, 8 // count, Rank(index, count), lanes=2, window_gb=20 * GB, **options) for index in range(count)]
-        rows = [[each.rows(epoch, step) for each in plans] for epoch in range(2) for step in range(plans[0].steps)]
+        rows = [[each.batch(epoch, step) for each in plans] for epoch in range(2) for step in range(plans[0].steps)]
         batches[count] = [
             [np.concatenate([part(each) for each in row]).tolist() for row in rows]
             for part in (lambda each: each.ids, lambda each: each.geometry.window)
@@ -100,7 +100,7 @@ def test_ranks_read_their_own_lanes():
         for index in range(count):
             planned = plan(manifest, 16 // count, Rank(index, count), lanes=4, window_gb=30 * GB)
             lanes = planned.lanes(0)
-            read = {int(each) for step in range(len(planned)) for each in shard_of[planned.rows(0, step).ids]}
+            read = {int(each) for step in range(len(planned)) for each in shard_of[planned.batch(0, step).ids]}
             epochs = [takewhile(lambda each: not each.first[0], lanes.windows(lane)[0]) for lane in lanes.lanes_of(index, count)]
             given = [shard for each in chain(*epochs) for shard in each.shards.tolist()]
             assert read <= set(given)
@@ -113,7 +113,7 @@ def test_any_step_can_be_planned_alone():
     walked = [rows for _, rows in zip(range(20), plan(manifest, 8, **options).iter_from(1), strict=False)]
     fresh = plan(manifest, 8, **options)
     for rows in reversed(walked):
-        again = fresh.rows(rows.epoch, rows.step)
+        again = fresh.batch(rows.epoch, rows.step)
         assert np.array_equal(rows.ids, again.ids) and np.array_equal(rows.geometry.window, again.geometry.window)
 
 
@@ -125,7 +125,7 @@ def test_every_policy_of_the_last_batch_is_that_of_other_orders(last_batch):
     assert [(each.epoch_samples, each.shard_samples, len(each)) for each in ranks] == [
         (each.epoch_samples, each.shard_samples, len(each)) for each in plain
     ]
-    ids = np.concatenate([each.rows(0, step).ids for step in range(ranks[0].steps) for each in ranks])
+    ids = np.concatenate([each.batch(0, step).ids for step in range(ranks[0].steps) for each in ranks])
     assert len(ids) == ranks[0].epoch_samples and len(set(ids.tolist())) == min(len(ids), len(manifest))
 
 
@@ -183,7 +183,7 @@ def test_images_of_a_shard_may_lie_anywhere_in_the_manifest():
 
 def test_repeats_stand_side_by_side_with_random_numbers_of_their_own():
     planned = plan(sharded([20] * 6), 24, lanes=2, window_gb=40 * GB, times=3)
-    rows = [planned.rows(0, step) for step in range(planned.steps)]
+    rows = [planned.batch(0, step) for step in range(planned.steps)]
     ids = np.concatenate([each.ids for each in rows])
     assert len(ids) == 120 and (ids.reshape(-1, 3) == ids[::3, None]).all() and len(set(ids.tolist())) == 40
     assert len({tuple(each) for each in rows[0].geometry.window.tolist()}) > 20

@@ -80,7 +80,7 @@ def test_dalis_own_function_is_there_and_does_no_harm(manifest):
         batches = iter(loader)
         next(batches)
         module.release_unused()
-        assert next(batches).ids.tolist() == loader.plan.rows(0, 1).ids.tolist()
+        assert next(batches).ids.tolist() == loader.plan.batch(0, 1).ids.tolist()
 
 
 def test_explain_says_who_holds_the_memory_of_a_gpu(manifest, gpu, monkeypatch):

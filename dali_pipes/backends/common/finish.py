@@ -57,16 +57,16 @@ class Finisher:
         """The batches in order."""
         return starmap(_result, one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
-    def _start(self, rows: PlannedBatch, windows: Windows) -> tuple[Delivery, list[Future[None]]]:
-        """`windows` are those of `rows.region`."""
-        n, origin = len(rows), rows.region[:, :2]
-        each_group = zip(self._buffers, rows.groups, strict=True)
+    def _start(self, planned: PlannedBatch, windows: Windows) -> tuple[Delivery, list[Future[None]]]:
+        """`windows` are those of `planned.region`."""
+        n, origin = len(planned), planned.region[:, :2]
+        each_group = zip(self._buffers, planned.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
         outs = [out for group in groups for out in torch.split(group, n)]
-        views = [(*_arguments(view, origin), out) for view, out in zip(rows.views, outs, strict=True)]
+        views = [(*_arguments(view, origin), out) for view, out in zip(planned.views, outs, strict=True)]
         count = min(self._count, -(-n // LEAST))
         edges = [n * part // count for part in range(count + 1)]
-        return (rows, DecodedBatch.of(groups, torch.from_numpy(rows.ids))), [
+        return (planned, DecodedBatch.of(groups, torch.from_numpy(planned.ids))), [
             self._threads.submit(self._finish, windows[first:last], [[values[first:last] for values in view] for view in views])
             for first, last in pairwise(edges)
         ]

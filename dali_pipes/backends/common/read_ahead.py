@@ -34,11 +34,11 @@ class ReadAhead:
         self._threads, self._reader = ThreadPoolExecutor(threads, "read_ahead"), Reader()
         self.failures: list[str] = []
 
-    def __call__(self, rows: Iterator[PlannedBatch]) -> Iterator[tuple[PlannedBatch, Encoded]]:
+    def __call__(self, planned: Iterator[PlannedBatch]) -> Iterator[tuple[PlannedBatch, Encoded]]:
         """Each batch with the bytes of its images."""
         ahead: deque[tuple[PlannedBatch, list[Future[Encoded]]]] = deque()
         try:
-            for row in rows:
+            for row in planned:
                 parts = np.array_split(row.ids, min(self._count, len(row)))
                 ahead.append((row, [self._threads.submit(self._read, part) for part in parts]))
                 if len(ahead) > self._batches:
@@ -75,5 +75,5 @@ class ReadAhead:
         self._reader.close()
 
 
-def _result(rows: PlannedBatch, parts: list[Future[Encoded]]) -> tuple[PlannedBatch, Encoded]:
-    return rows, [each for part in parts for each in part.result()]
+def _result(planned: PlannedBatch, parts: list[Future[Encoded]]) -> tuple[PlannedBatch, Encoded]:
+    return planned, [each for part in parts for each in part.result()]

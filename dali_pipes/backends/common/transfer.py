@@ -71,9 +71,9 @@ def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
     return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
 
 
-def ids_on(device: torch.device, rows: PlannedBatch) -> torch.Tensor:
-    """(N,) int64 ids of planned rows."""
-    return copy_to(device, torch.from_numpy(rows.ids))
+def ids_on(device: torch.device, planned: PlannedBatch) -> torch.Tensor:
+    """(N,) int64 ids of a planned batch."""
+    return copy_to(device, torch.from_numpy(planned.ids))
 
 
 def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False) -> Groups:

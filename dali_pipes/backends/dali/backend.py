@@ -152,8 +152,8 @@ class DaliBackend(Backend):
         batches = ((each, DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids)) for _, (each, batch) in made)
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
-    def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
-        """A pipeline over these rows, not yet built; `options` are further ones of DALI's Pipeline."""
+    def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
+        """A pipeline over these planned batches, not yet built; `options` are further ones of DALI's Pipeline."""
         if not self._manifest.whole_files:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
         augments = not self._resizes_with_torch and any(each.augmenter.slots for each in views_of(self._transform))
@@ -163,7 +163,7 @@ class DaliBackend(Backend):
             self._transform,
             self._decoder,
             self.decoding.region,
-            rows,
+            planned,
             self._read_ahead,
             self._resizes_with_torch,
             enable_conditionals=augments or turns or uses_engine(self._decoder),
@@ -263,13 +263,13 @@ def _planned_pipeline(
     transform: Transform,
     decoder: dict[str, Any],
     region: bool,
-    rows: Iterator[PlannedBatch],
+    planned: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
     windows: bool,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
     inputs = planned_inputs(manifest, transform, windows)
-    inputs = plan_nodes(manifest, inputs, rows, read_ahead)
+    inputs = plan_nodes(manifest, inputs, planned, read_ahead)
     if windows:
         return window_graph(inputs, transform, decoder, region), inputs.number
     ids = inputs.ids if device == "cpu" else inputs.ids.gpu()

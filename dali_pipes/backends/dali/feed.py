@@ -33,7 +33,7 @@ class PlanInput:
 
 
 @do_not_convert  # DALI's conditionals support only a part of Python
-def plan_nodes(manifest: Manifest, inputs: PlanInputs, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None) -> PlanInputs:
+def plan_nodes(manifest: Manifest, inputs: PlanInputs, planned: Iterator[PlannedBatch], read_ahead: ReadAhead | None) -> PlanInputs:
     """The same with a graph's node for each `PlanInput`, all out of one source; to be called in a pipeline definition.
 
     `read_ahead` reads images from shards; without it each is a separate file, which DALI reads.
@@ -41,7 +41,7 @@ def plan_nodes(manifest: Manifest, inputs: PlanInputs, rows: Iterator[PlannedBat
     leaves, form = tree_flatten(inputs)
     every = [each for each in leaves if isinstance(each, PlanInput)]
     origin, *rest = fn.external_source(
-        source=_Feed(manifest, rows, read_ahead, every),
+        source=_Feed(manifest, planned, read_ahead, every),
         num_outputs=1 + len(every),
         batch=True,
         cycle="raise",
@@ -64,17 +64,17 @@ class _Feed:
     `fn.io.file.read` reads whole files only; then one array for each input.
     """
 
-    def __init__(self, manifest: Manifest, rows: Iterator[PlannedBatch], read_ahead: ReadAhead | None, inputs: list[PlanInput]):
-        self._manifest, self._rows, self._read_ahead = manifest, rows, read_ahead
+    def __init__(self, manifest: Manifest, planned: Iterator[PlannedBatch], read_ahead: ReadAhead | None, inputs: list[PlanInput]):
+        self._manifest, self._planned, self._read_ahead = manifest, planned, read_ahead
         self._inputs = [(each.array, types.to_numpy_type(each.dtype)) for each in inputs]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         if self._read_ahead:
-            return ((encoded, *self._arrays(rows)) for rows, encoded in self._read_ahead(self._rows))
-        return ((self._manifest.path_matrix(rows.ids), *self._arrays(rows)) for rows in self._rows)
+            return ((encoded, *self._arrays(planned)) for planned, encoded in self._read_ahead(self._planned))
+        return ((self._manifest.path_matrix(planned.ids), *self._arrays(planned)) for planned in self._planned)
 
-    def _arrays(self, rows: PlannedBatch) -> Iterator[np.ndarray]:
-        return (np.ascontiguousarray(array(rows), dtype) for array, dtype in self._inputs)
+    def _arrays(self, planned: PlannedBatch) -> Iterator[np.ndarray]:
+        return (np.ascontiguousarray(array(planned), dtype) for array, dtype in self._inputs)
 
 
 @do_not_convert
@@ -82,23 +82,23 @@ def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = Fal
     """Those of the image graph, or of the window graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
     if windows:
-        return replace(inputs, number=PlanInput(_T.INT64, 0, lambda rows: np.full(len(rows), id(rows))))
+        return replace(inputs, number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))))
     views = views_of(transform)
     made = [_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)]
-    return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda rows: rows.ids), views=made)
+    return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids), views=made)
 
 
 def _stored_inputs() -> PlanInputs:
     """Of the window graph, where the plan is one of stored pixels."""
-    return _region_inputs(lambda rows: (rows.geometry.source, rows.region[:, :2], rows.region[:, 2:]))
+    return _region_inputs(lambda planned: (planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]))
 
 
 def _upright_inputs(manifest: Manifest) -> PlanInputs:
     """Of the window graph, where the plan is one of upright pixels: the stored region, and how it is turned."""
 
-    def stored(rows: PlannedBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        size, start, shape = rows.geometry.source, rows.region[:, :2], rows.region[:, 2:]
-        orientations = manifest.take_orientations(rows.ids)
+    def stored(planned: PlannedBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        size, start, shape = planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
+        orientations = manifest.take_orientations(planned.ids)
         mirrored = np.stack([np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1)
         start = np.where(mirrored, size - start - shape, start)
         transposed = np.isin(orientations, TRANSPOSED)[:, None]
@@ -106,7 +106,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs:
         return first, second, third
 
     def one_of(orientations: Sequence[int], dtype: types.DALIDataType) -> PlanInput:
-        return PlanInput(dtype, 0, lambda rows: np.isin(manifest.take_orientations(rows.ids), orientations))
+        return PlanInput(dtype, 0, lambda planned: np.isin(manifest.take_orientations(planned.ids), orientations))
 
     turn = TurnInputs(
         turns=one_of(range(2, 9), _T.BOOL),
@@ -120,18 +120,18 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs:
 def _region_inputs(stored: Callable[[PlannedBatch], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]) -> PlanInputs:
     """`stored` gives, of stored images, their size, the start of the region and its shape, each (N, 2)."""
 
-    def source(rows: PlannedBatch) -> NDArray[np.int64]:
-        size = stored(rows)[0]
+    def source(planned: PlannedBatch) -> NDArray[np.int64]:
+        size = stored(planned)[0]
         return size[:, :1] * WIDTHS + size[:, 1:]
 
-    def relative(rows: PlannedBatch, which: int) -> NDArray[np.float64]:
-        region = stored(rows)
+    def relative(planned: PlannedBatch, which: int) -> NDArray[np.float64]:
+        region = stored(planned)
         return (region[which] / region[0]).clip(0, 1)
 
     return PlanInputs(
         source=PlanInput(_T.INT64, 1, source),
-        anchor=PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, 1)),
-        shape=PlanInput(_T.FLOAT, 1, lambda rows: relative(rows, 2)),
+        anchor=PlanInput(_T.FLOAT, 1, lambda planned: relative(planned, 1)),
+        shape=PlanInput(_T.FLOAT, 1, lambda planned: relative(planned, 2)),
     )
 
 
@@ -139,10 +139,10 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
     """Those of one view; `is_part`: the region holds the windows of other views too."""
 
     def made(dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]) -> PlanInput:
-        return PlanInput(dtype, ndim, lambda rows: array(rows.views[number]))
+        return PlanInput(dtype, ndim, lambda planned: array(planned.views[number]))
 
-    def start(rows: PlannedBatch) -> NDArray[np.int64]:
-        return rows.views[number].geometry.window[:, :2] - rows.region[:, :2]
+    def start(planned: PlannedBatch) -> NDArray[np.int64]:
+        return planned.views[number].geometry.window[:, :2] - planned.region[:, :2]
 
     crops, erases = transform.crops, transform.augmenter.erases
     inputs = {
@@ -161,17 +161,17 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
 
 
 def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs:
-    def drawn(rows: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-        augmentation = rows.views[number].augmentation
+    def drawn(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+        augmentation = planned.views[number].augmentation
         return augmentation.ops[:, place], augmentation.magnitudes[:, place]
 
     def chosen(codes: list[int]) -> PlanInput:
-        return PlanInput(_T.BOOL, 0, lambda rows: np.isin(drawn(rows)[0], codes))
+        return PlanInput(_T.BOOL, 0, lambda planned: np.isin(drawn(planned)[0], codes))
 
     ops, by_function = set(slot.ops), {function: chosen(codes) for function, codes in functions(slot).items()}
     inputs = {
-        "parameter": ops & set(NUMBERED) and PlanInput(_T.FLOAT, 0, lambda rows: parameters(*drawn(rows))),
-        "matrix": ops & set(AFFINE) and PlanInput(_T.FLOAT, 2, lambda rows: affine_matrices(*drawn(rows), shape)),
-        "mask": "Posterize" in ops and PlanInput(_T.UINT8, 0, lambda rows: posterize_masks(*drawn(rows))),
+        "parameter": ops & set(NUMBERED) and PlanInput(_T.FLOAT, 0, lambda planned: parameters(*drawn(planned))),
+        "matrix": ops & set(AFFINE) and PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*drawn(planned), shape)),
+        "mask": "Posterize" in ops and PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*drawn(planned))),
     }
     return SlotInputs(slot, shape, by_function, **{name: each for name, each in inputs.items() if each})

@@ -40,6 +40,6 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 
 @pipeline_def
-def _planning_pipeline(manifest: Manifest, transform: Transform, rows: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
-    nodes = replace(plan_nodes(manifest, planned_inputs(manifest, transform), rows, None), encoded=None)  # the files are not read
+def _planning_pipeline(manifest: Manifest, transform: Transform, planned: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
+    nodes = replace(plan_nodes(manifest, planned_inputs(manifest, transform), planned, None), encoded=None)  # the files are not read
     return tuple(each for each in tree_leaves(nodes) if isinstance(each, DataNode))

@@ -24,7 +24,7 @@ from dali_pipes.plan.transforms import TrainTransform
 
 
 class DaliNativeBackend(DaliBackend):
-    """Batches of random samples and crops: readers.file shuffles, image_random_crop draws the crop; the plan's rows are not used.
+    """Batches of random samples and crops: readers.file shuffles, image_random_crop draws the crop; the plan is not used.
 
     Ids are on the CPU, where labels are looked up.
     """
@@ -46,7 +46,7 @@ class DaliNativeBackend(DaliBackend):
     def explain(self) -> str:
         return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
 
-    def pipeline(self, rows: Iterator[PlannedBatch], **options: Any) -> Pipeline:
+    def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         return _native_pipeline(self._manifest, self._transform, self._decoder, self.decoding.region, **self._settings, **options)
 
 
@@ -87,7 +87,7 @@ class DecodingBackend(DaliBackend):
 
 
 class CachedBackend(Backend):
-    """Makes the samples of the first rows with DALI, in several orders, and delivers these images for all rows: the headroom."""
+    """Makes the samples of the first planned batches with DALI, in several orders, and delivers these images for all of them: the headroom."""
 
     _config: CachedConfig
 

@@ -36,10 +36,10 @@ class Noise:
         self._device = device
         self._groups = [_noise(group[0], batch_size * len(group), device) for group in transform.groups]
 
-    def of(self, rows: PlannedBatch) -> DecodedBatch:
-        parts = zip(self._groups, rows.groups, strict=True)
-        groups = [images[: len(rows) * len(views), :, : views[0].shape[0], : views[0].shape[1]] for images, views in parts]
-        return DecodedBatch.of(groups, ids_on(self._device, rows))
+    def of(self, planned: PlannedBatch) -> DecodedBatch:
+        parts = zip(self._groups, planned.groups, strict=True)
+        groups = [images[: len(planned) * len(views), :, : views[0].shape[0], : views[0].shape[1]] for images, views in parts]
+        return DecodedBatch.of(groups, ids_on(self._device, planned))
 
 
 def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:
@@ -51,7 +51,7 @@ def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tens
 
 
 class DataLoaderBackend(Backend):
-    """The images of the DataLoader that a function makes, epoch after epoch; neither the plan's rows nor its transform are used."""
+    """The images of the DataLoader that a function makes, epoch after epoch; neither the plan nor its transform is used."""
 
     def _prepare(self) -> None:
         self._loader = named_function(self._config.function)()

@@ -64,7 +64,7 @@ class Only(Policy):
 def first_batch(manifest, config, policies):
     transform = dp.TrainTransform(dtype="uint8", augment=policies)
     with dp.build_loader(manifest, config, transform=transform, batch_size=len(manifest), device="cpu") as loader:
-        return next(iter(loader)).images, loader.plan.rows(0, 0).augmentation, transform.augmenter.slots
+        return next(iter(loader)).images, loader.plan.batch(0, 0).augmentation, transform.augmenter.slots
 
 
 def by_torchvision(image, slots, ops, magnitudes):

@@ -65,7 +65,7 @@ def cost(count):
     for name, sampling in SAMPLINGS.items():
         permutation.stored.cache_clear()
         setup, planned = cpu(lambda sampling=sampling: plan(manifest, sampling))
-        setup += cpu(lambda planned=planned: planned.rows(0, 0))[0]
+        setup += cpu(lambda planned=planned: planned.batch(0, 0))[0]
         rows = planned.iter_from(0, 1)
         steady = []
         for _ in range(ROUNDS):

@@ -88,7 +88,7 @@ def test_a_lost_shard_costs_its_own_samples_only(scanned, name, fault):
         for epoch in range(2):
             delivered = [batch.ids.tolist() for batch in loader]
             for step, ids in enumerate(delivered):
-                planned = loader.plan.rows(epoch, step).ids.tolist()
+                planned = loader.plan.batch(epoch, step).ids.tolist()
                 assert len(ids) == len(planned)
                 assert all(one == two or (one in lost and two not in lost) for one, two in zip(planned, ids, strict=True))
             assert {sample for ids in delivered for sample in ids} == set(range(37)) - lost

@@ -72,7 +72,7 @@ def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):
     with dp.build_loader(far, config, transform=dp.TrainTransform(size=32), batch_size=8, last_batch="partial") as loader:
         for epoch in range(2):
             ids = [batch.ids.tolist() for batch in loader]
-            assert ids == [loader.plan.rows(epoch, step).ids.tolist() for step in range(len(loader))]
+            assert ids == [loader.plan.batch(epoch, step).ids.tolist() for step in range(len(loader))]
             assert set(collections.Counter(sample for each in ids for sample in each).values()) == {1}
         assert not loader.bad_samples
     assert all(s3.done[fault] > before[fault] for fault in s3.FAULTS), s3.done
